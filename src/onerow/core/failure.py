@@ -1,0 +1,132 @@
+"""What went wrong in an attempt, as a value: class, message, and where in the user's code."""
+
+import asyncio
+import socket
+import traceback
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import PurePath
+
+import msgspec
+
+from onerow.core.errors import BadPayload, StoreFull, StoreUnavailable
+from onerow.core.outcomes import Permanent, RateLimited
+
+ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "unknown")
+MAX_MESSAGE = 2_000
+
+_BY_NAME = {
+    "network": (
+        "ConnectError ConnectTimeout ReadError ReadTimeout WriteError RemoteProtocolError NewConnectionError "
+        "EndpointConnectionError ServerDisconnectedError ClientConnectorError ChunkedEncodingError NetworkError "
+        "OperationalError InterfaceError AutoReconnect ServerSelectionTimeoutError"
+    ).split(),
+    "limit": "RateLimitError TooManyRequests ThrottlingException RateLimitExceeded".split(),
+    "auth": "AuthenticationError PermissionDeniedError Unauthorized Forbidden NoCredentialsError".split(),
+}
+_CLASS_OF_NAME = {name: error_class for error_class, names in _BY_NAME.items() for name in names}
+
+EXIT_CLASSES = {64: "permanent", 65: "permanent", 66: "permanent", 69: "network", 75: "network", 77: "auth", 78: "permanent", 124: "timeout", 126: "permanent", 127: "permanent", 137: "resource"}
+"""Exit codes of commands (sysexits and shells) → class; others are unknown."""
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an attempt did not succeed."""
+
+    message: str
+    error_class: str = "unknown"
+    exception: str = ""
+    where: str = ""
+    trace: str = ""
+    after: timedelta | None = None
+    hold_phase: bool = False
+
+
+def classify(error: BaseException) -> Failure:
+    """A Failure from whatever a handler raised; exception groups are looked into."""
+    cause = _weightiest(error)
+    name = type(cause).__name__
+    error_class = _class_of(cause)
+    text = _printable(str(cause))
+    return Failure(
+        message=_cut(f"{name}: {text}" if text and not isinstance(cause, Permanent | RateLimited) else text or name),
+        error_class=error_class,
+        exception=name,
+        where=where_in_user_code(cause),
+        trace=_printable("".join(traceback.format_exception(error))[-8_000:]),
+        after=cause.after if isinstance(cause, RateLimited) else None,
+        hold_phase=isinstance(cause, RateLimited) and cause.scope == "phase",
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _weightiest(error: BaseException) -> BaseException:
+    """Of a group, the one that decides: a permanent error outweighs a limit, a limit outweighs the rest."""
+    order = {"permanent": 0, "auth": 1, "limit": 2, "timeout": 3, "resource": 4, "network": 5, "crash": 6, "unknown": 7}
+    return min(_leaves(error), key=lambda leaf: order[_class_of(leaf)])
+
+
+def _class_of(error: BaseException) -> str:
+    match error:
+        case Permanent() | BadPayload():
+            return "permanent"
+        case RateLimited():
+            return "limit"
+        case MemoryError() | StoreFull():
+            return "resource"
+        case PermissionError():
+            return "auth"
+        case TimeoutError() | ConnectionError() | socket.gaierror() | socket.herror() | StoreUnavailable() | EOFError():
+            return "network"
+        case OSError(errno=code) if code in (28, 122, 12, 24, 23):  # ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE
+            return "resource"
+        case OSError(errno=code) if code in (100, 101, 110, 111, 112, 113):  # network down or unreachable
+            return "network"
+        case asyncio.CancelledError():
+            return "unknown"
+    response = getattr(error, "response", None)
+    code = getattr(error, "status_code", None) or getattr(response, "status_code", None)
+    if isinstance(code, int):
+        if code == 429:
+            return "limit"
+        if code in (401, 403):
+            return "auth"
+        if code in (408, 425) or code >= 500:
+            return "network"
+        if 400 <= code < 500:
+            return "permanent"
+    for kind in type(error).__mro__:
+        if kind.__name__ in _CLASS_OF_NAME:
+            return _CLASS_OF_NAME[kind.__name__]
+    return "unknown"
+
+
+def where_in_user_code(error: BaseException) -> str:
+    """`file.py:12 in function` of the innermost frame that is neither onerow's nor a library's."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = PurePath(frame.filename)
+        if "site-packages" in path.parts or ("onerow" in path.parts and "src" in path.parts) or "lib" in path.parts:
+            continue
+        found = f"{path.name}:{frame.lineno} in {frame.name}"
+    return found
+
+
+def _printable(text: str) -> str:
+    return text.replace("\x00", "�").encode("utf-8", "replace").decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+
+
+def failure(message: str, error_class: str, **more: str) -> Failure:
+    """A Failure that no exception brought: a timeout, a crash, an exit code."""
+    return Failure(message=_cut(_printable(message)), error_class=error_class, **more)

@@ -1,0 +1,60 @@
+"""The history of a task: one entry per attempt and per human act, bounded, kept as JSON text in the row."""
+
+from datetime import datetime
+
+import msgspec
+
+from onerow.core import times
+
+MAX_HISTORY = 60_000
+"""Characters of history that a row keeps; beyond that the oldest entries go, and an entry says so."""
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened to a task."""
+
+    at: str
+    what: str
+    phase: str = ""
+    attempt: int = 0
+    ms: int | None = None
+    by: str = ""
+    error: str = ""
+    error_class: str = ""
+    exception: str = ""
+    where: str = ""
+    note: str = ""
+
+    @property
+    def when(self) -> datetime:
+        return times.read(self.at)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Entry]).decode
+
+
+def entries(text: str) -> list[Entry]:
+    """The history as values, oldest first."""
+    return _decode(text)
+
+
+def append(text: str, entry: Entry) -> str:
+    """The history with one entry more; text is glued to text, so that old entries cost nothing."""
+    added = _encode(entry).decode()
+    if text == "[]":
+        return f"[{added}]"
+    if len(text) + len(added) < MAX_HISTORY:
+        return f"{text[:-1]},{added}]"
+    return _trim([*entries(text), entry])
+
+
+def _trim(kept: list[Entry]) -> str:
+    gone = 0
+    if kept and kept[0].what == "dropped":
+        gone = int(kept[0].note)
+        kept = kept[1:]
+    half = len(kept) // 2
+    gone += half
+    kept = [Entry(at=kept[half].at, what="dropped", note=str(gone)), *kept[half:]]
+    return _encode(kept).decode()

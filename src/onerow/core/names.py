@@ -1,0 +1,18 @@
+"""Names of pipelines, phases and signals: short text in any script, safe to type and to print."""
+
+import re
+
+from onerow.core.errors import PipelineError
+
+_NAME = re.compile(r"[\w][\w.\-]*", re.UNICODE)
+_LONGEST = 100
+
+
+def check_name(name: str, what: str) -> str:
+    """A name of letters (of any script), digits, '_', '-' and '.', beginning with a letter, digit or '_'."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise PipelineError(
+            f"{name!r} can't name a {what}: use letters (한글 too), digits, '_', '-' and '.', at most {_LONGEST}",
+            field=what,
+        )
+    return name

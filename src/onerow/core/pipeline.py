@@ -1,0 +1,278 @@
+"""Pipelines as users write them: plain functions, in order, checked when the pipeline is built."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, PipelineError
+from onerow.core.names import check_name
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
+from onerow.core.retry import Retry
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CONTEXT = "ctx"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of a handler: where its value comes from and what it should be."""
+
+    name: str
+    source: Literal["payload", "result", "context"]
+    type: Any  # Any: as decoded
+    keyword: bool  # given by name
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """A phase's code, its signature resolved once."""
+
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    is_async: bool
+    isolated: bool
+
+
+class Pipeline:
+    """A named, ordered list of phases. A definition: importing or building it opens nothing."""
+
+    def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
+        self.name = check_name(name, "pipeline")
+        self.title = title
+        self.code = code
+        self.payload_type: Any = payload
+        self.handlers: dict[str, Handler] = {}
+        self._phases: list[PhasePlan] = []
+        self._plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}: {' → '.join(phase.name for phase in self._phases) or 'no phases yet'})"
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline as data; an error while it has no phase or names a phase that isn't there."""
+        if self._plan is None:
+            if not self._phases:
+                raise PipelineError(f"pipeline {self.name!r} has no phases; add one with @{self.name}.phase")
+            schema, required = payload_schema(self.payload_type)
+            plan = Plan(
+                name=self.name,
+                phases=tuple(self._phases),
+                title=self.title,
+                code=self.code,
+                payload_schema=schema,
+                required=required,
+            )
+            for phase in plan.phases:
+                if phase.on_timeout and not plan.knows(phase.on_timeout):
+                    raise PipelineError(
+                        f"phase {phase.name!r} of {self.name!r}: on_timeout names no phase: {phase.on_timeout!r}"
+                    )
+            self._plan = plan
+        return self._plan
+
+    def phase(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        name: str = "",
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        isolate: Literal["process"] | None = None,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+    ) -> Any:
+        """Make a function the next phase; the function itself stays as it is.
+
+        concurrency: at most so many at once, over all workers; per_key: for each limit_key.
+        timeout: the work is ended after it. lease: how long a silent worker keeps the task.
+        """
+        if isolate not in (None, "process"):
+            raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+
+        def add(function: Function) -> Function:
+            phase_name = name or getattr(function, "__name__", "")
+            handler = self._handler(function, phase_name, isolated=isolate == "process")
+            self._append(
+                PhasePlan(
+                    name=phase_name,
+                    concurrency=_limit(concurrency, "concurrency"),
+                    per_key=_limit(per_key, "per_key"),
+                    retry=_policy(retry),
+                    timeout=_span(timeout, "timeout"),
+                    lease=_lease(lease),
+                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    isolated=handler.isolated,
+                    rate=rate,
+                )
+            )
+            self.handlers[phase_name] = handler
+            return function
+
+        return add if function is None else add(function)
+
+    def wait_until(self, name: str, *, field: str) -> None:
+        """A phase without code: passes when the time in the payload's field has come."""
+        self._append(PhasePlan(name=name, kind="wait_until", field=check_name(field, "field"), timeout=None))
+
+    def wait_for(self, name: str, *, signal: str, timeout: Duration | None = None, on_timeout: str = "") -> None:
+        """A phase without code: passes when the signal comes; its payload is the phase's result.
+
+        Past the timeout the task goes on at `on_timeout`, or fails with class timeout.
+        """
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_for",
+                signal=check_name(signal, "signal"),
+                timeout=_span(timeout, "timeout"),
+                on_timeout=on_timeout,
+            )
+        )
+
+    def _append(self, phase: PhasePlan) -> None:
+        check_name(phase.name, "phase")
+        taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}
+        for known in (phase.name, *phase.renamed_from):
+            if known in taken:
+                raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        self._phases.append(phase)
+        self._plan = None
+
+    def _handler(self, function: Callable[..., Any], phase_name: str, *, isolated: bool) -> Handler:
+        where = f"phase {phase_name!r} of pipeline {self.name!r}"
+        if not callable(function):
+            raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
+        if isolated:
+            _check_importable(function, where)
+        parameters = self._parameters(function, where)
+        if self.payload_type is None and parameters and parameters[0].source == "payload":
+            declared = parameters[0].type
+            if is_typed(declared):
+                self.payload_type = declared
+        return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
+
+    def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
+        earlier = {phase.name for phase in self._phases}
+        hints = _hints(function, where)
+        found: list[Parameter] = []
+        for index, given in enumerate(inspect.signature(function).parameters.values()):
+            if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+                raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
+            keyword = given.kind is given.KEYWORD_ONLY
+            if given.name == CONTEXT:
+                found.append(Parameter(CONTEXT, "context", Any, keyword))
+            elif index == 0:
+                if given.name in earlier:
+                    raise PipelineError(
+                        f"{where}: the first parameter is the payload and can't be named after the phase {given.name!r}"
+                    )
+                found.append(Parameter(given.name, "payload", hints.get(given.name, Any), keyword))
+            elif given.name in earlier:
+                found.append(Parameter(given.name, "result", hints.get(given.name, Any), keyword))
+            else:
+                known = ", ".join(sorted(earlier)) or "none yet"
+                raise PipelineError(
+                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}); "
+                    f"besides the payload, parameters are earlier phases and 'ctx'"
+                )
+        return tuple(found)
+
+
+def _hints(function: Callable[..., Any], where: str) -> Mapping[str, Any]:
+    wanted = {name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)}
+    if not wanted:
+        return {}
+    names = dict(getattr(inspect.unwrap(function), "__globals__", {}))
+    hints = {}
+    for name, hint in wanted.items():
+        if isinstance(hint, str):
+            probe = type("probe", (), {"__annotations__": {name: hint}})
+            try:
+                hint = typing.get_type_hints(probe, globalns=names)[name]
+            except Exception as error:
+                raise PipelineError(
+                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error}); "
+                    f"define or import the type at the top of the module"
+                ) from None
+        hints[name] = Any if hint is inspect.Parameter.empty else hint
+    return hints
+
+
+def is_typed(declared: Any) -> bool:
+    """Whether a type says more than 'some JSON value': a dataclass, Struct, TypedDict or pydantic model."""
+    return isinstance(declared, type) and (
+        issubclass(declared, msgspec.Struct)
+        or hasattr(declared, "__dataclass_fields__")
+        or hasattr(declared, "model_validate")
+        or typing.is_typeddict(declared)
+    )
+
+
+def payload_schema(declared: Any) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """A JSON schema of the payload's type and the fields it can't do without."""
+    if declared is None or declared is Any:
+        return None, ()
+    if hasattr(declared, "model_json_schema"):
+        schema = declared.model_json_schema()
+        return schema, tuple(schema.get("required", ()))
+    try:
+        schema = msgspec.json.schema(declared)
+    except TypeError as error:
+        raise PipelineError(f"the payload type {declared!r} can't be stored as JSON: {error}") from None
+    body = schema
+    if "$ref" in schema:
+        body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    return schema, tuple(body.get("required", ()))
+
+
+def _check_importable(function: Callable[..., Any], where: str) -> None:
+    qualname = getattr(function, "__qualname__", "")
+    if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
+        raise PipelineError(
+            f"{where} runs in a process of its own, so it must be importable by name; "
+            f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
+        )
+
+
+def _limit(value: int | None, field: str) -> int | None:
+    if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
+        raise PipelineError(f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}")
+    return value
+
+
+def _span(value: Duration | None, field: str) -> timedelta | None:
+    if value is None:
+        return None
+    span = parse_duration(value, field)
+    if not span:
+        raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
+    return span
+
+
+def _lease(value: Duration) -> timedelta:
+    span = parse_duration(value, "lease")
+    if not timedelta(seconds=1) <= span <= timedelta(days=7):
+        raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
+    return span
+
+
+def _policy(retry: Retry | int | None) -> Retry:
+    match retry:
+        case None:
+            return Retry()
+        case Retry():
+            return retry
+        case int() if not isinstance(retry, bool):
+            return Retry(retry)
+    raise BadInput(f"retry must be a Retry or a number of retries, not {retry!r}", field="retry")

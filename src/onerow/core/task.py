@@ -1,0 +1,180 @@
+"""The row: one task from its first phase to its last, as an immutable value."""
+
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from onerow.core import history, values
+from onerow.core.errors import IllegalMove
+from onerow.core.history import Entry
+from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
+from onerow.core.times import FAR
+
+
+class Task(msgspec.Struct, frozen=True, gc=False):
+    """One row. JSON columns are kept as text (`payload_json` …) and decoded when read (`payload` …)."""
+
+    # who
+    task_id: str
+    pipeline: str
+    phase: str  # the column `type`
+    user_id: str
+    title: str
+    parent_id: str | None
+    # when
+    created_at: datetime
+    scheduled_time: datetime | None  # as asked for, kept
+    run_at: datetime  # not before; of a parked task, its deadline
+    started_at: datetime | None
+    completed_at: datetime | None
+    updated_at: datetime
+    elapsed_time: int | None  # ms of the last phase run
+    # order
+    priority: int
+    # state
+    status: Status
+    awaiting: str | None  # 'signal:<name>' or 'children'
+    cancel_requested: bool
+    attempt: int
+    retry_count: int
+    max_retries: int
+    own_retries: bool  # max_retries was given by the adder, so no phase changes it
+    retry_base: int
+    crash_count: int
+    generation: int
+    error: str | None
+    error_class: str | None
+    # lease
+    leased_by: str | None
+    leased_until: datetime | None
+    token: int
+    version: int
+    # limits
+    limit_key: str
+    slot: int | None
+    key_slot: int | None
+    unique_key: str | None
+    unique_for: str | None  # None: until it ends; 'forever'; or a duration after the end
+    held_key: str | None  # the unique key while it is held: what the unique index covers
+    held_until: datetime | None  # of an ended task whose key is remembered
+    children: int | None  # how many children a parked parent expects
+    purged_at: datetime | None  # a tombstone: only its keys are left
+    # work, as JSON text
+    payload_json: str
+    results_json: str
+    steps_json: str
+    signals_json: str
+    progress_json: str
+    metadata_json: str
+    logs_json: str
+
+    @property
+    def type(self) -> str:
+        """The phase, by its column's name."""
+        return self.phase
+
+    @property
+    def payload(self) -> Any:
+        return values.decode(self.payload_json)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What the phases returned, by phase."""
+        return values.decode(self.results_json)  # type: ignore[no-any-return]
+
+    @property
+    def result(self) -> Any:
+        """What the last phase returned, once the task is completed."""
+        found = self.results
+        return next(reversed(found.values())) if found else None
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        return values.decode(self.steps_json)  # type: ignore[no-any-return]
+
+    @property
+    def signals(self) -> list[dict[str, Any]]:
+        return values.decode(self.signals_json)  # type: ignore[no-any-return]
+
+    @property
+    def progress(self) -> Any:
+        return values.decode(self.progress_json)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return values.decode(self.metadata_json)  # type: ignore[no-any-return]
+
+    @property
+    def history(self) -> list[Entry]:
+        """What happened to it, oldest first."""
+        return history.entries(self.logs_json)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDS
+
+    @property
+    def parked(self) -> bool:
+        return self.status is WAITING and self.awaiting is not None
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when a parked task waits; None: for ever."""
+        return self.run_at if self.awaiting is not None and self.run_at < FAR else None
+
+    @property
+    def elapsed(self) -> timedelta | None:
+        return None if self.elapsed_time is None else timedelta(milliseconds=self.elapsed_time)
+
+    def to(self, status: Status, now: datetime, **changes: Any) -> Self:
+        """The task in another status: the only place where the table of statuses is consulted."""
+        if status not in NEXT[self.status]:
+            raise IllegalMove(
+                f"task {self.task_id} is {self.status}; it can't become {status}",
+                task_id=self.task_id,
+                status=self.status,
+            )
+        if self.status is PROCESSING and status is not PROCESSING:
+            # Whoever leaves processing leaves its lease and its slots.
+            changes.setdefault("leased_by", None)
+            changes.setdefault("leased_until", None)
+            changes.setdefault("slot", None)
+            changes.setdefault("key_slot", None)
+        return replace(self, status=status, updated_at=now, version=self.version + 1, **changes)
+
+    def but(self, now: datetime, **changes: Any) -> Self:
+        """The task in the same status with some fields changed."""
+        return replace(self, updated_at=now, version=self.version + 1, **changes)
+
+    def noting(self, entry: Entry) -> str:
+        """Its history with one entry more."""
+        return history.append(self.logs_json, entry)
+
+
+FIELDS: tuple[str, ...] = Task.__struct_fields__
+COLUMN: dict[str, str] = {
+    field: "type" if field == "phase" else field.removesuffix("_json") for field in FIELDS
+}
+"""Field of a Task → column (or document key) in a store."""
+JSON_FIELDS = tuple(field for field in FIELDS if field.endswith("_json"))
+TIME_FIELDS = (
+    "created_at",
+    "scheduled_time",
+    "run_at",
+    "started_at",
+    "completed_at",
+    "updated_at",
+    "leased_until",
+    "held_until",
+    "purged_at",
+)
+
+
+def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
+    """The fields in which two states of one task differ."""
+    return tuple([name for name, old, new in zip(FIELDS, _values(before), _values(after), strict=True) if old is not new and old != new])
+
+
+_values = msgspec.structs.astuple

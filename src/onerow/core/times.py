@@ -1,0 +1,63 @@
+"""UTC to the millisecond, in one textual form that sorts as it counts: 2026-11-15T02:29:57.123Z."""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from onerow.core.errors import BadInput
+
+FAR = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
+"""The far future: the deadline of what has none."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_millis(moment: datetime) -> datetime:
+    """The same moment in UTC, cut to the millisecond."""
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+@lru_cache(maxsize=4096)
+def spell(moment: datetime) -> str:
+    """The moment as text; cached, since a batch shares its times."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z" if moment.year >= 1000 else (
+        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> datetime:
+    """The moment that `spell` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def since_epoch(moment: datetime) -> int:
+    """Milliseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_time(value: datetime | str | None, field: str) -> datetime:
+    """A moment from a caller: a datetime with a zone, or ISO text with an offset; anything else is refused."""
+    moment: datetime
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise BadInput(
+                f"{field}: {value!r} is no time; write it like 2026-11-15T09:00:00+09:00 or …Z", field=field
+            ) from None
+    elif isinstance(value, datetime):
+        moment = value
+    else:
+        raise BadInput(f"{field} must be a datetime or ISO text, not {type(value).__name__}", field=field)
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        raise BadInput(
+            f"{field}: {value!s} has no time zone; add one, as in datetime.now(UTC) or …+09:00", field=field
+        )
+    try:
+        moment = to_millis(moment)
+    except (OverflowError, ValueError):
+        moment = FAR
+    if not 1970 <= moment.year < 9999:
+        raise BadInput(f"{field}: {value!s} is out of range; give a time between 1970 and 9998", field=field)
+    return moment

@@ -1,0 +1,143 @@
+"""JSON values as text: what goes in comes out equal, or is refused before anything is stored (P12)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from onerow.core.errors import BadPayload
+
+MAX_VALUE = 1_000_000
+"""Bytes that one payload, result or metadata may have."""
+MAX_ROW = 8_000_000
+"""Bytes that a whole row may have."""
+MAX_DEPTH = 100
+
+_encoder = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder().decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+# Texts that may hide an integer beyond 64 bits or a NUL: only these are walked value by value.
+_SUSPICIOUS = re.compile(rb"\d{19}|\\u0000|[0-9][eE]")
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
+    """The JSON text of a value; raises BadPayload, naming the place, for what JSON can't carry."""
+    if value is None:
+        return "null"
+    plain = value if type(value) in _PLAIN else to_plain(value, field)
+    try:
+        raw = _encoder.encode(plain)
+        if _decode(raw) != plain or _SUSPICIOUS.search(raw):
+            _walk(plain, field, 0)
+    except BadPayload:
+        raise
+    except RecursionError:
+        raise BadPayload(f"{field} is nested too deeply; at most {MAX_DEPTH} levels", field=field) from None
+    except Exception as error:  # whatever the encoder could not take: the walk finds where
+        _walk(plain, field, 0)
+        raise BadPayload(f"{field} is not a JSON value: {error}", field=field) from None
+    if len(raw) > limit:
+        raise BadPayload(
+            f"{field} is {len(raw):,} bytes of JSON; at most {limit:,}. "
+            f"Store it elsewhere and pass a path or key instead",
+            field=field,
+        )
+    return raw.decode()
+
+
+_PLAIN = frozenset({dict, list, str, int, float, bool, tuple})
+
+
+def to_plain(value: Any, field: str) -> Any:
+    """A dataclass, Struct or pydantic model as plain JSON values; plain values as they are."""
+    if type(value) in _PLAIN or value is None:
+        return value
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return dump(value, mode="json")
+    if isinstance(value, msgspec.Struct) or hasattr(type(value), "__dataclass_fields__"):
+        try:
+            return msgspec.to_builtins(value, str_keys=True)
+        except Exception as error:
+            raise BadPayload(f"{field} of type {type(value).__name__} is not JSON: {error}", field=field) from None
+    return value
+
+
+def _walk(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise BadPayload(f"{path[:80]}… is nested too deeply; at most {MAX_DEPTH} levels", field=path)
+    kind = type(value)
+    if kind is str:
+        _check_text(value, path)
+    elif kind is bool or value is None:
+        return
+    elif kind is int:
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise BadPayload(f"{path} is an integer beyond 64 bits; pass it as text", field=path)
+    elif kind is float:
+        if value != value or value in (float("inf"), float("-inf")):
+            raise BadPayload(f"{path} is {value}, which JSON can't carry; use None or text", field=path)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise BadPayload(f"{path} has the key {key!r}; JSON keys are text: use {str(key)!r}", field=path)
+            _check_text(key, f"{path}: a key")
+            _walk(item, f"{path}.{key}", depth + 1)
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            _walk(item, f"{path}[{index}]", depth + 1)
+    else:
+        raise BadPayload(
+            f"{path} is a {kind.__name__}, which is not a JSON value; "
+            f"use text, numbers, booleans, None, lists and dicts (a time as ISO text)",
+            field=path,
+        )
+
+
+def _check_text(text: str, path: str) -> None:
+    if "\x00" in text:
+        raise BadPayload(f"{path} holds a NUL character, which databases can't store; remove it", field=path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadPayload(f"{path} holds a lone surrogate, which is not text; decode it properly", field=path) from None
+
+
+def check_text(text: str, field: str, limit: int) -> str:
+    """A short text for a column of its own (id, title, user); refused when it can't be stored."""
+    if not isinstance(text, str):
+        raise BadPayload(f"{field} must be text, not {type(text).__name__}", field=field)
+    _check_text(text, field)
+    if len(text) > limit:
+        raise BadPayload(f"{field} has {len(text):,} characters; at most {limit:,}", field=field)
+    return text
+
+
+def decode(text: str) -> Any:
+    """The value that `encode` wrote."""
+    return _decode(text)
+
+
+def with_key(object_text: str, key: str, value_text: str) -> str:
+    """A JSON object's text with one key set, the other values untouched."""
+    if object_text == "{}":
+        return "{" + _encoder.encode(key).decode() + ":" + value_text + "}"
+    members: dict[str, Any] = _decode_raw(object_text)
+    members[key] = msgspec.Raw(value_text.encode())
+    return _encoder.encode(members).decode()
+
+
+def without_keys(object_text: str, keys: Mapping[str, Any] | set[str] | frozenset[str]) -> str:
+    """A JSON object's text less some of its keys."""
+    if object_text == "{}":
+        return object_text
+    members = {key: raw for key, raw in _decode_raw(object_text).items() if key not in keys}
+    return _encoder.encode(members).decode()
+
+
+def members(object_text: str) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, each still as text."""
+    return _decode_raw(object_text)

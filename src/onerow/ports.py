@@ -1,0 +1,279 @@
+"""What the engine asks of the world: stores, inboxes, wakers. Protocols with their contracts.
+
+A store decides nothing: it inserts, claims and swaps; every atomic step touches one row; losing is an answer.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from onerow.core.status import Status
+from onerow.core.task import Task
+
+# ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks of one phase that a claimer could use."""
+
+    pipeline: str
+    phase: str
+    limit: int  # how many at the most
+    lease_for: timedelta
+    slots: int | None = None  # the limit in force for this phase, over all claimers
+    key_slots: int | None = None  # the same for each limit_key
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Due, unparked tasks of some phases, in order of priority, run_at and id; of `ids` only, when given."""
+
+    worker: str
+    wants: Sequence[Want]
+    ids: Sequence[str] | None = None
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """What a rule made of a task: written only if the store still has the version it started from."""
+
+    before: Task
+    after: Task
+    if_dead: bool = False  # and only if the lease has run out by the store's own clock
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A worker's right to a task; the token tells it from everyone else's."""
+
+    task_id: str
+    token: int
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks: everything that is set must hold. Tombstones never match unless `hidden` is set."""
+
+    statuses: frozenset[Status] = frozenset()
+    pipeline: str | None = None
+    phases: frozenset[str] = frozenset()
+    user_id: str | None = None
+    parent_id: str | None = None
+    parked: bool | None = None
+    awaiting: str | None = None
+    leased_by: str | None = None
+    cancel_requested: bool | None = None
+    error_class: str | None = None
+    error_text: str | None = None  # contained in the error, whatever its case
+    title_text: str | None = None  # contained in the title, whatever its case
+    text: str | None = None  # contained in title, error, id or payload
+    payload: tuple[tuple[str, str], ...] = ()  # (dotted path, value as text)
+    limit_key: str | None = None
+    unique_key: str | None = None
+    held_key: str | None = None
+    due_by: datetime | None = None  # run_at at or before
+    lease_ended_by: datetime | None = None
+    held_until_by: datetime | None = None
+    ended_by: datetime | None = None
+    ended_since: datetime | None = None
+    created_since: datetime | None = None
+    created_by: datetime | None = None
+    hidden: bool = False
+
+
+Order = Literal["newest", "oldest", "due", "ended"]
+"""By created_at downwards; by created_at; by run_at; by completed_at. The id decides between equals."""
+
+
+# ── what is answered ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """The task is in the store."""
+
+    task: Task
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """Not inserted: this task has the same id, or holds the same unique key."""
+
+    task: Task
+
+
+class Swapped(msgspec.Struct, frozen=True, gc=False):
+    """Written; the task as it stands now."""
+
+    task: Task
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """Not written: the stored version is another, or (if_dead) the lease lives, or the row is gone."""
+
+    task_id: str
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Not written: another task holds the unique key."""
+
+    task_id: str
+    other_id: str
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The lease goes on; the row's version after the write."""
+
+    task_id: str
+    version: int
+    leased_until: datetime
+    cancel_requested: bool
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The lease is another's now, or nobody's."""
+
+    task_id: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some tasks and where the next page begins (None: nowhere)."""
+
+    tasks: list[Task]
+    next: str | None = None
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How many tasks stand in one place."""
+
+    pipeline: str
+    phase: str
+    status: Status
+    parked: bool
+    count: int
+    oldest: datetime | None = None  # the earliest run_at of those waiting
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A small versioned record: definitions, limits, pauses, rates, cron marks, the worker roll, statistics."""
+
+    kind: str
+    name: str
+    body: Any
+    version: int = 0  # of the note as read; 0: there is none yet
+    updated_at: datetime | None = None
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of a task's output."""
+
+    task_id: str
+    at: datetime
+    phase: str
+    attempt: int
+    level: str  # debug, info, warning, error, out, err
+    text: str
+    seq: int = 0  # given by the store, growing within a task
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    """Some lines of one task, oldest first; `dropped` lines before them are gone."""
+
+    lines: list[LogLine]
+    next: int  # pass as `after` for what follows
+    dropped: int = 0
+
+
+SwapAnswer = Swapped | Stale | Conflict
+
+
+# ── who answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Waker(Protocol):
+    """A hint that there is work; may be lost without harm."""
+
+    def wait(self, timeout: float) -> bool:
+        """Rest until something may have changed in the store, or `timeout` seconds; whether it was woken."""
+
+    def poke(self) -> None:
+        """Wake the waiting thread of this process now."""
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """Where rows live. Thread-safe. Driver exceptions never leave it: only core.errors do."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, absolute, any password masked."""
+
+    def prepare(self) -> None:
+        """Create or migrate what is needed; safe from many processes at once."""
+
+    def now(self) -> datetime:
+        """The store's clock, to the millisecond."""
+
+    def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
+        """Put new rows in, all in one transaction (the caller's, with `tx`); an answer for each."""
+
+    def claim(self, claim: Claim) -> list[Task]:
+        """Make the first due tasks ours, atomically, each lease starting now by the store's clock."""
+
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+        """Write what rules decided, row by row, only where nobody wrote meanwhile."""
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        """Swap, then claim: in one transaction where the store can, so that a busy worker pays for one."""
+
+    def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
+        """Heartbeat: leases of processing rows with our token now end `lease_for` after the store's now."""
+
+    def fetch(self, ids: Sequence[str]) -> list[Task]:
+        """The tasks with these ids that exist, in no order."""
+
+    def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
+        """Tasks that match, a page at a time by key; `after` is an earlier page's `next`."""
+
+    def count(self, where: Filter) -> list[Tally]:
+        """How many tasks match, by pipeline, phase, status and parked."""
+
+    def remove(self, tasks: Sequence[Task]) -> int:
+        """Delete rows, and their log lines, that still have the version given; how many."""
+
+    def append_log(self, lines: Sequence[LogLine]) -> None:
+        """Keep output lines; beyond the bound of a task its oldest go."""
+
+    def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
+        """Lines after a position, or the last `tail`."""
+
+    def notes(self, kind: str) -> list[Note]:
+        """All notes of a kind, by name."""
+
+    def write_notes(self, notes: Sequence[Note]) -> list[bool]:
+        """Write each note if its version is still the stored one (0: none yet); whether it was."""
+
+    def drop_notes(self, kind: str, names: Sequence[str]) -> int:
+        """Remove notes; how many."""
+
+    def waker(self) -> Waker:
+        """A waker of its own for one worker process."""
+
+    def close(self) -> None:
+        """Let go of connections; the store opens them again when used."""
+
+
+class Receipt(Protocol):
+    """One message from an inbox, to be acknowledged once its row stands in the store."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    def acknowledge(self) -> None: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+
+class Inbox(Protocol):
+    """Where work arrives from outside; a lost, doubled or late message costs latency and nothing else."""
+
+    def receive(self, limit: int, wait_for: timedelta) -> Sequence[Receipt]: ...
+
+    def close(self) -> None: ...
