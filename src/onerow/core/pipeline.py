@@ -67,6 +67,7 @@ class Pipeline:
                 payload_schema=schema,
                 required=required,
             )
+            self._check_payload_names(plan)
             for phase in plan.phases:
                 if phase.on_timeout and not plan.knows(phase.on_timeout):
                     raise PipelineError(
@@ -74,6 +75,16 @@ class Pipeline:
                     )
             self._plan = plan
         return self._plan
+
+    def _check_payload_names(self, plan: Plan) -> None:
+        """The payload's parameter may not look like a result, not even of a phase defined later."""
+        for name, handler in self.handlers.items():
+            for parameter in handler.parameters:
+                if parameter.source == "payload" and plan.knows(parameter.name):
+                    raise PipelineError(
+                        f"phase {name!r} of pipeline {self.name!r}: the first parameter is the payload "
+                        f"and can't be named after the phase {parameter.name!r}"
+                    )
 
     def phase(
         self,
@@ -254,14 +265,21 @@ def _limit(value: int | None, field: str) -> int | None:
 def _span(value: Duration | None, field: str) -> timedelta | None:
     if value is None:
         return None
-    span = parse_duration(value, field)
+    span = _duration(value, field)
     if not span:
         raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
     return span
 
 
+def _duration(value: Duration, field: str) -> timedelta:
+    try:
+        return parse_duration(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
+
+
 def _lease(value: Duration) -> timedelta:
-    span = parse_duration(value, "lease")
+    span = _duration(value, "lease")
     if not timedelta(seconds=1) <= span <= timedelta(days=7):
         raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
     return span
@@ -275,4 +293,4 @@ def _policy(retry: Retry | int | None) -> Retry:
             return retry
         case int() if not isinstance(retry, bool):
             return Retry(retry)
-    raise BadInput(f"retry must be a Retry or a number of retries, not {retry!r}", field="retry")
+    raise PipelineError(f"retry must be a Retry or a number of retries, not {retry!r}", field="retry")

@@ -31,6 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
     """A waiting task in a worker's hands; token and attempt grow by one."""
+    _must_be(task, WAITING, act="claimed")
     return task.to(
         PROCESSING,
         now,
@@ -161,6 +162,8 @@ def pass_(task: Task, plan: Plan, now: datetime) -> Task:
     phase = plan.phase(task.phase)
     if phase.has_code or task.awaiting is not None:
         raise IllegalMove(f"task {task.task_id} can't pass {task.phase}: it has code to run", task_id=task.task_id)
+    if task.run_at > now:
+        raise IllegalMove(f"task {task.task_id} is not due before {spell(task.run_at)}", task_id=task.task_id)
     changes: dict[str, Any] = {}
     results = task.results_json
     if phase.kind == "wait_for":
@@ -447,6 +450,8 @@ def _check_row(task: Task, results: str) -> None:
 
 
 def _must_be(task: Task, *statuses: Status, act: str = "") -> None:
+    if task.purged_at is not None:
+        raise IllegalMove(f"task {task.task_id} was purged; only its keys are left", task_id=task.task_id)
     if task.status not in statuses:
         wanted = " or ".join(statuses)
         raise IllegalMove(

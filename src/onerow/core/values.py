@@ -30,6 +30,8 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
     plain = value if type(value) in _PLAIN else to_plain(value, field)
     try:
         raw = _encoder.encode(plain)
+        if _is_deep(plain, raw):
+            raise RecursionError
         if _decode(raw) != plain or _SUSPICIOUS.search(raw):
             _walk(plain, field, 0)
     except BadPayload:
@@ -66,10 +68,24 @@ def to_plain(value: Any, field: str) -> Any:
     return value
 
 
+def _is_deep(value: Any, raw: bytes) -> bool:
+    """Whether a value has more levels than a store can be trusted with; most show by their few brackets."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list | tuple)]
+        if not level:
+            return False
+    return True
+
+
 def _walk(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise BadPayload(f"{path[:80]}… is nested too deeply; at most {MAX_DEPTH} levels", field=path)
-    kind = type(value)
+    # A subclass (an OrderedDict, a StrEnum) counts as what it is made of.
+    kind = next((plain for plain in (bool, str, int, float, dict, list, tuple) if isinstance(value, plain)), type(value))
     if kind is str:
         _check_text(value, path)
     elif kind is bool or value is None:
@@ -82,7 +98,7 @@ def _walk(value: Any, path: str, depth: int) -> None:
             raise BadPayload(f"{path} is {value}, which JSON can't carry; use None or text", field=path)
     elif kind is dict:
         for key, item in value.items():
-            if type(key) is not str:
+            if not isinstance(key, str):
                 raise BadPayload(f"{path} has the key {key!r}; JSON keys are text: use {str(key)!r}", field=path)
             _check_text(key, f"{path}: a key")
             _walk(item, f"{path}.{key}", depth + 1)

@@ -1,0 +1,108 @@
+"""Every move as a line of a table: which rule makes it, and what it makes of each status. docs/states.md shows it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from onerow.core import rules
+from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, PROCESSING, WAITING, Status
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One move: the rule is allowed from exactly the statuses that `leads` has, and leads to one of those it names."""
+
+    name: str
+    by: str
+    rule: Callable[..., Any]
+    leads: Mapping[Status, frozenset[Status]]
+
+    @property
+    def stays(self) -> bool:
+        """Whether it never changes the status."""
+        return all(ends == {start} for start, ends in self.leads.items())
+
+    @property
+    def sentence(self) -> str:
+        """The first line of the rule's contract."""
+        return str(self.rule.__doc__).partition("\n")[0]
+
+
+def _to(*ends: Status) -> frozenset[Status]:
+    return frozenset(ends)
+
+
+def _same(statuses: frozenset[Status]) -> Mapping[Status, frozenset[Status]]:
+    return {status: _to(status) for status in Status if status in statuses}
+
+
+_STORE, _WORKER, _SWEEP, _PEOPLE = "a store", "its worker", "a sweep", "people, programs"
+
+MOVES: tuple[Line, ...] = (
+    Line("claim", _STORE, rules.claimed, {WAITING: _to(PROCESSING)}),
+    Line("advance", _WORKER, rules.advance, {PROCESSING: _to(WAITING, COMPLETED, CANCELLED)}),
+    Line("complete", _WORKER, rules.complete, {PROCESSING: _to(COMPLETED, CANCELLED)}),
+    Line("fail", _WORKER, rules.fail, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("crash", _WORKER, rules.crash, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("snooze", _WORKER, rules.snooze, {PROCESSING: _to(WAITING, CANCELLED)}),
+    Line("hand back", _WORKER, rules.hand_back, {PROCESSING: _to(WAITING, CANCELLED)}),
+    Line("stop", _WORKER, rules.stop_cancelled, {PROCESSING: _to(CANCELLED)}),
+    Line("park", _WORKER, rules.park, {PROCESSING: _to(WAITING, CANCELLED)}),
+    Line("report", _WORKER, rules.report, {PROCESSING: _to(PROCESSING)}),
+    Line("rescue", _SWEEP, rules.rescue, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("pass", _SWEEP, rules.pass_, {WAITING: _to(WAITING, COMPLETED)}),
+    Line("expire", _SWEEP, rules.expire, {WAITING: _to(WAITING, FAILED)}),
+    Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
+    Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
+    Line("bury", _SWEEP, rules.bury, _same(ENDS)),
+    Line("signal", _PEOPLE, rules.signal, _same(OPEN)),
+    Line(
+        "cancel",
+        _PEOPLE,
+        rules.cancel,
+        {WAITING: _to(CANCELLED), PROCESSING: _to(PROCESSING), FAILED: _to(CANCELLED)},
+    ),
+    Line("retry", _PEOPLE, rules.retry, {FAILED: _to(WAITING)}),
+    Line("replay", _PEOPLE, rules.replay, {COMPLETED: _to(WAITING), FAILED: _to(WAITING)}),
+    Line("finish", _PEOPLE, rules.finish, {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)}),
+    Line("reschedule", _PEOPLE, rules.reschedule, _same(_to(WAITING))),
+    Line("priority", _PEOPLE, rules.reprioritise, _same(OPEN)),
+    Line("annotate", _PEOPLE, rules.annotate, _same(frozenset(Status))),
+)
+
+
+def states_page() -> str:
+    """The page about statuses and moves, in Markdown, with nothing in it but what the code says."""
+    arrows = [(old, new) for old in Status for new in Status if old != new and new in NEXT[old]]
+    lines = [
+        "# Statuses and moves",
+        "",
+        "Rendered by `python docs/render_states.py` from the tables in `onerow.core`: `status.NEXT` and `moves.MOVES`.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> waiting: add",
+        *(f"    {old} --> {new}: {_names(old, new)}" for old, new in arrows),
+        *(f"    {end} --> [*]" for end in Status if end in ENDS),
+        "```",
+        "",
+        "| from ↓ to → | " + " | ".join(Status) + " |",
+        "| --- |" + " --- |" * len(Status),
+        *(f"| **{old}** | " + " | ".join(_names(old, new) for new in Status) + " |" for old in Status),
+        "",
+        "| move | by | from → to | rule | what becomes of the task |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| {m.name} | {m.by} | {_arrows(m)} | `{m.rule.__name__}` | {m.sentence} |" for m in MOVES),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _names(old: Status, new: Status) -> str:
+    return ", ".join(m.name for m in MOVES if new in m.leads.get(old, ()) and not m.stays)
+
+
+def _arrows(line: Line) -> str:
+    if line.stays:
+        return f"{', '.join(line.leads)}: stays"
+    return "; ".join(f"{old} → {', '.join(new for new in Status if new in ends)}" for old, ends in line.leads.items())

@@ -1,0 +1,393 @@
+"""The reference store: plain dictionaries under one lock. What it does, every other store must do.
+
+It lives and dies with its process, so it is for tests and for being compared with.
+"""
+
+import itertools
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from onerow.core import rules, times, values
+from onerow.core.errors import BadInput
+from onerow.core.status import PROCESSING, WAITING
+from onerow.core.task import Task, changed_fields
+from onerow.ports import (
+    Claim,
+    Conflict,
+    Existing,
+    Filter,
+    Held,
+    Inserted,
+    Lease,
+    LogLine,
+    LogPage,
+    Lost,
+    Move,
+    Note,
+    Order,
+    Page,
+    Stale,
+    SwapAnswer,
+    Swapped,
+    Tally,
+    Want,
+)
+
+Key = tuple[str, str, str]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class MemoryStore:
+    """Rows in a dictionary; `clock` is the store's clock, so that a test can own it."""
+
+    def __init__(
+        self, clock: Callable[[], datetime] = _utc_now, *, log_lines: int = 10_000, log_bytes: int = 1_000_000
+    ) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._changes = 0
+        self._rows: dict[str, Task] = {}
+        self._holders: dict[Key, str] = {}  # the unique index: held key → task id
+        self._logs: dict[str, _Log] = {}
+        self._log_lines, self._log_bytes = log_lines, log_bytes
+        self._notes: dict[tuple[str, str], tuple[int, bytes, datetime]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"memory://{id(self):x}"
+
+    def prepare(self) -> None:
+        """Nothing to create."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def now(self) -> datetime:
+        return times.to_millis(self._clock())
+
+    # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
+        if tx is not None:
+            raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
+        with self._lock:
+            answers = [self._insert(task) for task in tasks]
+            self._wake()
+            return answers
+
+    def _insert(self, task: Task) -> Inserted | Existing:
+        known = self._rows.get(task.task_id) or self._holder(task)
+        if known is not None:
+            return Existing(known)
+        self._put(task)
+        return Inserted(task)
+
+    def claim(self, claim: Claim) -> list[Task]:
+        with self._lock:
+            return [task for want in claim.wants for task in self._claim(want, claim)]
+
+    def _claim(self, want: Want, claim: Claim) -> list[Task]:
+        now = self.now()
+        until = times.to_millis(now + want.lease_for)
+        here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
+        running = [row for row in here if row.status is PROCESSING]
+        slots = _Slots(want.slots, [row.slot for row in running])
+        keys = {row.limit_key for row in here}
+        key_slots = {
+            key: _Slots(want.key_slots if key else None, [row.key_slot for row in running if row.limit_key == key])
+            for key in keys
+        }
+        taken: list[Task] = []
+        for row in sorted(here, key=lambda row: (row.priority, row.run_at, row.task_id)):
+            if len(taken) >= want.limit or not slots.free:
+                break
+            due = row.status is WAITING and row.awaiting is None and row.run_at <= now
+            if due and (claim.ids is None or row.task_id in claim.ids) and key_slots[row.limit_key].free:
+                slot, key_slot = slots.take(), key_slots[row.limit_key].take()
+                taken.append(rules.claimed(row, claim.worker, until, now, slot, key_slot))
+                self._put(taken[-1])
+        return taken
+
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+        with self._lock:
+            answers = [self._swap(move) for move in moves]
+            self._wake()
+            return answers
+
+    def _swap(self, move: Move) -> SwapAnswer:
+        task_id = move.before.task_id
+        row = self._rows.get(task_id)
+        if row is None or row.version != move.before.version:
+            return Stale(task_id)
+        if move.if_dead and (row.leased_until is None or row.leased_until > self.now()):
+            return Stale(task_id)
+        changes = {field: getattr(move.after, field) for field in changed_fields(move.before, move.after)}
+        after = replace(row, **changes)
+        if (other := self._holder(after)) is not None and other.task_id != task_id:
+            return Conflict(task_id, other.task_id)
+        self._put(after)
+        return Swapped(after)
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        with self._lock:
+            return self.swap(moves), [] if claim is None else self.claim(claim)
+
+    def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
+        with self._lock:
+            return [self._extend(lease, lease_for) for lease in leases]
+
+    def _extend(self, lease: Lease, lease_for: timedelta) -> Held | Lost:
+        row = self._rows.get(lease.task_id)
+        if row is None or row.status is not PROCESSING or row.token != lease.token:
+            return Lost(lease.task_id)
+        now = self.now()
+        self._put(row.but(now, leased_until=(until := times.to_millis(now + lease_for))))
+        return Held(row.task_id, row.version + 1, until, row.cancel_requested)
+
+    def fetch(self, ids: Sequence[str]) -> list[Task]:
+        with self._lock:
+            return [self._rows[task_id] for task_id in dict.fromkeys(ids) if task_id in self._rows]
+
+    def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
+        with self._lock:
+            found = [(_place(row, order), row) for row in self._matching(where)]
+        if order == "ended":
+            found = [(place, row) for place, row in found if row.completed_at is not None]
+        found.sort(key=lambda pair: pair[0], reverse=order == "newest")
+        if after is not None:
+            last = _read_cursor(after)
+            found = [(place, row) for place, row in found if (place < last if order == "newest" else place > last)]
+        more = len(found) > limit
+        page = found[:limit]
+        return Page([row for _, row in page], _cursor(page[-1][0]) if more and page else None)
+
+    def count(self, where: Filter) -> list[Tally]:
+        with self._lock:
+            rows = list(self._matching(where))
+        groups = Counter((row.pipeline, row.phase, row.status, row.parked) for row in rows)
+        oldest: dict[tuple[Any, ...], datetime] = {}
+        for row in rows:
+            if row.status is WAITING:
+                group = (row.pipeline, row.phase, row.status, row.parked)
+                oldest[group] = min(row.run_at, oldest.get(group, row.run_at))
+        return [Tally(*group, count, oldest.get(group)) for group, count in sorted(groups.items())]
+
+    def remove(self, tasks: Sequence[Task]) -> int:
+        with self._lock:
+            gone = [row for task in tasks if (row := self._rows.get(task.task_id)) and row.version == task.version]
+            for row in gone:
+                self._take_out(row.task_id)
+                self._logs.pop(row.task_id, None)
+            return len(gone)
+
+    # ── logs and notes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append_log(self, lines: Sequence[LogLine]) -> None:
+        with self._lock:
+            for line in lines:
+                self._logs.setdefault(line.task_id, _Log(self._log_lines, self._log_bytes)).append(line)
+
+    def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
+        with self._lock:
+            log = self._logs.get(task_id)
+            lines = [] if log is None else [line for line in log.lines if line.seq > after]
+            dropped = 0 if log is None else log.dropped
+        page = lines[:limit] if tail is None else lines[max(0, len(lines) - tail) :]
+        return LogPage(page, page[-1].seq if page else after, dropped)
+
+    def notes(self, kind: str) -> list[Note]:
+        with self._lock:
+            found = sorted((name, *note) for (its_kind, name), note in self._notes.items() if its_kind == kind)
+        return [Note(kind, name, msgspec.json.decode(body), version, at) for name, version, body, at in found]
+
+    def write_notes(self, notes: Sequence[Note]) -> list[bool]:
+        with self._lock:
+            answers = [self._write_note(note) for note in notes]
+            self._wake()
+            return answers
+
+    def _write_note(self, note: Note) -> bool:
+        key = (note.kind, note.name)
+        if note.version != (self._notes[key][0] if key in self._notes else 0):
+            return False
+        self._notes[key] = (note.version + 1, msgspec.json.encode(note.body), self.now())
+        return True
+
+    def drop_notes(self, kind: str, names: Sequence[str]) -> int:
+        with self._lock:
+            return sum(self._notes.pop((kind, name), None) is not None for name in set(names))
+
+    # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def waker(self) -> "MemoryWaker":
+        return MemoryWaker(self._changed, lambda: self._changes)
+
+    def _wake(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()
+
+    # ── the two indexes that every write keeps ────────────────────────────────────────────────────────────────────
+
+    def _put(self, task: Task) -> None:
+        self._take_out(task.task_id)
+        self._rows[task.task_id] = task
+        if task.held_key is not None:
+            self._holders[task.pipeline, task.user_id, task.held_key] = task.task_id
+
+    def _take_out(self, task_id: str) -> None:
+        old = self._rows.pop(task_id, None)
+        if old is not None and old.held_key is not None:
+            del self._holders[old.pipeline, old.user_id, old.held_key]
+
+    def _holder(self, task: Task) -> Task | None:
+        """The row that holds this task's unique key."""
+        if task.held_key is None:
+            return None
+        held_by = self._holders.get((task.pipeline, task.user_id, task.held_key))
+        return None if held_by is None else self._rows[held_by]
+
+    def _matching(self, where: Filter) -> Iterator[Task]:
+        return (row for row in self._rows.values() if matches(row, where))
+
+
+class MemoryWaker:
+    """Woken by writes to its store, and by a poke."""
+
+    def __init__(self, changed: threading.Condition, changes: Callable[[], int]) -> None:
+        self._changed = changed
+        self._changes = changes
+        self._seen = changes()
+
+    def wait(self, timeout: float) -> bool:
+        with self._changed:
+            woken = self._changed.wait_for(lambda: self._changes() != self._seen, timeout)
+            self._seen = self._changes()
+            return woken
+
+    def poke(self) -> None:
+        with self._changed:
+            self._seen -= 1  # so that it is behind, whether it waits already or not yet
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Slots:
+    """The places of one limit: a claim needs one that is free, and fewer running than there are places."""
+
+    def __init__(self, limit: int | None, used: Sequence[int | None]) -> None:
+        self._limited = limit is not None
+        room = max(0, (limit or 0) - len(used))
+        self._places = [place for place in range(limit or 0) if place not in used][:room]
+
+    @property
+    def free(self) -> bool:
+        return not self._limited or bool(self._places)
+
+    def take(self) -> int | None:
+        return self._places.pop(0) if self._limited else None
+
+
+class _Log:
+    """The output of one task; beyond its bounds the oldest lines go, and are counted."""
+
+    def __init__(self, max_lines: int, max_bytes: int) -> None:
+        self.lines: deque[LogLine] = deque()
+        self.dropped = 0
+        self._max_lines, self._max_bytes = max_lines, max_bytes
+        self._bytes = 0
+        self._seq = itertools.count(1)
+
+    def append(self, line: LogLine) -> None:
+        self.lines.append(replace(line, seq=next(self._seq)))
+        self._bytes += len(line.text.encode())
+        while len(self.lines) > self._max_lines or self._bytes > self._max_bytes:
+            self._bytes -= len(self.lines.popleft().text.encode())
+            self.dropped += 1
+
+
+# ── filters and pages ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def matches(row: Task, where: Filter) -> bool:
+    """Whether everything that the filter sets holds for the row."""
+    equal = (
+        (where.pipeline, row.pipeline),
+        (where.user_id, row.user_id),
+        (where.parent_id, row.parent_id),
+        (where.parked, row.parked),
+        (where.awaiting, row.awaiting),
+        (where.leased_by, row.leased_by),
+        (where.cancel_requested, row.cancel_requested),
+        (where.error_class, row.error_class),
+        (where.limit_key, row.limit_key),
+        (where.unique_key, row.unique_key),
+        (where.held_key, row.held_key),
+    )
+    no_later = (
+        (where.due_by, row.run_at),
+        (where.lease_ended_by, row.leased_until),
+        (where.held_until_by, row.held_until),
+        (where.ended_by, row.completed_at),
+        (where.created_by, row.created_at),
+    )
+    no_earlier = ((where.ended_since, row.completed_at), (where.created_since, row.created_at))
+    contained = (
+        (where.error_text, (row.error,)),
+        (where.title_text, (row.title,)),
+        (where.text, (row.title, row.error, row.task_id, row.payload_json)),
+    )
+    return (
+        (where.hidden or row.purged_at is None)
+        and (not where.statuses or row.status in where.statuses)
+        and (not where.phases or row.phase in where.phases)
+        and all(asked is None or asked == has for asked, has in equal)
+        and all(asked is None or (has is not None and has <= asked) for asked, has in no_later)
+        and all(asked is None or (has is not None and has >= asked) for asked, has in no_earlier)
+        and all(asked is None or any(_contains(text, asked) for text in texts) for asked, texts in contained)
+        and all(_text_at(row.payload, path) == asked for path, asked in where.payload)
+    )
+
+
+def _contains(text: str | None, part: str) -> bool:
+    return text is not None and part.casefold() in text.casefold()
+
+
+def _text_at(value: Any, path: str) -> str | None:
+    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    for step in path.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value if isinstance(value, str) else values.encode(value)
+
+
+def _place(row: Task, order: Order) -> tuple[str, str]:
+    """Where a row stands in an order; the id decides between equals."""
+    moment = {"due": row.run_at, "ended": row.completed_at or times.FAR}.get(order, row.created_at)
+    return times.spell(moment), row.task_id
+
+
+def _cursor(place: tuple[str, str]) -> str:
+    return " ".join(place)
+
+
+def _read_cursor(text: str) -> tuple[str, str]:
+    moment, found, task_id = text.partition(" ")
+    if not found:
+        raise BadInput(f"{text!r} is no place in a list; pass a page's `next`", field="after")
+    return moment, task_id
