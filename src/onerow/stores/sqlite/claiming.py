@@ -29,8 +29,9 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[T
     """See ports.Store.claim; inside an open transaction."""
     tasks: list[Task] = []
     for want in claim.wants:
-        if want.limit > 0:
-            tasks += _claim_phase(connection, claim, want, now)
+        room = want.limit if claim.limit is None else min(want.limit, claim.limit - len(tasks))
+        if room > 0:
+            tasks += _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now)
     return tasks
 
 
