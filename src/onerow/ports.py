@@ -27,11 +27,15 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Due, unparked tasks of some phases, in order of priority, run_at and id; of `ids` only, when given."""
+    """Due, unparked tasks of some phases, in order of priority, run_at and id; of `ids` only, when given.
+
+    Wants are served in their order, until `limit` tasks (all together) are found.
+    """
 
     worker: str
     wants: Sequence[Want]
     ids: Sequence[str] | None = None
+    limit: int | None = None
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):

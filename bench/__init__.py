@@ -1,0 +1,1 @@
+"""Measurements: what a task costs, and how many a second each store can take."""

@@ -1,0 +1,39 @@
+"""The caller's own transaction: the row is added in it, and appears when it commits."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from onerow.core.errors import BadInput
+
+
+def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
+    """A cursor in the caller's transaction; refuses what is no connection to this very database."""
+    connection = _sqlite3_connection(tx)
+    if connection.isolation_level is None and not connection.in_transaction:
+        raise BadInput("tx: no transaction is open on this connection; execute BEGIN IMMEDIATE first", field="tx")
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    databases = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
+    file = databases.get("main") or ""
+    if not file or not path.exists() or not Path(file).samefile(path):
+        raise BadInput(
+            f"tx: this connection is to {file or 'a database in memory'}, not to the queue's {path}; "
+            f"a task can join only a transaction on its own database",
+            field="tx",
+        )
+    return cursor
+
+
+def _sqlite3_connection(tx: Any) -> sqlite3.Connection:
+    if isinstance(tx, sqlite3.Connection):
+        return tx
+    # A SQLAlchemy Session or Connection hands its driver's connection out.
+    connection = tx.connection() if callable(getattr(tx, "connection", None)) else tx
+    driver = getattr(getattr(connection, "connection", None), "driver_connection", None)
+    if isinstance(driver, sqlite3.Connection):
+        return driver
+    raise BadInput(
+        f"tx: give the open sqlite3.Connection (or SQLAlchemy Session) of your transaction, not {type(tx).__name__}",
+        field="tx",
+    )

@@ -1,0 +1,165 @@
+"""Connections to one SQLite file, and the one door at which the driver's exceptions become ours."""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+
+Profile = Literal["durable", "fast"]
+
+FLOOR = (3, 35, 0)
+"""UPDATE … FROM, RETURNING and partial unique indexes are all there from here on."""
+
+_BUSY_FOR = 5.0  # one wait inside SQLite
+_PATIENCE = 60.0  # all waits together, before we say so
+
+
+class Door:
+    """The writer (one per process, one transaction at a time) and some readers."""
+
+    def __init__(self, path: Path, profile: Profile) -> None:
+        self.path = path
+        self._profile = profile
+        self._lock = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+        self._readers: list[sqlite3.Connection] = []
+        self._pid = os.getpid()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its beginning, so that it never has to be given up."""
+        with self._lock, translated(self.path):
+            connection = self.writer()
+            self._begin(connection)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection for reading; one snapshot per statement."""
+        with translated(self.path):
+            connection = self._reader()
+            try:
+                yield connection
+            finally:
+                if self._pid == os.getpid():
+                    self._readers.append(connection)
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has committed; our own commits leave it alone."""
+        with self._lock, translated(self.path):
+            return int(self.writer().execute("PRAGMA data_version").fetchone()[0])
+
+    def writer(self) -> sqlite3.Connection:
+        self._after_fork()
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in (self._writer, *self._readers):
+                if connection is not None and self._pid == os.getpid():
+                    connection.close()
+            self._writer = None
+            self._readers = []
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
+                    raise
+
+    def _reader(self) -> sqlite3.Connection:
+        self._after_fork()
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._open()
+
+    def _after_fork(self) -> None:
+        # A connection must not cross a fork: its file locks belong to the parent.
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._writer = None
+            self._readers = []
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_FOR, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                self._switch_to_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._profile == 'durable' else 'NORMAL'}")
+            connection.execute("PRAGMA cache_size = -32768")
+            connection.execute("PRAGMA foreign_keys = OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        # The switch needs the file for itself and ignores the busy timeout, so that several starters must take turns.
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.005)
+
+
+@contextmanager
+def translated(path: Path | str, *, callers: bool = False) -> Iterator[None]:
+    """Driver exceptions become ours; `callers`: the transaction is the caller's, so only it can try again."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _ours(error, path, callers) from error
+
+
+def _ours(error: sqlite3.Error, path: Path | str, callers: bool) -> StoreError:
+    code = _primary(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if callers:
+            return RetryTransaction(
+                f"{path}: another connection writes; roll back and run the transaction again, "
+                f"beginning it with BEGIN IMMEDIATE"
+            )
+        return StoreUnavailable(f"{path}: another process has held the write lock for {_PATIENCE:.0f} s; look for it")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(f"{path}: the disk is full; make room, nothing was lost")
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreReadOnly(f"{path}: the file or its folder can't be written; check owner and mode")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(f"{path}: can't be opened; check that its folder exists and may be written")
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreError(f"{path}: is not an SQLite database")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreError(f"{path}: the database is damaged ({error}); restore a backup")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(f"{path}: input or output failed ({error}); check the disk")
+    return StoreError(f"{path}: {error}")
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """The error's class; the low byte of SQLite's extended code."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,44 @@
+"""Small versioned records, compared and swapped like tasks."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from onerow.core.times import read, spell
+from onerow.ports import Note
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def read_all(connection: sqlite3.Connection, kind: str) -> list[Note]:
+    """All notes of a kind, by name."""
+    rows = connection.execute(
+        "SELECT name, body, version, updated_at FROM onerow_note WHERE kind = ? ORDER BY name", (kind,)
+    ).fetchall()
+    return [Note(kind, name, _decode(body), version, read(at)) for name, body, version, at in rows]
+
+
+def write(connection: sqlite3.Connection, notes: Sequence[Note], now: datetime) -> list[bool]:
+    """Each note if its version is still the stored one; 0 means that there must be none."""
+    answers = []
+    for note in notes:
+        body = _encode(note.body).decode()
+        if note.version == 0:
+            sql = "INSERT INTO onerow_note (version, body, updated_at, kind, name) VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            written = connection.execute(sql, (body, spell(now), note.kind, note.name)).rowcount
+        else:
+            sql = "UPDATE onerow_note SET version = version + 1, body = ?, updated_at = ? WHERE kind = ? AND name = ? AND version = ?"
+            written = connection.execute(sql, (body, spell(now), note.kind, note.name, note.version)).rowcount
+        answers.append(written == 1)
+    return answers
+
+
+def drop(connection: sqlite3.Connection, kind: str, names: Sequence[str]) -> int:
+    """Remove notes; how many."""
+    return connection.execute(
+        "DELETE FROM onerow_note WHERE kind = ? AND name IN (SELECT value FROM json_each(?))",
+        (kind, _encode(list(names)).decode()),
+    ).rowcount

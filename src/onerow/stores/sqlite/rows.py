@@ -1,0 +1,102 @@
+"""Rows ↔ tasks: times as text, statuses as words, JSON as it stands."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from onerow.core.status import PROCESSING, Status
+from onerow.core.task import COLUMN, FIELDS, TIME_FIELDS, Task
+from onerow.core.times import read, spell
+
+COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
+
+_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
+_STATUS = FIELDS.index("status")
+_FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
+_STATUS_OF = {status.value: status for status in Status}
+
+# What a task may have at birth; the rest then has its column's default, and an insert need not bind it.
+BORN_FIELDS = (
+    "task_id", "pipeline", "phase", "user_id", "title", "parent_id", "created_at", "scheduled_time", "run_at",
+    "updated_at", "priority", "awaiting", "max_retries", "own_retries", "limit_key", "unique_key", "unique_for",
+    "held_key", "payload_json", "metadata_json",
+)  # fmt: skip
+_LATER = {
+    "started_at": None, "completed_at": None, "elapsed_time": None, "status": Status.WAITING, "cancel_requested": False,
+    "attempt": 0, "retry_count": 0, "retry_base": 0, "crash_count": 0, "generation": 0, "error": None,
+    "error_class": None, "leased_by": None, "leased_until": None, "token": 0, "version": 1, "slot": None,
+    "key_slot": None, "held_until": None, "children": None, "purged_at": None, "results_json": "{}",
+    "steps_json": "{}", "signals_json": "[]", "progress_json": "null", "logs_json": "[]",
+}  # fmt: skip
+_later = attrgetter(*_LATER)
+_later_at_birth = tuple(_LATER.values())
+_born = attrgetter(*BORN_FIELDS)
+_all = attrgetter(*FIELDS)
+
+
+def is_newborn(task: Task) -> bool:
+    """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
+    return bool(_later(task) == _later_at_birth)
+
+
+def newborn_row(task: Task) -> tuple[Any, ...]:
+    """The values of BORN_FIELDS as SQLite takes them."""
+    return tuple([spell(value) if type(value) is datetime else value for value in _born(task)])
+
+
+def whole_row(task: Task) -> tuple[Any, ...]:
+    """All values as SQLite takes them, in the order of FIELDS."""
+    return tuple([spell(value) if type(value) is datetime else value for value in _all(task)])
+
+
+def to_sql(value: Any) -> Any:
+    return spell(value) if type(value) is datetime else value
+
+
+def task_of(row: Sequence[Any]) -> Task:
+    """The task in a row of COLUMNS."""
+    found = list(row)
+    for index in _TIMES:
+        if found[index] is not None:
+            found[index] = read(found[index])
+    found[_STATUS] = _STATUS_OF[found[_STATUS]]
+    for index in _FLAGS:
+        found[index] = bool(found[index])
+    return Task(*found)
+
+
+# A claim knows what it writes, so it reads only the rest.
+CLAIMED_FIELDS = tuple(
+    field
+    for field in FIELDS
+    if field not in ("pipeline", "phase", "status", "awaiting", "leased_by", "leased_until", "started_at", "completed_at", "updated_at", "slot", "key_slot", "purged_at")
+)  # fmt: skip
+CLAIMED_COLUMNS = ", ".join(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS)
+
+
+def claimed_task(
+    row: Sequence[Any],
+    pipeline: str,
+    phase: str,
+    worker: str,
+    now: datetime,
+    until: datetime,
+    slot: int | None = None,
+    key_slot: int | None = None,
+) -> Task:
+    """The task in a row of CLAIMED_COLUMNS as read just before the claim wrote to it; see rules.claimed."""
+    (
+        task_id, user_id, title, parent_id, created_at, scheduled_time, run_at, elapsed_time, priority,
+        cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base, crash_count, generation, error,
+        error_class, token, version, limit_key, unique_key, unique_for, held_key, held_until, children, payload,
+        results, steps, signals, progress, metadata, logs,
+    ) = row  # fmt: skip
+    return Task(
+        task_id, pipeline, phase, user_id, title, parent_id,
+        read(created_at), scheduled_time and read(scheduled_time), read(run_at), now, None, now, elapsed_time,
+        priority, PROCESSING, None, bool(cancel_requested), attempt + 1, retry_count, max_retries, bool(own_retries),
+        retry_base, crash_count, generation, error, error_class, worker, until, token + 1, version + 1,
+        limit_key, slot, key_slot, unique_key, unique_for, held_key, held_until and read(held_until), children, None,
+        payload, results, steps, signals, progress, metadata, logs,
+    )  # fmt: skip

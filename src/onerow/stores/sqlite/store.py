@@ -1,0 +1,243 @@
+"""The Store on SQLite: every act is a short transaction under the file's one write lock."""
+
+import base64
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onerow.core.errors import BadInput, StoreError
+from onerow.core.status import Status
+from onerow.core.task import COLUMN, FIELDS, Task
+from onerow.core.times import read, spell, to_millis
+from onerow.ports import (
+    Claim,
+    Existing,
+    Filter,
+    Held,
+    Inserted,
+    Lease,
+    LogLine,
+    LogPage,
+    Lost,
+    Move,
+    Note,
+    Order,
+    Page,
+    SwapAnswer,
+    Tally,
+)
+from onerow.stores.sqlite import claiming, logbook, notes, schema, swapping
+from onerow.stores.sqlite.caller import callers_cursor
+from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
+from onerow.stores.sqlite.filters import ORDERS, where_sql
+from onerow.stores.sqlite.rows import BORN_FIELDS, COLUMNS, is_newborn, newborn_row, task_of, whole_row
+from onerow.stores.sqlite.statements import statement
+from onerow.stores.sqlite.waker import SqliteWaker
+
+_encode = msgspec.json.Encoder().encode
+
+_INSERT = f"INSERT INTO task_queue ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))}) ON CONFLICT DO NOTHING"
+_INSERT_NEWBORN = (
+    f"INSERT INTO task_queue ({', '.join(COLUMN[field] for field in BORN_FIELDS)}) "
+    f"VALUES ({', '.join('?' * len(BORN_FIELDS))}) ON CONFLICT DO NOTHING"
+)
+
+
+def _wall_clock() -> datetime:
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+class SqliteStore:
+    """See ports.Store. `profile='durable'` survives a power cut; 'fast' may then lose its last commits."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        profile: Profile = "durable",
+        clock: Callable[[], datetime] = _wall_clock,
+        log_lines: int = 10_000,
+        log_size: int = 1_000_000,
+    ) -> None:
+        if sqlite3.sqlite_version_info < FLOOR:
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; onerow needs 3.35 or later")
+        if str(path) in ("", ":memory:"):
+            raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
+        self.path = Path(path).absolute()
+        self._clock = clock
+        self._door = Door(self.path, profile)
+        self._bounds = logbook.Bounds(log_lines, log_size)
+        self._wakers: list[SqliteWaker] = []
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def prepare(self) -> None:
+        schema.migrate(self._door)
+
+    def now(self) -> datetime:
+        return to_millis(self._clock())
+
+    # ── tasks ──
+
+    def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
+        if tx is not None:
+            with translated(self.path, callers=True):
+                return _insert(callers_cursor(tx, self.path), tasks)
+        with self._door.write() as connection:
+            answers = _insert(connection.cursor(), tasks)
+        for waker in self._wakers:
+            waker.poke()  # our own commits don't change data_version
+        return answers
+
+    def claim(self, claim: Claim) -> list[Task]:
+        return self.turn((), claim)[1]
+
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+        return self.turn(moves, None)[0]
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        with self._door.write() as connection:
+            answers = swapping.swap(connection, moves, self.now()) if moves else []
+            tasks = claiming.claim(connection, claim, self.now()) if claim is not None else []
+        return answers, tasks
+
+    def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
+        now = self.now()
+        until = now + lease_for
+        asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
+        with self._door.write() as connection:
+            rows = connection.execute(
+                statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
+            ).fetchall()
+        held = {task_id: Held(task_id, version, until, bool(asked)) for task_id, version, asked in rows}
+        return [held.get(lease.task_id) or Lost(lease.task_id) for lease in leases]
+
+    def fetch(self, ids: Sequence[str]) -> list[Task]:
+        with self._door.read() as connection:
+            rows = connection.execute(
+                f"SELECT {COLUMNS} FROM task_queue WHERE task_id IN (SELECT value FROM json_each(?))",
+                (_encode(list(ids)).decode(),),
+            ).fetchall()
+        return [task_of(row) for row in rows]
+
+    def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
+        condition, given = where_sql(where)
+        column, direction = ORDERS[order]
+        if order == "ended":
+            condition += " AND completed_at IS NOT NULL"
+        if after is not None:
+            condition += f" AND ({column}, task_id) {'<' if direction == 'DESC' else '>'} (?, ?)"
+            given += _read_cursor(after)
+        with self._door.read() as connection:
+            rows = connection.execute(
+                f"SELECT {COLUMNS} FROM task_queue WHERE {condition} "
+                f"ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
+                (*given, limit + 1),
+            ).fetchall()
+        tasks = [task_of(row) for row in rows[:limit]]
+        if len(rows) <= limit or not tasks:
+            return Page(tasks)
+        return Page(tasks, _write_cursor([spell(getattr(tasks[-1], column)), tasks[-1].task_id]))
+
+    def count(self, where: Filter) -> list[Tally]:
+        condition, given = where_sql(where)
+        with self._door.read() as connection:
+            rows = connection.execute(
+                f"SELECT pipeline, type, status, awaiting IS NOT NULL, count(*), "
+                f"min(CASE WHEN status = 'waiting' THEN run_at END) "
+                f"FROM task_queue WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+                given,
+            ).fetchall()
+        return [
+            Tally(pipeline, phase, Status(status), bool(parked), count, oldest and read(oldest))
+            for pipeline, phase, status, parked, count, oldest in rows
+        ]
+
+    def remove(self, tasks: Sequence[Task]) -> int:
+        asked = _encode([(task.task_id, task.version) for task in tasks]).decode()
+        with self._door.write() as connection:
+            gone = connection.execute(statement("remove"), {"rows": asked}).fetchall()
+            logbook.remove(connection, [task_id for (task_id,) in gone])
+        return len(gone)
+
+    # ── output, notes ──
+
+    def append_log(self, lines: Sequence[LogLine]) -> None:
+        with self._door.write() as connection:
+            logbook.append(connection, lines, self._bounds)
+
+    def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
+        with self._door.read() as connection:
+            return logbook.read_page(connection, task_id, after, limit, tail)
+
+    def notes(self, kind: str) -> list[Note]:
+        with self._door.read() as connection:
+            return notes.read_all(connection, kind)
+
+    def write_notes(self, given: Sequence[Note]) -> list[bool]:
+        with self._door.write() as connection:
+            return notes.write(connection, given, self.now())
+
+    def drop_notes(self, kind: str, names: Sequence[str]) -> int:
+        with self._door.write() as connection:
+            return notes.drop(connection, kind, names)
+
+    # ── waking, closing ──
+
+    def waker(self) -> SqliteWaker:
+        waker = SqliteWaker(self.path, self._door.data_version, self._wakers.remove)
+        self._wakers.append(waker)
+        return waker
+
+    def close(self) -> None:
+        self._door.close()
+
+
+def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Existing]:
+    if len(tasks) > 1:
+        # Nearly always every row is new: one prepared statement for all, and a closer look only if some were not.
+        cursor.execute("SAVEPOINT onerow_insert")
+        if all(is_newborn(task) for task in tasks):
+            cursor.executemany(_INSERT_NEWBORN, [newborn_row(task) for task in tasks])
+        else:
+            cursor.executemany(_INSERT, [whole_row(task) for task in tasks])
+        if cursor.rowcount == len(tasks):
+            cursor.execute("RELEASE onerow_insert")
+            return [Inserted(task) for task in tasks]
+        cursor.execute("ROLLBACK TO onerow_insert")
+        cursor.execute("RELEASE onerow_insert")
+    return [_insert_one(cursor, task) for task in tasks]
+
+
+def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
+    if is_newborn(task):
+        cursor.execute(_INSERT_NEWBORN, newborn_row(task))
+    else:
+        cursor.execute(_INSERT, whole_row(task))
+    if cursor.rowcount == 1:
+        return Inserted(task)
+    row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()
+    if row is None:
+        row = cursor.execute(
+            f"SELECT {COLUMNS} FROM task_queue WHERE pipeline = ? AND user_id = ? AND held_key = ?",
+            (task.pipeline, task.user_id, task.held_key),
+        ).fetchone()
+    return Existing(task_of(row))
+
+
+def _write_cursor(place: list[str]) -> str:
+    return base64.urlsafe_b64encode(_encode(place)).decode()
+
+
+def _read_cursor(text: str) -> list[str]:
+    try:
+        return list(msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str]))
+    except Exception:
+        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

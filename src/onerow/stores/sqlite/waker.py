@@ -1,0 +1,89 @@
+"""Waking within a millisecond when another process has written, at no cost while nothing happens.
+
+Every commit appends to the -wal file, and inotify tells of it; PRAGMA data_version then says whether it was someone
+else's. Without inotify the same number is polled.
+"""
+
+import ctypes
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_IN_MODIFY = 0x2
+_POLL = 0.005
+
+
+class SqliteWaker:
+    """Rests until another connection has committed, or someone in this process pokes."""
+
+    def __init__(self, path: Path, data_version: Callable[[], int], forget: Callable[["SqliteWaker"], None]) -> None:
+        self._data_version = data_version
+        self._forget = forget
+        self._seen = -1
+        self._poked, self._poker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        data_version()  # opens the database, so that the -wal file is there to be watched
+        self._watch = _watch(Path(f"{path}-wal"))
+
+    def wait(self, timeout: float) -> bool:
+        """See ports.Waker."""
+        until = time.monotonic() + timeout
+        while True:
+            version = self._data_version()
+            if version != self._seen:
+                self._seen = version
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self._rest(left):
+                return True
+
+    def _rest(self, left: float) -> bool:
+        """Rest until something is worth a look; True when poked."""
+        watched = [self._poked] if self._watch is None else [self._poked, self._watch]
+        ready, _, _ = select.select(watched, [], [], left if self._watch is not None else min(left, _POLL))
+        for source in ready:
+            _drain(source)
+        return self._poked in ready
+
+    def poke(self) -> None:
+        """See ports.Waker."""
+        try:
+            os.write(self._poker, b"!")
+        except (BlockingIOError, OSError):
+            pass  # already poked, or closed
+
+    def close(self) -> None:
+        self._forget(self)
+        for descriptor in (self._poked, self._poker, self._watch):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._poked = self._poker = -1
+        self._watch = None
+
+
+def _watch(wal: Path) -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        if descriptor < 0:
+            return None
+        if libc.inotify_add_watch(descriptor, os.fsencode(wal), _IN_MODIFY) < 0:
+            os.close(descriptor)
+            return None
+    except (OSError, AttributeError):
+        return None
+    return descriptor
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 65536):
+            pass
+    except BlockingIOError:
+        pass

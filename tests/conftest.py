@@ -1,0 +1,144 @@
+"""Servers, databases and profiles that every test may ask for by name."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.servers import Missing
+from tests.servers.mongo import MongoDatabases, MongoServer, open_mongo
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import DEBIAN_15, Databases, PostgresServer, open_postgres
+
+if TYPE_CHECKING:
+    from tests.servers.sqs import SqsServer
+
+UNDER_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+# No deadlines: a busy machine is not a defect. Never derandomized: each run is to look at something new.
+settings.register_profile("dev", deadline=None, max_examples=50)
+settings.register_profile(
+    "ci", deadline=None, max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if UNDER_CI else "dev"))
+
+T = TypeVar("T")
+
+
+def start(server: Callable[[], T], *, optional: bool = False) -> T:
+    """The server; where it can't be had, a skip that says how to get it, or a failure under CI unless it is optional."""
+    try:
+        return server()
+    except Missing as missing:
+        reason = str(missing)
+    if UNDER_CI and not optional:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A database file that doesn't exist yet."""
+    return f"sqlite:///{tmp_path / 'onerow.db'}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Databases]:
+    """Shared by all tests of this process: don't stop it. `own_postgres` is for that."""
+    server = start(open_postgres)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Databases) -> Iterator[str]:
+    """A fresh database."""
+    url = postgres_server.fresh_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server of the test's own, to stop, kill and start again."""
+    server = start(PostgresServer, optional="ONEROW_TEST_POSTGRES_URL" in os.environ)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_15_server() -> Iterator[PostgresServer]:
+    """The oldest PostgreSQL that is supported, where Debian's package of it is installed."""
+    server = start(lambda: PostgresServer(DEBIAN_15), optional=True)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_15_url(postgres_15_server: PostgresServer) -> Iterator[str]:
+    """A fresh database on the oldest PostgreSQL that is supported."""
+    url = postgres_15_server.fresh_database()
+    yield url
+    postgres_15_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server: Databases) -> Iterator[PgBouncer]:
+    bouncer = start(lambda: PgBouncer(postgres_server.url), optional=True)
+    yield bouncer
+    bouncer.close()
+
+
+@pytest.fixture
+def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
+    """The database of `postgres_url`, seen through PgBouncer in transaction mode."""
+    return pgbouncer.in_front_of(postgres_url)
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[MongoDatabases]:
+    """Shared by all tests of this process: don't stop it. `own_mongo` is for that."""
+    server = start(open_mongo)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def mongo_url(mongo_server: MongoDatabases) -> Iterator[str]:
+    """A fresh database."""
+    url = mongo_server.fresh_database()
+    yield url
+    mongo_server.drop_database(url)
+
+
+@pytest.fixture
+def own_mongo() -> Iterator[MongoServer]:
+    """A server of the test's own, to stop, kill and start again."""
+    server = start(MongoServer, optional="ONEROW_TEST_MONGO_URL" in os.environ)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def sqs_server() -> Iterator["SqsServer"]:
+    from tests.servers.sqs import SqsServer  # takes a second to import, and most runs don't need it
+
+    server = SqsServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def sqs_endpoint(sqs_server: "SqsServer", monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The endpoint_url for boto3, without a queue or bucket on it yet; region and keys are in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    yield sqs_server.url
+    sqs_server.reset()

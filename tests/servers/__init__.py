@@ -1,0 +1,13 @@
+"""Real servers for the tests: started when first asked for, gone when the tests end.
+
+Each pytest-xdist worker has its own, so that nothing is shared and nothing needs a lock. A server that someone else
+runs can be given by its URL in ONEROW_TEST_POSTGRES_URL or ONEROW_TEST_MONGO_URL.
+"""
+
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache"
+
+
+class Missing(Exception):
+    """A server can't be started here; the message says how to get it."""

@@ -1,0 +1,56 @@
+"""Debian packages unpacked into a folder: nothing is installed, and root is not needed."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.servers import Missing
+
+SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
+
+
+def unpack(package: str, into: Path, *, suite: str | None = None) -> None:
+    """The package, and with no suite named also what it needs and the system lacks."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        raise Missing(f"{package} can only be fetched with apt-get")
+    work = into.with_name(f"{into.name}-apt")
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "lists" / "partial").mkdir(parents=True)
+    (work / "archives" / "partial").mkdir(parents=True)
+    # Lists and archives of our own; the system's stay as they are, and no lock of the system's is needed.
+    options = [
+        f"Dir::State::lists={work / 'lists'}",
+        f"Dir::Cache::archives={work / 'archives'}",
+        "Dir::Cache::pkgcache=",
+        "Dir::Cache::srcpkgcache=",
+        "Debug::NoLocking=1",
+        "APT::Sandbox::User=",
+    ]
+    if suite:
+        (work / "suite.sources").write_text(_sources_of(suite))
+        options += [f"Dir::Etc::sourcelist={work / 'suite.sources'}", "Dir::Etc::sourceparts=-"]
+    apt = ["apt-get", "-qq", *(word for option in options for word in ("-o", option))]
+    _run([*apt, "update"], work)
+    if suite:
+        _run([*apt, "download", package], work / "archives")
+    else:
+        _run([*apt, "install", "--download-only", "--no-install-recommends", "--yes", package], work)
+    for archive in sorted((work / "archives").glob("*.deb")):
+        _run(["dpkg-deb", "-x", str(archive), str(into)], work)
+    shutil.rmtree(work)
+
+
+def _sources_of(suite: str) -> str:
+    """The system's first source of packages, for another suite."""
+    if not SOURCES.exists():
+        raise Missing(f"{SOURCES} is not here: this needs Debian 12 or newer")
+    first = re.sub(r"^#.*\n", "", SOURCES.read_text(), flags=re.MULTILINE).strip().split("\n\n")[0]
+    return re.sub(r"^Suites:.*$", f"Suites: {suite}", first, flags=re.MULTILINE) + "\n"
+
+
+def _run(command: Sequence[str], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"{command[0]} {command[-1]} failed:\n{done.stdout}{done.stderr}")

