@@ -113,7 +113,7 @@ def in_status(status: Status, now: datetime = NOW, **changes: Any) -> Task:
 
 # ── for hypothesis ────────────────────────────────────────────────────────────────────────────────────────────────
 
-texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=30) | st.sampled_from(
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     [
         "",
         "조수",

@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onerow.core import rules
+from onerow.core import rules, values
 from onerow.core.errors import BadInput, BadPayload, IllegalMove, UnknownName
+from onerow.core.failure import failure
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
@@ -73,7 +74,7 @@ def test_a_result_that_would_make_the_row_too_large_is_refused() -> None:
     task = claimed(a_task())
     big = '"' + "x" * 900_000 + '"'
     for n in range(8):
-        task = task.but(NOW, results_json=rules.values.with_key(task.results_json, f"r{n}", big))
+        task = task.but(NOW, results_json=values.with_key(task.results_json, f"r{n}", big))
     with pytest.raises(BadPayload, match="would make the row"):
         rules.advance(task, PLAN, big, NOW)
     with pytest.raises(BadPayload, match="would make the row"):
@@ -96,7 +97,7 @@ def ends(task: Task) -> list[Task]:
     held = claimed(task)
     return [
         rules.complete(held, None, NOW),
-        rules.fail(held, rules.failure("x", "permanent"), PLAN, NOW),
+        rules.fail(held, failure("x", "permanent"), PLAN, NOW),
         rules.cancel(task, NOW),
         rules.stop_cancelled(held, NOW),
         rules.finish(task, PLAN, NOW),
@@ -125,7 +126,7 @@ def test_a_remembered_key_is_free_when_its_time_is_over_and_not_before() -> None
 
 def test_a_task_that_comes_back_holds_its_key_again() -> None:
     for unique_for in (None, "7d"):
-        failed = rules.fail(claimed(a_task(unique="k", unique_for=unique_for)), rules.failure("x", "auth"), PLAN, NOW)
+        failed = rules.fail(claimed(a_task(unique="k", unique_for=unique_for)), failure("x", "auth"), PLAN, NOW)
         for again in (rules.retry(failed, PLAN, NOW), rules.replay(failed, PLAN, None, NOW)):
             assert (again.held_key, again.held_until) == ("k", None)
 

@@ -1,4 +1,4 @@
-"""Every status × every move; and long random lives, in which some things must always hold."""
+"""Every status with every move; and long random lives, in which some things must always hold."""
 
 import copy
 from collections.abc import Callable

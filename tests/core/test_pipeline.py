@@ -152,13 +152,13 @@ def unresolvable(job: "Nowhere") -> None: ...  # type: ignore[name-defined] # no
 
 
 def one(pipeline: Pipeline) -> Pipeline:
-    pipeline.phase(render, name="script")
+    pipeline.phase(name="script")(render)
     return pipeline
 
 
 def add_later(pipeline: Pipeline) -> Plan:
     pipeline.phase(payload_named_later)
-    pipeline.phase(render, name="later")
+    pipeline.phase(name="later")(render)
     return pipeline.plan
 
 
@@ -174,9 +174,9 @@ def add_bad_type(pipeline: Pipeline) -> Plan:
     return pipeline.plan
 
 
-MISTAKES: dict[str, tuple[Callable[[Pipeline], Any], str]] = {
+MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no phases": (lambda p: p.plan, r"has no phases; add one with @p\.phase"),
-    "the same name twice": (lambda p: one(p).phase(render, name="script"), "already has a phase 'script'"),
+    "the same name twice": (lambda p: one(p).phase(name="script")(render), "already has a phase 'script'"),
     "a former name that is taken": (
         lambda p: one(p).phase(renamed_from="script")(render),
         "already has a phase 'script'",
@@ -185,9 +185,9 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], Any], str]] = {
         lambda p: one(p).wait_until("script", field="at"),
         "already has a phase 'script'",
     ),
-    "a name with a space": (lambda p: p.phase(render, name="a b"), "'a b' can't name a phase"),
-    "a name that is no text": (lambda p: p.phase(render, name=5), "5 can't name a phase"),
-    "too long a name": (lambda p: p.phase(render, name="x" * 101), "at most 100"),
+    "a name with a space": (lambda p: p.phase(name="a b")(render), "'a b' can't name a phase"),
+    "a name that is no text": (lambda p: p.phase(name=5)(render), "5 can't name a phase"),
+    "too long a name": (lambda p: p.phase(name="x" * 101)(render), "at most 100"),
     "a lambda without a name": (lambda p: p.phase(lambda job: job), "'<lambda>' can't name a phase"),
     "a wait without a field": (lambda p: p.wait_until("w", field=""), "can't name a field"),
     "a wait without a signal": (lambda p: p.wait_for("w", signal=""), "can't name a signal"),
@@ -268,6 +268,6 @@ def test_a_mistake_leaves_the_pipeline_as_it_was() -> None:
     pipeline = one(Pipeline("p"))
     before = pipeline.plan
     with pytest.raises(PipelineError):
-        pipeline.phase(render, name="script")
+        pipeline.phase(name="script")(render)
     assert pipeline.plan == before
     assert set(pipeline.handlers) == {"script"}

@@ -195,7 +195,7 @@ def test_a_running_task_that_was_asked_to_stop_ends_cancelled_however_it_ends(en
     ended: Task = end(asked)  # type: ignore[operator]
     assert ended.status is CANCELLED
     assert (ended.completed_at, ended.held_key, ended.leased_by) == (NOW, None, None)
-    assert [entry.what for entry in ended.history][0] == "cancel"
+    assert ended.history[0].what == "cancel"
 
 
 def test_the_result_of_a_phase_that_finished_before_it_could_be_stopped_is_kept() -> None:
