@@ -167,14 +167,15 @@ def test_p7_no_more_run_at_once_than_the_limit_allows(store: Store, again: Calla
 def test_a_slot_is_free_as_soon_as_its_task_stops_processing_however_it_does(store: Store) -> None:
     put(store)
     now = store.now()
-    for leave in (
+    leaving: list[Callable[[Task], Task]] = [
         lambda task: rules.snooze(task, timedelta(0), now),
         lambda task: rules.hand_back(task, now),
         lambda task: rules.park(rules.signal(task, "x", "1", "s", now), "signal:x", None, now),
         lambda task: rules.rescue(task, now),
         lambda task: replace(rules.fail(task, BROKEN, PLAN, now), run_at=now),
         lambda task: rules.complete(task, None, now),
-    ):
+    ]
+    for leave in leaving:
         held = claim_one(store, slots=1, key_slots=1)
         assert held.slot == 0
         after = leave(held)
@@ -186,8 +187,8 @@ def test_a_slot_belongs_to_one_phase_of_one_pipeline(store: Store) -> None:
     put(store, "a")
     put(store, "b", phase="video")
     put(store, "c", pipeline="posts")
-    for more in ({}, {"phase": "video"}, {"pipeline": "posts"}):
-        (task,) = claim(store, slots=1, **more)
+    for pipeline, phase in (("videos", "script"), ("videos", "video"), ("posts", "script")):
+        (task,) = claim(store, pipeline=pipeline, phase=phase, slots=1)
         assert task.slot == 0
 
 
