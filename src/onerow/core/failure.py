@@ -135,6 +135,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
-def failure(message: str, error_class: str, **more: str) -> Failure:
+def failure(message: str, error_class: str, *, exception: str = "", where: str = "", trace: str = "") -> Failure:
     """A Failure that no exception brought: a timeout, a crash, an exit code."""
-    return Failure(message=_cut(_printable(message)), error_class=error_class, **more)
+    return Failure(_cut(_printable(message)), error_class, exception, where, trace)

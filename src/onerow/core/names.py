@@ -8,7 +8,7 @@ _NAME = re.compile(r"[\w][\w.\-]*", re.UNICODE)
 _LONGEST = 100
 
 
-def check_name(name: str, what: str) -> str:
+def check_name(name: object, what: str) -> str:
     """A name of letters (of any script), digits, '_', '-' and '.', beginning with a letter, digit or '_'."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise PipelineError(

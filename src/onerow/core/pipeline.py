@@ -4,7 +4,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -86,9 +86,29 @@ class Pipeline:
                         f"and can't be named after the phase {parameter.name!r}"
                     )
 
+    @overload
+    def phase(self, function: Function, /) -> Function: ...
+
+    @overload
     def phase(
         self,
-        function: Function | None = None,
+        function: None = None,
+        /,
+        *,
+        name: str = "",
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        isolate: Literal["process"] | None = None,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+    ) -> Callable[[Function], Function]: ...
+
+    def phase(
+        self,
+        function: Callable[..., Any] | None = None,
         /,
         *,
         name: str = "",

@@ -15,6 +15,10 @@ RETRIED = frozenset({"network", "limit", "resource", "unknown", "crash"})
 _LONGEST_WAIT = timedelta(days=1)
 
 
+def _between(least: float, value: object, most: float) -> bool:
+    return isinstance(value, int | float) and least <= value <= most
+
+
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A phase's policy: how often, after how long ('5s', or seconds), and for which classes of error."""
 
@@ -30,9 +34,9 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"max_retries must be a whole number from 0 to 1000, not {self.max_retries!r}", field="max_retries"
             )
         parse_duration(self.wait, "wait")
-        if not isinstance(self.factor, int | float) or not 1 <= self.factor <= 100:
+        if not _between(1, self.factor, 100):
             raise BadInput(f"factor must be between 1 and 100, not {self.factor!r}", field="factor")
-        if not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
+        if not _between(0, self.jitter, 1):
             raise BadInput(f"jitter must be between 0 and 1, not {self.jitter!r}", field="jitter")
         for name in self.classes:
             if name not in ERROR_CLASSES:

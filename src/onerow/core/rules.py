@@ -32,6 +32,8 @@ _encode = msgspec.json.Encoder().encode
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
     """A waiting task in a worker's hands; token and attempt grow by one."""
     _must_be(task, WAITING, act="claimed")
+    if task.awaiting is not None or task.run_at > now:
+        raise IllegalMove(f"task {task.task_id} is parked or not due", task_id=task.task_id, status=task.status)
     return task.to(
         PROCESSING,
         now,

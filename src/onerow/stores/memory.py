@@ -50,7 +50,7 @@ class MemoryStore:
     """Rows in a dictionary; `clock` is the store's clock, so that a test can own it."""
 
     def __init__(
-        self, clock: Callable[[], datetime] = _utc_now, *, log_lines: int = 10_000, log_bytes: int = 1_000_000
+        self, clock: Callable[[], datetime] = _utc_now, *, log_lines: int = 10_000, log_size: int = 1_000_000
     ) -> None:
         self._clock = clock
         self._lock = threading.RLock()
@@ -59,7 +59,7 @@ class MemoryStore:
         self._rows: dict[str, Task] = {}
         self._holders: dict[Key, str] = {}  # the unique index: held key → task id
         self._logs: dict[str, _Log] = {}
-        self._log_lines, self._log_bytes = log_lines, log_bytes
+        self._log_lines, self._log_size = log_lines, log_size
         self._notes: dict[tuple[str, str], tuple[int, bytes, datetime]] = {}
 
     @property
@@ -199,7 +199,7 @@ class MemoryStore:
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._lock:
             for line in lines:
-                self._logs.setdefault(line.task_id, _Log(self._log_lines, self._log_bytes)).append(line)
+                self._logs.setdefault(line.task_id, _Log(self._log_lines, self._log_size)).append(line)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._lock:
@@ -306,18 +306,18 @@ class _Slots:
 class _Log:
     """The output of one task; beyond its bounds the oldest lines go, and are counted."""
 
-    def __init__(self, max_lines: int, max_bytes: int) -> None:
+    def __init__(self, max_lines: int, max_size: int) -> None:
         self.lines: deque[LogLine] = deque()
         self.dropped = 0
-        self._max_lines, self._max_bytes = max_lines, max_bytes
-        self._bytes = 0
+        self._max_lines, self._max_size = max_lines, max_size
+        self._size = 0  # in characters
         self._seq = itertools.count(1)
 
     def append(self, line: LogLine) -> None:
         self.lines.append(replace(line, seq=next(self._seq)))
-        self._bytes += len(line.text.encode())
-        while len(self.lines) > self._max_lines or self._bytes > self._max_bytes:
-            self._bytes -= len(self.lines.popleft().text.encode())
+        self._size += len(line.text)
+        while len(self.lines) > self._max_lines or self._size > self._max_size:
+            self._size -= len(self.lines.popleft().text)
             self.dropped += 1
 
 

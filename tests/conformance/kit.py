@@ -1,0 +1,95 @@
+"""Short words for what the tests of stores do again and again."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from onerow.core import values
+from onerow.core.status import Status
+from onerow.core.task import Task
+from onerow.ports import Claim, Filter, Inserted, Move, Store, Swapped, Want
+from tests.samples import a_task
+
+BLINK = timedelta(milliseconds=150)
+"""A span that a test can afford to wait for on a store with a clock of its own."""
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+def new(store: Store, task_id: str = "t1", **changes: Any) -> Task:
+    """A task that was just made, due now by the store's clock; not yet in it."""
+    now = store.now()
+    times = {"created_at": now, "run_at": now, "updated_at": now}
+    return a_task(task_id, **(times | changes))
+
+
+def put(store: Store, task_id: str = "t1", **changes: Any) -> Task:
+    """A new task in the store."""
+    (answer,) = store.insert([new(store, task_id, **changes)])
+    assert isinstance(answer, Inserted), answer
+    return answer.task
+
+
+def put_many(store: Store, count: int, **changes: Any) -> list[Task]:
+    tasks = [new(store, f"t{n:04d}", **changes) for n in range(count)]
+    assert all(isinstance(answer, Inserted) for answer in store.insert(tasks))
+    return tasks
+
+
+def want(limit: int = 10, phase: str = "script", lease_for: timedelta = MINUTE, **more: Any) -> Want:
+    return Want(pipeline=more.pop("pipeline", "videos"), phase=phase, limit=limit, lease_for=lease_for, **more)
+
+
+def claim(
+    store: Store, limit: int = 10, worker: str = "w1", ids: Sequence[str] | None = None, **more: Any
+) -> list[Task]:
+    return store.claim(Claim(worker, [want(limit, **more)], ids))
+
+
+def claim_one(store: Store, **more: Any) -> Task:
+    (task,) = claim(store, 1, **more)
+    return task
+
+
+def claimed_ids(store: Store, limit: int = 10, **more: Any) -> list[str]:
+    return [task.task_id for task in claim(store, limit, **more)]
+
+
+def swap(store: Store, before: Task, after: Task, *, if_dead: bool = False) -> Task:
+    """Write a move that nobody disturbs; the task as it stands now."""
+    (answer,) = store.swap([Move(before, after, if_dead)])
+    assert isinstance(answer, Swapped), answer
+    return answer.task
+
+
+def stored(store: Store, task_id: str = "t1") -> Task:
+    (task,) = store.fetch([task_id])
+    return task
+
+
+def every_row(store: Store, **where: Any) -> dict[str, Task]:
+    """All rows by id, tombstones too."""
+    found: dict[str, Task] = {}
+    after = None
+    while True:
+        page = store.find(Filter(hidden=True, **where), limit=500, order="oldest", after=after)
+        found |= {task.task_id: task for task in page.tasks}
+        after = page.next
+        if after is None:
+            return found
+
+
+def standing(tasks: Sequence[Task]) -> dict[str, Status]:
+    return {task.task_id: task.status for task in tasks}
+
+
+def same(one: Task, other: Task) -> bool:
+    """Equal as values: JSON columns may be spelt differently."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(task)
+    return {name: values.decode(value) if name.endswith("_json") else value for name, value in fields.items()}

@@ -1,0 +1,105 @@
+"""The stores that the suite runs against. A new store adds an entry here, and nothing else.
+
+What a store can't do it declares in its entry; no test skips a store by name.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from onerow.core.times import to_millis
+from onerow.ports import Store
+from onerow.stores.memory import MemoryStore
+from onerow.stores.sqlite import SqliteStore
+
+
+class Clock:
+    """A clock that goes on only when told to."""
+
+    def __init__(self) -> None:
+        self._now = to_millis(datetime.now(UTC))
+
+    def __call__(self) -> datetime:
+        return self._now
+
+    def forward(self, span: timedelta) -> None:
+        self._now += span
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kind of store: where a fresh one is made, and how that place is opened, here or in another process."""
+
+    name: str
+    fresh: Callable[[pytest.FixtureRequest], str]  # an address that holds nothing yet
+    open: Callable[[str, Callable[[], datetime] | None], Store]  # None: the store's own clock
+    clock: bool = True  # takes a clock, so that a test can own the time
+    processes: bool = True  # other processes can open the same address
+    scales: bool = True  # the cost of a claim doesn't grow with the table
+
+
+@dataclass
+class Place:
+    """One prepared store, and the means to look at it from elsewhere and later."""
+
+    entry: Entry
+    address: str
+    store: Store
+    again: Callable[[], Store]  # another handle on the same data, as another process has
+    later: Callable[[timedelta], None]  # time goes on; without a clock of the test's own, by waiting
+
+
+_memories: dict[str, MemoryStore] = {}
+
+
+def _fresh_memory(request: pytest.FixtureRequest) -> str:
+    address = f"memory-{len(_memories)}"
+    request.addfinalizer(lambda: _memories.pop(address, None))
+    _memories[address] = MemoryStore()
+    return address
+
+
+def _open_memory(address: str, clock: Callable[[], datetime] | None) -> Store:
+    store = _memories[address]
+    if clock is not None:
+        store._clock = clock  # there is one store, so its handles share their clock
+    return store
+
+
+def _fresh_sqlite(request: pytest.FixtureRequest) -> str:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return str(folder / "onerow.db")
+
+
+def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
+
+
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
+        Entry("sqlite", _fresh_sqlite, _open_sqlite),
+    )
+}
+
+
+def place(entry: Entry, request: pytest.FixtureRequest) -> Place:
+    """A fresh, prepared store; every handle on it is closed when the test ends."""
+    address = entry.fresh(request)
+    clock = Clock() if entry.clock else None
+
+    def again() -> Store:
+        store = entry.open(address, clock)
+        request.addfinalizer(store.close)
+        return store
+
+    store = again()
+    store.prepare()
+    return Place(
+        entry, address, store, again, clock.forward if clock else lambda span: time.sleep(span.total_seconds())
+    )

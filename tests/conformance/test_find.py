@@ -1,0 +1,298 @@
+"""Finding, counting and removing."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from onerow.core import rules
+from onerow.core.errors import BadInput
+from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
+from onerow.core.task import Task
+from onerow.ports import Filter, LogLine, Order, Store, Tally
+from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
+from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
+
+
+def found(store: Store, **where: Any) -> set[str]:
+    return {task.task_id for task in store.find(Filter(**where), limit=1_000).tasks}
+
+
+@pytest.fixture
+def rows(store: Store) -> dict[str, Task]:
+    """A little of everything; each row differs from the plain one in something that can be asked for."""
+    now = store.now()
+    put(store, "plain")
+    put(store, "posts", pipeline="posts", phase="tag")
+    put(store, "video", phase="video", title="Tides of the Moon 100%", user_id="ann", limit_key="k1")
+    put(store, "child", parent_id="video", payload={"user": {"name": "bob", "tags": ["x", "y"]}, "n": 5, "ok": True})
+    put(store, "later", run_at=now + HOUR, unique="u1", payload={"n": 7, "none": None, "f": 1.5, "text": "조수 Tides"})
+    put(store, "old", created_at=now - HOUR, unique="u2", unique_for="1h", title="달")
+    put(store, "parked", awaiting="signal:go", run_at=now + MINUTE)
+    put(store, "waits for children", awaiting="children", run_at=now + 2 * HOUR)
+    for task_id in ("running", "asked", "done", "failed", "broken", "buried"):
+        put(store, task_id)
+    moves: dict[str, Callable[[Task], Task]] = {
+        "asked": lambda task: rules.cancel(task, now),
+        "done": lambda task: rules.complete(task, '"x"', now),
+        "failed": lambda task: rules.fail(task, HOPELESS, PLAN, now + MINUTE),
+        "broken": lambda task: rules.fail(task, BROKEN, PLAN, now),
+        "buried": lambda task: rules.stop_cancelled(task, now),
+    }
+    claim_one(store, ids=["running"], worker="w1")
+    for task_id, move in moves.items():
+        held = claim_one(store, ids=[task_id], worker="w2", lease_for=HOUR)
+        swap(store, held, move(held))
+    old = stored(store, "old")
+    swap(store, old, rules.cancel(old, now))
+    buried = stored(store, "buried")
+    swap(store, buried, rules.bury(buried, now))
+    return {task.task_id: task for task in store.find(Filter(hidden=True), limit=1_000).tasks}
+
+
+def test_every_question_is_answered(store: Store, rows: dict[str, Task]) -> None:
+    now = rows["done"].completed_at
+    assert now is not None
+    lease_end = rows["running"].leased_until
+    assert lease_end is not None
+    everything = set(rows) - {"buried"}
+    ended = {"done", "failed", "old"}
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, everything),
+        ({"hidden": True}, set(rows)),
+        ({"statuses": frozenset({PROCESSING})}, {"running", "asked"}),
+        ({"statuses": frozenset({COMPLETED})}, {"done"}),
+        ({"statuses": frozenset({FAILED})}, {"failed"}),
+        ({"statuses": frozenset({CANCELLED})}, {"old"}),
+        ({"statuses": frozenset({CANCELLED}), "hidden": True}, {"old", "buried"}),
+        ({"statuses": frozenset({COMPLETED, FAILED, CANCELLED})}, ended),
+        ({"statuses": frozenset({WAITING, FAILED})}, everything - {"running", "asked", "done", "old"}),
+        ({"statuses": frozenset(Status)}, everything),
+        ({"pipeline": "posts"}, {"posts"}),
+        ({"pipeline": "nobody"}, set()),
+        ({"phases": frozenset({"video"})}, {"video"}),
+        ({"phases": frozenset({"video", "tag"})}, {"video", "posts"}),
+        ({"user_id": "ann"}, {"video"}),
+        ({"user_id": ""}, everything - {"video"}),
+        ({"parent_id": "video"}, {"child"}),
+        ({"parked": True}, {"parked", "waits for children"}),
+        ({"parked": False}, everything - {"parked", "waits for children"}),
+        ({"awaiting": "signal:go"}, {"parked"}),
+        ({"awaiting": "children"}, {"waits for children"}),
+        ({"leased_by": "w1"}, {"running"}),
+        ({"leased_by": "w2"}, {"asked"}),
+        ({"cancel_requested": True}, {"asked"}),
+        ({"cancel_requested": False}, everything - {"asked"}),
+        ({"error_class": "network"}, {"broken"}),
+        ({"error_class": "permanent"}, {"failed"}),
+        ({"error_text": "REFUSED"}, {"broken"}),
+        ({"error_text": "no such"}, {"failed"}),
+        ({"title_text": "tides OF"}, {"video"}),
+        ({"title_text": "달"}, {"old"}),
+        ({"title_text": "%"}, {"video"}),
+        ({"title_text": "_"}, set()),
+        ({"text": "TIDES"}, {"video", "later"}),
+        ({"text": "조수"}, {"later"}),
+        ({"text": "refused"}, {"broken"}),
+        ({"text": "park"}, {"parked"}),
+        ({"text": "Children"}, {"waits for children"}),
+        ({"text": "100%"}, {"video"}),
+        ({"payload": (("n", "5"),)}, {"child"}),
+        ({"payload": (("n", "7"), ("f", "1.5"))}, {"later"}),
+        ({"payload": (("n", "5"), ("f", "1.5"))}, set()),
+        ({"payload": (("user.name", "bob"),)}, {"child"}),
+        ({"payload": (("user.tags.1", "y"),)}, {"child"}),
+        ({"payload": (("user.tags.5", "y"),)}, set()),
+        ({"payload": (("ok", "true"),)}, {"child"}),
+        ({"payload": (("nowhere.at.all", "x"),)}, set()),
+        ({"payload": (("text", "조수 Tides"),)}, {"later"}),
+        ({"limit_key": "k1"}, {"video"}),
+        ({"unique_key": "u1"}, {"later"}),
+        ({"unique_key": "u2"}, {"old"}),
+        ({"held_key": "u2"}, {"old"}),
+        ({"held_key": "nobody"}, set()),
+        ({"due_by": now + 2 * MINUTE, "statuses": frozenset({WAITING})},
+         {"plain", "posts", "video", "child", "parked", "broken"}),
+        ({"due_by": now - HOUR}, set()),
+        ({"due_by": now + MINUTE, "parked": True}, {"parked"}),
+        ({"lease_ended_by": lease_end}, {"running"}),
+        ({"lease_ended_by": lease_end - SECOND}, set()),
+        ({"lease_ended_by": now + 2 * HOUR}, {"running", "asked"}),
+        ({"held_until_by": now + 2 * HOUR}, {"old"}),
+        ({"held_until_by": now}, set()),
+        ({"ended_by": now}, {"done", "old"}),
+        ({"ended_by": now + HOUR}, ended),
+        ({"ended_since": now + SECOND}, {"failed"}),
+        ({"ended_since": now}, ended),
+        ({"created_by": now - MINUTE}, {"old"}),
+        ({"created_since": now - MINUTE}, everything - {"old"}),
+        ({"pipeline": "videos", "phases": frozenset({"script"}), "statuses": frozenset({FAILED}), "user_id": ""},
+         {"failed"}),
+    ]  # fmt: skip
+    asked = {field for case, _ in cases for field in case}
+    assert asked == set(Filter.__struct_fields__), "each field of Filter has a case"
+    for where, expected in cases:
+        assert found(store, **where) == expected, where
+        assert sum(tally.count for tally in store.count(Filter(**where))) == len(expected), where
+
+
+def test_p13_a_filter_with_a_user_shows_nothing_of_others(store: Store, rows: dict[str, Task]) -> None:
+    for more in ({}, {"text": "Tides"}, {"hidden": True}, {"statuses": frozenset(Status)}):
+        page = store.find(Filter(user_id="ann", **more))
+        assert [task.task_id for task in page.tasks] == ["video"]
+    assert [tally.count for tally in store.count(Filter(user_id="ann"))] == [1]
+    assert store.count(Filter(user_id="nobody")) == []
+
+
+@pytest.mark.parametrize(
+    "order, expected",
+    [
+        ("newest", ["d", "c", "b", "a"]),
+        ("oldest", ["a", "b", "c", "d"]),
+        ("due", ["c", "d", "a", "b"]),
+        ("ended", ["d", "a", "b"]),
+    ],
+)
+def test_each_order_has_its_key_and_the_id_decides_between_equals(
+    store: Store, order: Order, expected: list[str]
+) -> None:
+    now = store.now()
+    for task_id, created, due in (("c", 2, 0), ("a", 1, 1), ("b", 1, 1), ("d", 3, 0)):
+        put(store, task_id, created_at=now + created * SECOND, run_at=now + due * HOUR)
+    for task_id, ended in (("a", 2), ("b", 2), ("d", 1)):
+        task = stored(store, task_id)
+        swap(store, task, rules.cancel(task, now + ended * SECOND))
+    assert [task.task_id for task in store.find(Filter(), order=order).tasks] == expected
+
+
+@pytest.mark.parametrize("order", get_args(Order))
+@pytest.mark.parametrize("size", [1, 3, 10, 100])
+def test_pages_have_no_gaps_and_no_doubles(store: Store, order: Order, size: int) -> None:
+    now = store.now()
+    tasks = [new(store, f"t{n:02d}", created_at=now + (n % 4) * SECOND, run_at=now + (n % 3) * HOUR) for n in range(25)]
+    store.insert([rules.cancel(task, now + (n % 5) * SECOND) for n, task in enumerate(tasks)])
+    whole = [task.task_id for task in store.find(Filter(), order=order, limit=1_000).tasks]
+    seen: list[str] = []
+    after = None
+    while True:
+        page = store.find(Filter(), limit=size, order=order, after=after)
+        assert len(page.tasks) <= size
+        seen += [task.task_id for task in page.tasks]
+        after = page.next
+        if after is None:
+            break
+    assert seen == whole
+    assert sorted(seen) == sorted(task.task_id for task in tasks)
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "due"])
+def test_rows_that_come_and_go_meanwhile_disturb_no_page(store: Store, order: Order) -> None:
+    now = store.now()
+    store.insert([new(store, f"t{n:02d}", created_at=now + n * SECOND, run_at=now + n * SECOND) for n in range(20)])
+    seen: list[str] = []
+    after, round_ = None, 0
+    while True:
+        page = store.find(Filter(), limit=4, order=order, after=after)
+        seen += [task.task_id for task in page.tasks]
+        after = page.next
+        if after is None or round_ == 30:
+            break
+        for place, moment in enumerate((now - HOUR, now + 7 * SECOND, now + HOUR)):
+            put(store, f"new{round_}-{place}", created_at=moment, run_at=moment)
+        assert store.remove([page.tasks[-1]]) == 1
+        round_ += 1
+    assert len(seen) == len(set(seen))
+    assert {f"t{n:02d}" for n in range(20)} <= set(seen)
+
+
+def test_the_last_page_says_so(store: Store) -> None:
+    put_many(store, 4)
+    assert store.find(Filter(), limit=4).next is None
+    assert store.find(Filter(), limit=3).next is not None
+    assert store.find(Filter(user_id="nobody")).tasks == []
+    assert store.find(Filter(user_id="nobody")).next is None
+
+
+@pytest.mark.parametrize("nonsense", ["nonsense", "", "💥", "WyJhIl0="])
+def test_a_place_that_no_page_gave_is_refused(store: Store, nonsense: str) -> None:
+    put(store)
+    with pytest.raises(BadInput) as caught:
+        store.find(Filter(), after=nonsense)
+    assert caught.value.field == "after"
+
+
+def test_counts_tell_where_tasks_stand_and_since_when(store: Store, rows: dict[str, Task]) -> None:
+    tallies = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
+    assert {key: tally.count for key, tally in tallies.items()} == {
+        ("posts", "tag", WAITING, False): 1,
+        ("videos", "video", WAITING, False): 1,
+        ("videos", "script", WAITING, False): 4,
+        ("videos", "script", WAITING, True): 2,
+        ("videos", "script", PROCESSING, False): 2,
+        ("videos", "script", COMPLETED, False): 1,
+        ("videos", "script", FAILED, False): 1,
+        ("videos", "script", CANCELLED, False): 1,
+    }
+    assert tallies["videos", "script", WAITING, False].oldest == rows["plain"].run_at
+    assert tallies["videos", "script", WAITING, True].oldest == rows["parked"].run_at
+    assert tallies["videos", "script", COMPLETED, False].oldest is None
+
+
+def test_an_empty_store_has_nothing_to_count(store: Store) -> None:
+    assert store.count(Filter()) == []
+    assert store.find(Filter()).tasks == []
+
+
+def test_a_tally_is_counted_within_its_filter(store: Store) -> None:
+    put_many(store, 3)
+    now = stored(store, "t0000").run_at
+    assert store.count(Filter(statuses=frozenset({WAITING}))) == [Tally("videos", "script", WAITING, False, 3, now)]
+
+
+# ── removing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ended(store: Store, task_id: str) -> Task:
+    task = put(store, task_id)
+    return swap(store, task, rules.cancel(task, store.now()))
+
+
+def test_a_removed_row_is_gone_with_its_output(store: Store) -> None:
+    gone, stays = ended(store, "gone"), ended(store, "stays")
+    store.append_log([LogLine(task_id, store.now(), "script", 1, "out", "x") for task_id in ("gone", "stays")])
+    assert store.remove([gone]) == 1
+    assert store.fetch(["gone", "stays"]) == [stays]
+    assert store.read_log("gone").lines == []
+    assert len(store.read_log("stays").lines) == 1
+    put(store, "gone")
+    assert store.read_log("gone").lines == []
+
+
+def test_a_row_that_changed_meanwhile_is_kept(store: Store) -> None:
+    old, same_ = ended(store, "changed"), ended(store, "same")
+    store.append_log([LogLine("changed", store.now(), "script", 1, "out", "x")])
+    current = swap(store, old, rules.annotate(old, '{"keep":true}', store.now()))
+    assert store.remove([old, same_, msgspec.structs.replace(old, task_id="nobody")]) == 1
+    assert store.fetch(["changed", "same"]) == [current]
+    assert len(store.read_log("changed").lines) == 1
+    assert store.remove([same_]) == 0
+    assert store.remove([]) == 0
+
+
+def test_a_removed_row_s_key_is_free(store: Store) -> None:
+    first = put(store, "a", unique="k", unique_for="forever")
+    first = swap(store, first, rules.cancel(first, store.now()))
+    assert store.remove([first]) == 1
+    put(store, "b", unique="k")
+
+
+def test_tombstones_are_hidden_and_can_be_asked_for(store: Store, later: Callable[[timedelta], None]) -> None:
+    task = put(store, unique="k", unique_for="1h", title="Tides", payload={"a": 1})
+    task = swap(store, task, rules.cancel(task, store.now()))
+    grave = swap(store, task, rules.bury(task, store.now()))
+    assert store.find(Filter()).tasks == []
+    assert store.count(Filter()) == []
+    assert store.find(Filter(hidden=True)).tasks == [grave]
+    assert store.find(Filter(hidden=True, held_until_by=store.now() + HOUR)).tasks == [grave]

@@ -1,0 +1,302 @@
+"""Output lines, small notes, and waking."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from onerow.core.plan import Plan
+from onerow.core.times import FAR
+from onerow.ports import LogLine, Note, Store, Waker
+from tests.conformance.kit import put, stored
+from tests.samples import PLAN
+
+
+def lines(store: Store, texts: list[str], task_id: str = "t1") -> None:
+    store.append_log([LogLine(task_id, store.now(), "script", 1, "out", text) for text in texts])
+
+
+def texts(store: Store, task_id: str = "t1", **more: int) -> list[str]:
+    return [line.text for line in store.read_log(task_id, **more).lines]
+
+
+# ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_comes_out_as_it_went_in(store: Store, again: Callable[[], Store]) -> None:
+    at = store.now()
+    store.append_log([LogLine("t1", at, "script", 2, "err", "조수 🌊 'x' \\ \t")])
+    (line,) = again().read_log("t1").lines
+    assert msgspec.structs.replace(line, seq=0) == LogLine("t1", at, "script", 2, "err", "조수 🌊 'x' \\ \t")
+    assert line.seq > 0
+
+
+def test_lines_keep_their_order_within_and_between_writes(store: Store) -> None:
+    lines(store, ["a", "b"])
+    lines(store, ["c"])
+    lines(store, ["x"], "other")
+    lines(store, ["d", "a"])
+    page = store.read_log("t1")
+    assert [line.text for line in page.lines] == ["a", "b", "c", "d", "a"]
+    assert [line.seq for line in page.lines] == sorted({line.seq for line in page.lines})
+    assert page.dropped == 0
+    assert texts(store, "other") == ["x"]
+
+
+def test_lines_of_several_tasks_may_be_written_at_once(store: Store) -> None:
+    store.append_log(
+        [LogLine(f"t{n % 3}", store.now(), "script", 1, "out", str(n)) for n in range(9)],
+    )
+    assert texts(store, "t0") == ["0", "3", "6"]
+    assert texts(store, "t2") == ["2", "5", "8"]
+
+
+def test_reading_goes_on_where_it_stopped(store: Store) -> None:
+    lines(store, [str(n) for n in range(10)])
+    first = store.read_log("t1", limit=4)
+    second = store.read_log("t1", after=first.next, limit=4)
+    third = store.read_log("t1", after=second.next, limit=4)
+    assert [line.text for page in (first, second, third) for line in page.lines] == [str(n) for n in range(10)]
+    empty = store.read_log("t1", after=third.next)
+    assert (empty.lines, empty.next) == ([], third.next)
+    lines(store, ["new"])
+    assert texts(store, after=empty.next) == ["new"]
+
+
+def test_the_tail_is_the_last_lines_oldest_first(store: Store) -> None:
+    lines(store, [str(n) for n in range(10)])
+    page = store.read_log("t1", tail=3)
+    assert [line.text for line in page.lines] == ["7", "8", "9"]
+    assert store.read_log("t1", after=page.next).lines == []
+    assert texts(store, tail=100) == [str(n) for n in range(10)]
+    assert texts(store, tail=5, after=page.lines[1].seq) == ["9"]
+    assert texts(store, tail=0) == []
+
+
+def test_a_task_without_output_has_an_empty_log(store: Store) -> None:
+    page = store.read_log("nobody")
+    assert (page.lines, page.next, page.dropped) == ([], 0, 0)
+    store.append_log([])
+
+
+def all_lines(store: Store, task_id: str = "t1") -> list[LogLine]:
+    found: list[LogLine] = []
+    after = 0
+    while page := store.read_log(task_id, after=after, limit=5_000).lines:
+        found += page
+        after = page[-1].seq
+    return found
+
+
+def test_beyond_its_lines_the_oldest_go_and_are_counted(store: Store) -> None:
+    for start in range(0, 10_500, 1_500):
+        lines(store, [str(n) for n in range(start, start + 1_500)])
+    kept = all_lines(store)
+    dropped = store.read_log("t1").dropped
+    assert len(kept) <= 10_000
+    assert len(kept) + dropped == 10_500
+    assert [line.text for line in kept] == [str(n) for n in range(dropped, 10_500)]
+    assert store.read_log("t1", tail=1).dropped == dropped
+
+
+def test_beyond_its_size_the_oldest_go_and_are_counted(store: Store) -> None:
+    for n in range(150):
+        lines(store, [f"{n} " + "x" * 9_998])
+    kept = all_lines(store)
+    assert sum(len(line.text) for line in kept) <= 1_000_000
+    assert len(kept) >= 50
+    assert len(kept) + store.read_log("t1").dropped == 150
+    assert kept[-1].text.startswith("149 ")
+
+
+def test_one_batch_beyond_the_bounds_keeps_its_end(store: Store) -> None:
+    lines(store, [str(n) for n in range(12_000)])
+    kept = all_lines(store)
+    assert len(kept) + store.read_log("t1").dropped == 12_000
+    assert len(kept) <= 10_000
+    assert kept[-1].text == "11999"
+    lines(store, ["after"])
+    assert texts(store, tail=1) == ["after"]
+
+
+def test_a_noisy_task_costs_its_neighbour_no_line(store: Store) -> None:
+    lines(store, ["quiet"], "t2")
+    lines(store, ["x"] * 11_000)
+    assert texts(store, "t2") == ["quiet"]
+    assert store.read_log("t2").dropped == 0
+
+
+# ── notes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_note_is_written_once_and_then_from_the_version_that_was_read(store: Store) -> None:
+    assert store.notes("limit") == []
+    assert store.write_notes([Note("limit", "videos/script", {"slots": 2})]) == [True]
+    (note,) = store.notes("limit")
+    assert (note.kind, note.name, note.body, note.version) == ("limit", "videos/script", {"slots": 2}, 1)
+    assert note.updated_at is not None
+    assert abs(store.now() - note.updated_at) < timedelta(minutes=1)
+    assert store.write_notes([Note("limit", "videos/script", {"slots": 9})]) == [False]
+    assert store.write_notes([msgspec.structs.replace(note, body={"slots": 3})]) == [True]
+    assert store.write_notes([msgspec.structs.replace(note, body={"slots": 4})]) == [False]
+    assert [(note.body, note.version) for note in store.notes("limit")] == [({"slots": 3}, 2)]
+
+
+def test_a_note_that_is_not_there_has_no_version(store: Store) -> None:
+    assert store.write_notes([Note("limit", "x", 1, version=3)]) == [False]
+    assert store.notes("limit") == []
+
+
+def test_notes_of_a_batch_are_answered_each(store: Store) -> None:
+    store.write_notes([Note("a", "x", 1)])
+    answers = store.write_notes([Note("a", "x", 2), Note("a", "y", 3), Note("b", "x", 4), Note("a", "x", 5, version=1)])
+    assert answers == [False, True, True, True]
+    assert [(note.name, note.body) for note in store.notes("a")] == [("x", 5), ("y", 3)]
+    assert [(note.name, note.body) for note in store.notes("b")] == [("x", 4)]
+    assert store.write_notes([]) == []
+
+
+def test_notes_come_by_name(store: Store, again: Callable[[], Store]) -> None:
+    store.write_notes([Note("k", name, name) for name in ("b", "조수", "a", "B", "é")])
+    assert [note.name for note in again().notes("k")] == sorted(["b", "조수", "a", "B", "é"])
+
+
+@pytest.mark.parametrize("body", [None, 0, "조수 🌊", [1, [2.5, None]], {"a": {"b": True}}, {}, ""], ids=repr)
+def test_a_note_s_body_comes_out_as_it_went_in(store: Store, body: object) -> None:
+    store.write_notes([Note("k", "n", body)])
+    (note,) = store.notes("k")
+    assert note.body == body
+    assert type(note.body) is type(body)
+
+
+def test_a_plan_can_be_a_note(store: Store) -> None:
+    store.write_notes([Note("definition", PLAN.name, PLAN)])
+    (note,) = store.notes("definition")
+    assert msgspec.convert(note.body, Plan) == PLAN
+
+
+def test_what_a_reader_does_to_a_note_stays_with_the_reader(store: Store) -> None:
+    body = {"list": [1]}
+    store.write_notes([Note("k", "n", body)])
+    body["list"].append(2)
+    store.notes("k")[0].body["list"].append(3)
+    assert store.notes("k")[0].body == {"list": [1]}
+
+
+def test_dropped_notes_are_gone_and_begin_anew(store: Store) -> None:
+    store.write_notes([Note("k", "a", 1), Note("k", "b", 2), Note("other", "a", 3)])
+    assert store.drop_notes("k", ["a", "nobody", "a"]) == 1
+    assert [note.name for note in store.notes("k")] == ["b"]
+    assert [note.name for note in store.notes("other")] == ["a"]
+    assert store.drop_notes("k", []) == 0
+    assert store.write_notes([Note("k", "a", 9)]) == [True]
+    assert store.notes("k")[0].version == 1
+
+
+# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LONG = 8.0
+"""Seconds that only a waker that missed its hint would wait."""
+
+
+@pytest.fixture
+def waker(store: Store) -> Waker:
+    """A waker that has nothing left to tell."""
+    found = store.waker()
+    for _ in range(10):
+        if not found.wait(0):
+            return found
+    pytest.fail("a waker that wakes though nothing happens")
+
+
+def woken_by(waker: Waker, act: Callable[[], object]) -> bool:
+    """Whether an act, done while another thread waits, wakes it before its time."""
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(waker.wait(LONG)))
+    waiting.start()
+    time.sleep(0.005)
+    act()
+    waiting.join(LONG / 2)
+    woken = not waiting.is_alive()
+    waiting.join()
+    return woken and answers == [True]
+
+
+def test_a_waker_wakes_on_an_add_from_another_handle(store: Store, again: Callable[[], Store], waker: Waker) -> None:
+    """Again and again, since a hint that comes before the row can be seen may be lost."""
+    other = again()
+    for n in range(25):
+        assert woken_by(waker, lambda n=n: put(other, f"t{n}")), n  # type: ignore[misc]
+    waker.close()
+
+
+def test_a_waker_wakes_on_an_add_through_its_own_store(store: Store, waker: Waker) -> None:
+    assert woken_by(waker, lambda: put(store))
+    waker.close()
+
+
+def test_a_waker_wakes_on_an_add_made_before_it_began_to_wait(
+    store: Store, again: Callable[[], Store], waker: Waker
+) -> None:
+    put(again())
+    assert waker.wait(LONG)
+    waker.close()
+
+
+def test_a_waker_wakes_when_poked(store: Store, waker: Waker) -> None:
+    assert woken_by(waker, waker.poke)
+    waker.poke()
+    assert waker.wait(LONG)
+    waker.close()
+
+
+def test_a_waker_rests_when_nothing_happens(store: Store, waker: Waker) -> None:
+    assert waker.wait(0.02) is False
+    waker.close()
+
+
+def test_each_waker_is_woken_for_itself(store: Store, again: Callable[[], Store], waker: Waker) -> None:
+    other = again()
+    second = other.waker()
+    while second.wait(0):
+        pass
+    put(again())
+    assert waker.wait(LONG)
+    assert second.wait(LONG)
+    waker.close()
+    second.close()
+
+
+# ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_closed_store_opens_again_when_used(store: Store) -> None:
+    task = put(store, run_at=FAR)
+    store.close()
+    store.close()
+    assert stored(store) == task
+
+
+def test_many_threads_may_prepare_and_use_one_place_at_once(again: Callable[[], Store], store: Store) -> None:
+    errors: list[BaseException] = []
+    handles = [again() for _ in range(6)]
+
+    def work(handle: Store, number: int) -> None:
+        try:
+            handle.prepare()
+            for n in range(10):
+                put(handle, f"{number}-{n}")
+                put(store, f"shared {number}-{n}")
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(handle, n)) for n, handle in enumerate(handles)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert len(store.fetch([f"{n}-{m}" for n in range(6) for m in range(10)])) == 60

@@ -1,0 +1,399 @@
+"""Swapping: what a rule decided is written only where nobody wrote meanwhile, and every row gets its answer."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from onerow.core import rules, values
+from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.ports import Conflict, Held, Lease, Lost, Move, Stale, Store, Swapped
+from tests.conformance.kit import BLINK, HOUR, MINUTE, claim, claim_one, claimed_ids, put, put_many, same, stored, swap
+from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
+
+
+def completing(store: Store, held: Task, result: str = '"done"') -> Move:
+    return Move(held, rules.complete(held, result, store.now()))
+
+
+def test_a_move_is_written_and_the_answer_is_the_row(store: Store) -> None:
+    held = put_and_claim(store)
+    after = rules.advance(held, PLAN, '{"text":"조수"}', store.now())
+    (answer,) = store.swap([Move(held, after)])
+    assert answer == Swapped(after)
+    assert same(stored(store), after)
+    assert stored(store).version == held.version + 1
+
+
+def put_and_claim(store: Store, task_id: str = "t1", **more: object) -> Task:
+    put(store, task_id, **more)
+    return claim_one(store, ids=[task_id])
+
+
+def test_a_move_from_an_old_version_is_stale_and_changes_nothing(store: Store) -> None:
+    held = put_and_claim(store)
+    told = swap(store, held, rules.signal(held, "x", "1", "s", store.now()))
+    assert store.swap([completing(store, held)]) == [Stale("t1")]
+    assert stored(store) == told
+
+
+def test_a_move_of_a_row_that_is_gone_is_stale(store: Store) -> None:
+    held = put_and_claim(store)
+    assert store.remove([held]) == 1
+    assert store.swap([completing(store, held)]) == [Stale("t1")]
+    assert store.fetch(["t1"]) == []
+
+
+def test_nothing_to_swap_is_no_mistake(store: Store) -> None:
+    assert store.swap([]) == []
+
+
+def test_a_move_made_of_two_rules_is_written_as_one(store: Store) -> None:
+    task = put(store)
+    after = rules.reprioritise(rules.signal(task, "x", "1", "s", store.now()), -5, store.now())
+    (answer,) = store.swap([Move(task, after)])
+    assert isinstance(answer, Swapped)
+    assert answer.task == stored(store)
+    assert (answer.task.priority, len(answer.task.signals)) == (-5, 1)
+    assert swap(store, answer.task, rules.cancel(answer.task, store.now())).status is CANCELLED
+
+
+def test_a_move_that_changes_nothing_is_answered_with_the_row(store: Store) -> None:
+    held = put_and_claim(store)
+    asked = swap(store, held, rules.cancel(held, store.now()))
+    assert rules.cancel(asked, store.now()) is asked
+    (answer,) = store.swap([Move(asked, asked)])
+    assert answer == Swapped(stored(store))
+
+
+def test_a_batch_answers_each_row_by_its_own_case(store: Store) -> None:
+    put_many(store, 6)
+    held = claim(store, 4)
+    stale = swap(store, held[1], rules.cancel(held[1], store.now()))
+    assert store.remove([held[2]]) == 1
+    failed = put(store, "failed", unique="k")
+    failed = swap(store, failed, rules.cancel(failed, store.now()))
+    other = put(store, "other", unique="k")
+    conflicting = Move(failed, failed.but(store.now(), held_key="k"))
+    waiting = stored(store, "t0004")
+    answers = store.swap(
+        [
+            completing(store, held[0]),
+            completing(store, held[1]),
+            conflicting,
+            completing(store, held[2]),
+            Move(waiting, rules.cancel(waiting, store.now())),
+            completing(store, held[3]),
+        ]
+    )
+    assert [type(answer) for answer in answers] == [Swapped, Stale, Conflict, Stale, Swapped, Swapped]
+    assert answers[1] == Stale("t0001")
+    assert answers[2] == Conflict("failed", "other")
+    assert stored(store, "t0000").status is COMPLETED
+    assert stored(store, "t0001") == stale
+    assert stored(store, "failed") == failed
+    assert stored(store, "other") == other
+    assert stored(store, "t0004").status is CANCELLED
+    assert stored(store, "t0003").result == "done"
+
+
+def test_a_big_batch_of_equal_moves_is_written_whole(store: Store) -> None:
+    put_many(store, 1_200)
+    held = claim(store, 1_200)
+    now = store.now()
+    moves = [Move(task, rules.complete(task, values.encode(n), now)) for n, task in enumerate(held)]
+    assert store.swap(moves) == [Swapped(move.after) for move in moves]
+    assert [task.result for task in sorted(store.fetch([t.task_id for t in held]), key=lambda t: t.task_id)] == list(
+        range(1_200)
+    )
+
+
+def test_one_loser_in_a_big_batch_costs_the_others_nothing(store: Store) -> None:
+    put_many(store, 300)
+    held = claim(store, 300)
+    swap(store, held[123], rules.signal(held[123], "x", "1", "s", store.now()))
+    answers = store.swap([completing(store, task) for task in held])
+    assert [index for index, answer in enumerate(answers) if not isinstance(answer, Swapped)] == [123]
+    assert stored(store, "t0123").status is PROCESSING
+    assert {task.status for task in store.fetch([f"t{n:04d}" for n in range(300) if n != 123])} == {COMPLETED}
+
+
+def test_only_what_changed_is_written(store: Store) -> None:
+    """A rule may have been given a task without its heavy columns; what it didn't touch stays."""
+    held = put_and_claim(store, payload={"big": "x" * 1000}, metadata_json='{"mine":1}', title="Tides")
+    light = replace(held, payload_json="null", metadata_json="{}", title="")
+    swap(store, light, rules.complete(light, '"done"', store.now()))
+    found = stored(store)
+    assert (found.status, found.title, found.metadata) == (COMPLETED, "Tides", {"mine": 1})
+    assert found.payload == {"big": "x" * 1000}
+
+
+def test_history_grows_with_each_attempt(store: Store, later: Callable[[timedelta], None]) -> None:
+    put(store)
+    for attempt in range(1, 4):
+        held = claim_one(store)
+        failed = rules.fail(held, BROKEN, PLAN, store.now(), by="w1")
+        swap(store, held, replace(failed, run_at=store.now()))
+        assert [entry.attempt for entry in stored(store).history] == list(range(1, attempt + 1))
+    assert {entry.what for entry in stored(store).history} == {"failed"}
+
+
+def test_p3_a_worker_that_lost_its_lease_changes_nothing(
+    store: Store, again: Callable[[], Store], later: Callable[[timedelta], None]
+) -> None:
+    put(store)
+    lost = claim_one(store, lease_for=BLINK)
+    later(BLINK)
+    rescued = swap(again(), lost, rules.rescue(lost, store.now(), by="w2"), if_dead=True)
+    ours = claim_one(again(), worker="w2")
+    assert (rescued.token, ours.token) == (lost.token + 1, lost.token + 2)
+    for late in (
+        rules.complete(lost, '"late"', store.now()),
+        rules.fail(lost, HOPELESS, PLAN, store.now()),
+        rules.hand_back(lost, store.now()),
+        rules.report(lost, store.now(), progress="1"),
+    ):
+        assert store.swap([Move(lost, late)]) == [Stale("t1")]
+    assert store.extend([Lease("t1", lost.token)], MINUTE) == [Lost("t1")]
+    assert stored(store) == ours
+
+
+def test_p4_a_finish_whose_answer_was_lost_is_recorded_once(store: Store) -> None:
+    """After Stale: not processing, and our token: our own write had landed."""
+    held = claimed_at_video(store)
+    move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
+    store.swap([move])  # and the answer never arrived
+    assert store.swap([move]) == [Stale("t1")]
+    found = stored(store)
+    assert (found.status, found.token, found.phase) == (WAITING, held.token, "youtube")
+    assert [entry.what for entry in found.history] == ["advanced"]
+
+
+def claimed_at_video(store: Store) -> Task:
+    put(store, phase="video")
+    return claim_one(store, phase="video")
+
+
+def test_a_lost_answer_is_known_by_the_token_even_after_another_took_the_task(store: Store) -> None:
+    held = claimed_at_video(store)
+    move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
+    store.swap([move])
+    theirs = claim_one(store, worker="w2", phase="youtube")
+    assert store.swap([move]) == [Stale("t1")]
+    assert stored(store) == theirs
+    assert stored(store).token == held.token + 1  # another's: stop
+
+
+def test_a_heartbeat_in_between_makes_a_finish_stale_and_the_lease_is_still_ours(store: Store) -> None:
+    held = put_and_claim(store)
+    (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
+    assert isinstance(beat, Held)
+    assert store.swap([completing(store, held)]) == [Stale("t1")]
+    found = stored(store)
+    assert (found.status, found.token, found.version) == (PROCESSING, held.token, beat.version)
+    assert swap(store, found, rules.complete(found, None, store.now())).status is COMPLETED
+
+
+def test_a_finish_may_start_from_the_version_that_a_heartbeat_told(store: Store) -> None:
+    held = put_and_claim(store)
+    (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
+    assert isinstance(beat, Held)
+    current = replace(held, version=beat.version, leased_until=beat.leased_until)
+    assert swap(store, current, rules.complete(current, None, store.now())).status is COMPLETED
+    assert stored(store).leased_until is None
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("act", [rules.retry, lambda task, plan, now: rules.replay(task, plan, None, now)])
+def test_a_task_whose_key_is_taken_meanwhile_can_t_come_back(
+    store: Store, act: Callable[[Task, object, object], Task]
+) -> None:
+    held = put_and_claim(store, "a", unique="k")
+    failed = swap(store, held, rules.fail(held, HOPELESS, PLAN, store.now()))
+    put(store, "b", unique="k")
+    assert store.swap([Move(failed, act(failed, PLAN, store.now()))]) == [Conflict("a", "b")]
+    assert stored(store, "a") == failed
+    other = stored(store, "b")
+    swap(store, other, rules.cancel(other, store.now()))
+    back = swap(store, failed, act(failed, PLAN, store.now()))
+    assert (back.status, back.held_key) == (WAITING, "k")
+
+
+def test_a_stale_move_is_stale_even_if_its_key_is_taken_too(store: Store) -> None:
+    held = put_and_claim(store, "a", unique="k")
+    failed = swap(store, held, rules.fail(held, HOPELESS, PLAN, store.now()))
+    put(store, "b", unique="k")
+    old = replace(failed, version=failed.version - 1)
+    assert store.swap([Move(old, rules.retry(old, PLAN, store.now()))]) == [Stale("a")]
+
+
+# ── dead leases ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_live_lease_is_not_rescued(store: Store) -> None:
+    held = put_and_claim(store)
+    assert store.swap([Move(held, rules.rescue(held, store.now() + HOUR), if_dead=True)]) == [Stale("t1")]
+    assert stored(store) == held
+
+
+def test_p9_a_dead_lease_is_rescued_as_soon_as_it_has_run_out(store: Store, later: Callable[[timedelta], None]) -> None:
+    put(store)
+    held = claim_one(store, lease_for=BLINK)
+    later(BLINK)
+    rescued = swap(store, held, rules.rescue(held, store.now(), by="w2"), if_dead=True)
+    assert (rescued.status, rescued.crash_count, rescued.leased_by) == (WAITING, 1, None)
+    assert claimed_ids(store) == ["t1"]
+
+
+def test_a_heartbeat_between_the_rescuer_s_read_and_write_is_not_lost(
+    store: Store, later: Callable[[timedelta], None]
+) -> None:
+    put(store)
+    held = claim_one(store, lease_for=BLINK)
+    later(BLINK)
+    seen_dead = stored(store)
+    (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
+    assert isinstance(beat, Held)
+    assert store.swap([Move(seen_dead, rules.rescue(seen_dead, store.now()), if_dead=True)]) == [Stale("t1")]
+    now_alive = stored(store)
+    assert store.swap([Move(now_alive, rules.rescue(now_alive, store.now()), if_dead=True)]) == [Stale("t1")]
+    assert stored(store).status is PROCESSING
+
+
+def test_live_and_dead_leases_in_one_batch_are_told_apart(store: Store, later: Callable[[timedelta], None]) -> None:
+    put_many(store, 3)
+    dead = claim(store, 2, lease_for=BLINK)
+    later(BLINK)
+    alive = claim(store, 1)
+    answers = store.swap([Move(task, rules.rescue(task, store.now()), if_dead=True) for task in [*alive, *dead]])
+    assert [type(answer) for answer in answers] == [Stale, Swapped, Swapped]
+
+
+def test_what_is_not_leased_is_not_dead(store: Store) -> None:
+    task = put(store)
+    assert store.swap([Move(task, rules.cancel(task, store.now()), if_dead=True)]) == [Stale("t1")]
+
+
+def test_p10_a_task_that_kills_its_workers_ends_failed_and_its_neighbours_don_t(
+    store: Store, later: Callable[[timedelta], None]
+) -> None:
+    put(store, "poison", priority=-1)
+    put(store, "good")
+    for _ in range(rules.CRASH_LIMIT):
+        held = claim_one(store, ids=["poison"], lease_for=BLINK)
+        later(BLINK)
+        swap(store, held, rules.rescue(held, store.now()), if_dead=True)
+    ended = stored(store, "poison")
+    assert (ended.status, ended.error_class, ended.crash_count) == (FAILED, "crash", 3)
+    assert claimed_ids(store) == ["good"]
+
+
+# ── order and ends ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_p5_phases_follow_each_other_and_none_is_skipped(store: Store) -> None:
+    task = put(store, phase="schedule")
+    seen = [task.phase]
+    while not task.ended:
+        if task.awaiting is not None:
+            after = rules.signal(task, "images.ready", '"a.png"', "s1", store.now())
+        elif not PLAN.phase(task.phase).has_code:
+            after = rules.pass_(task, PLAN, store.now())
+        else:
+            task = claim_one(store, phase=task.phase)
+            after = rules.advance(task, PLAN, '"made"', store.now())
+        task = swap(store, task, after)
+        if task.phase != seen[-1]:
+            seen.append(task.phase)
+    assert seen == [phase.name for phase in PLAN.phases]
+    assert stored(store).status is COMPLETED
+    assert list(stored(store).results) == ["script", "image", "video", "youtube"]
+
+
+@pytest.mark.parametrize("end", sorted(ENDS))
+def test_p6_an_ended_row_stays_as_it_is(store: Store, end: str) -> None:
+    held = put_and_claim(store)
+    after = {
+        "completed": rules.complete(held, "1", store.now()),
+        "failed": rules.fail(held, HOPELESS, PLAN, store.now()),
+        "cancelled": rules.stop_cancelled(held, store.now()),
+    }[end]
+    ended = swap(store, held, after)
+    assert claimed_ids(store) == []
+    assert store.extend([Lease("t1", held.token)], MINUTE) == [Lost("t1")]
+    assert store.swap([completing(store, held)]) == [Stale("t1")]
+    assert store.swap([Move(ended, ended.but(store.now()), if_dead=True)]) == [Stale("t1")]
+    assert stored(store) == ended
+
+
+def test_a_cancel_that_came_first_wins_over_the_finish(store: Store) -> None:
+    """The finish is stale, is decided anew, and then ends cancelled."""
+    held = put_and_claim(store)
+    asked = swap(store, held, rules.cancel(held, store.now(), by="ann"))
+    assert store.swap([completing(store, held)]) == [Stale("t1")]
+    found = stored(store)
+    assert found == asked
+    assert (found.status, found.token) == (PROCESSING, held.token)
+    ended = swap(store, found, rules.complete(found, '"done"', store.now()))
+    assert (ended.status, ended.result) == (CANCELLED, "done")
+
+
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_heartbeat_counts_from_the_store_s_now(store: Store, later: Callable[[timedelta], None]) -> None:
+    held = put_and_claim(store)
+    later(BLINK)
+    before = store.now()
+    (beat,) = store.extend([Lease("t1", held.token)], HOUR)
+    assert isinstance(beat, Held)
+    assert before + HOUR <= beat.leased_until <= store.now() + HOUR
+    found = stored(store)
+    assert (found.leased_until, found.version, found.token) == (beat.leased_until, beat.version, held.token)
+    assert found.version == held.version + 1
+    assert beat.cancel_requested is False
+
+
+def test_a_heartbeat_tells_of_a_cancel(store: Store) -> None:
+    held = put_and_claim(store)
+    asked = swap(store, held, rules.cancel(held, store.now()))
+    (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
+    assert isinstance(beat, Held)
+    assert (beat.cancel_requested, beat.version) == (True, asked.version + 1)
+
+
+def test_a_lease_that_ran_out_and_was_not_rescued_is_still_ours(
+    store: Store, later: Callable[[timedelta], None]
+) -> None:
+    put(store)
+    held = claim_one(store, lease_for=BLINK)
+    later(BLINK + SECOND / 100)
+    (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
+    assert isinstance(beat, Held)
+    assert beat.leased_until > store.now()
+
+
+def test_heartbeats_of_a_batch_are_answered_in_its_order(store: Store) -> None:
+    put_many(store, 5)
+    held = claim(store, 4)
+    ended = swap(store, held[1], rules.complete(held[1], None, store.now()))
+    leases = [Lease(task.task_id, task.token) for task in held]
+    leases += [Lease("t0004", 0), Lease("nobody", 1), Lease("t0000", 99)]
+    answers = store.extend(list(reversed(leases)), MINUTE)
+    assert [type(answer) for answer in answers] == [Lost, Lost, Lost, Held, Held, Lost, Held]
+    assert [answer.task_id for answer in answers] == ["t0000", "nobody", "t0004", "t0003", "t0002", "t0001", "t0000"]
+    assert stored(store, "t0001") == ended
+    assert stored(store, "t0004").version == 1
+    assert store.extend([], MINUTE) == []
+
+
+def test_a_waiting_task_has_no_lease_to_extend_whatever_its_token(store: Store) -> None:
+    held = put_and_claim(store)
+    back = swap(store, held, rules.hand_back(held, store.now()))
+    assert back.token == held.token
+    assert store.extend([Lease("t1", held.token)], MINUTE) == [Lost("t1")]
+    assert stored(store) == back

@@ -1,0 +1,327 @@
+"""Phases in order, unique keys, signals, and what people do by hand."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onerow.core import rules, values
+from onerow.core.errors import BadInput, BadPayload, IllegalMove, UnknownName
+from onerow.core.failure import failure
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
+from onerow.core.task import Task
+from onerow.core.times import FAR
+from tests.samples import BROKEN, NOW, PLAN, SECOND, a_task, claimed, in_status
+
+DAY = timedelta(days=1)
+
+
+# ── phases ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
+    task = a_task(phase="schedule", payload={"topic": "tides"})
+    task = rules.pass_(task, PLAN, NOW)
+    assert (task.phase, task.status) == ("script", WAITING)
+    task = rules.advance(claimed(task), PLAN, '"text"', NOW)
+    assert (task.phase, task.awaiting, task.deadline) == ("image", "signal:images.ready", NOW + 3 * DAY)
+    task = rules.signal(task, "images.ready", '["a.png"]', "s1", NOW)
+    assert (task.awaiting, task.run_at) == (None, NOW)
+    task = rules.pass_(task, PLAN, NOW)
+    task = rules.advance(claimed(task), PLAN, '"v.mp4"', NOW)
+    task = rules.advance(claimed(task), PLAN, '{"url":"y"}', NOW)
+    assert (task.status, task.phase) == (COMPLETED, "youtube")
+    assert task.results == {"script": "text", "image": ["a.png"], "video": "v.mp4", "youtube": {"url": "y"}}
+    assert task.result == {"url": "y"}
+    assert [entry.what for entry in task.history] == ["passed", "advanced", "passed", "advanced", "completed"]
+    assert task.task_id == "t1"
+
+
+def test_a_time_in_the_payload_is_when_the_task_is_due() -> None:
+    plan = Plan(name="p", phases=(PhasePlan(name="a"), PhasePlan(name="b", kind="wait_until", field="at")))
+    task = claimed(a_task(phase="a", payload={"at": "2027-01-01T09:00:00+09:00"}))
+    waiting = rules.advance(task, plan, None, NOW)
+    assert waiting.run_at == waiting.scheduled_time == datetime(2027, 1, 1, tzinfo=UTC)
+    with pytest.raises(IllegalMove, match="not due before 2027"):
+        rules.pass_(waiting, plan, NOW)
+    assert rules.pass_(waiting, plan, waiting.run_at).status is COMPLETED
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"at": None}, ["at"], "at"])
+def test_a_payload_that_names_no_time_is_due_at_once(payload: object) -> None:
+    phase = PhasePlan(name="b", kind="wait_until", field="at")
+    assert rules.due_time(phase, payload, NOW) == NOW
+
+
+@pytest.mark.parametrize("wrong", ["soon", 5, "2027-01-01T09:00:00", True])
+def test_a_time_in_the_payload_that_is_none_is_refused_by_name(wrong: object) -> None:
+    phase = PhasePlan(name="b", kind="wait_until", field="at")
+    with pytest.raises(BadInput, match=r"payload\.at"):
+        rules.due_time(phase, {"at": wrong}, NOW)
+
+
+def test_a_handler_may_jump_to_a_later_phase_and_never_back() -> None:
+    jumped = rules.advance(claimed(a_task()), PLAN, None, NOW, to="youtube")
+    assert (jumped.phase, jumped.history[-1].note) == ("youtube", "to youtube")
+    for back in ("script", "schedule"):
+        with pytest.raises(BadInput, match="later phase"):
+            rules.advance(claimed(a_task()), PLAN, None, NOW, to=back)
+    with pytest.raises(UnknownName):
+        rules.advance(claimed(a_task()), PLAN, None, NOW, to="nowhere")
+
+
+def test_a_result_that_would_make_the_row_too_large_is_refused() -> None:
+    task = claimed(a_task())
+    big = '"' + "x" * 900_000 + '"'
+    for n in range(8):
+        task = task.but(NOW, results_json=values.with_key(task.results_json, f"r{n}", big))
+    with pytest.raises(BadPayload, match="would make the row"):
+        rules.advance(task, PLAN, big, NOW)
+    with pytest.raises(BadPayload, match="would make the row"):
+        rules.complete(task, big, NOW)
+
+
+def test_a_phase_with_code_is_not_passed() -> None:
+    with pytest.raises(IllegalMove, match="has code"):
+        rules.pass_(a_task(), PLAN, NOW)
+
+
+def test_a_task_at_a_former_name_stands_at_the_present_one() -> None:
+    assert rules.rename(a_task(phase="film"), PLAN, NOW).phase == "video"
+
+
+# ── unique keys ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ends(task: Task) -> list[Task]:
+    held = claimed(task)
+    return [
+        rules.complete(held, None, NOW),
+        rules.fail(held, failure("x", "permanent"), PLAN, NOW),
+        rules.cancel(task, NOW),
+        rules.stop_cancelled(held, NOW),
+        rules.finish(task, PLAN, NOW),
+    ]
+
+
+def test_a_key_is_released_by_whatever_ends_the_task() -> None:
+    for ended in ends(a_task(unique="k")):
+        assert (ended.unique_key, ended.held_key, ended.held_until) == ("k", None, None)
+
+
+def test_a_key_is_remembered_for_as_long_as_it_was_asked() -> None:
+    for ended in ends(a_task(unique="k", unique_for="7d")):
+        assert (ended.held_key, ended.held_until) == ("k", NOW + 7 * DAY)
+    for ended in ends(a_task(unique="k", unique_for="forever")):
+        assert (ended.held_key, ended.held_until) == ("k", FAR)
+
+
+def test_a_remembered_key_is_free_when_its_time_is_over_and_not_before() -> None:
+    for ended in ends(a_task(unique="k", unique_for="7d")):
+        with pytest.raises(IllegalMove, match="still holds"):
+            rules.release_key(ended, NOW + 7 * DAY - SECOND)
+        free = rules.release_key(ended, NOW + 7 * DAY)
+        assert (free.held_key, free.held_until, free.status) == (None, None, ended.status)
+
+
+def test_a_task_that_comes_back_holds_its_key_again() -> None:
+    for unique_for in (None, "7d"):
+        failed = rules.fail(claimed(a_task(unique="k", unique_for=unique_for)), failure("x", "auth"), PLAN, NOW)
+        for again in (rules.retry(failed, PLAN, NOW), rules.replay(failed, PLAN, None, NOW)):
+            assert (again.held_key, again.held_until) == ("k", None)
+
+
+def test_a_tombstone_keeps_the_keys_and_nothing_else() -> None:
+    for status in ENDS:
+        task = in_status(status, unique="k", unique_for="forever", title="Tides", payload={"secret": 1}, user_id="u1")
+        grave = rules.bury(task, NOW + DAY)
+        assert (grave.task_id, grave.user_id, grave.held_key, grave.status) == ("t1", "u1", "k", status)
+        assert grave.purged_at == NOW + DAY
+        assert (grave.title, grave.payload, grave.results, grave.history, grave.error) == ("", None, {}, [], None)
+
+
+# ── signals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at_image(now: datetime = NOW) -> Task:
+    return rules.advance(claimed(a_task(), now), PLAN, None, now)
+
+
+def test_an_early_signal_counts() -> None:
+    early = rules.signal(a_task(), "images.ready", '"a.png"', "s1", NOW)
+    assert early.phase == "script"
+    image = rules.advance(claimed(early), PLAN, None, NOW)
+    assert (image.phase, image.awaiting, image.run_at) == ("image", None, NOW)
+    video = rules.pass_(image, PLAN, NOW)
+    assert video.results["image"] == "a.png"
+    assert video.signals == []
+
+
+def test_a_signal_of_another_name_waits_for_its_own_park() -> None:
+    task = rules.signal(at_image(), "other", "1", "s1", NOW)
+    assert task.awaiting == "signal:images.ready"
+    task = rules.signal(task, "images.ready", "2", "s2", NOW)
+    video = rules.pass_(task, PLAN, NOW)
+    assert video.results["image"] == 2
+    assert [each["name"] for each in video.signals] == ["other"]
+
+
+def test_only_the_first_of_several_signals_is_consumed() -> None:
+    task = at_image()
+    for n in range(3):
+        task = rules.signal(task, "images.ready", str(n), f"s{n}", NOW)
+    video = rules.pass_(task, PLAN, NOW)
+    assert video.results["image"] == 0
+    assert [each["payload"] for each in video.signals] == [1, 2]
+
+
+def test_a_signal_with_an_id_that_is_there_already_changes_nothing() -> None:
+    once = rules.signal(a_task(), "x", "1", "s1", NOW)
+    assert rules.signal(once, "x", "1", "s1", NOW + SECOND) is once
+
+
+def test_signals_that_nothing_waits_for_are_bounded() -> None:
+    task = a_task()
+    for n in range(rules.MAX_SIGNALS):
+        task = rules.signal(task, "x", "null", f"s{n}", NOW)
+    with pytest.raises(BadInput, match="already keeps 100 signals") as caught:
+        rules.signal(task, "x", "null", "one more", NOW)
+    assert caught.value.field == "signal"
+    assert len(task.signals) == 100
+
+
+def test_a_running_task_takes_a_signal_without_losing_its_lease() -> None:
+    held = claimed(a_task())
+    told = rules.signal(held, "x", "1", "s1", NOW)
+    assert (told.status, told.token, told.leased_until) == (PROCESSING, held.token, held.leased_until)
+
+
+def test_a_park_whose_signal_came_early_is_ready_at_once() -> None:
+    told = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
+    ready = rules.park(told, "signal:x", NOW + DAY, NOW)
+    assert (ready.status, ready.awaiting, ready.run_at) == (WAITING, None, NOW)
+
+
+def test_a_park_without_a_deadline_waits_for_ever() -> None:
+    parked = rules.park(claimed(a_task()), "children", None, NOW)
+    assert (parked.run_at, parked.deadline, parked.parked, parked.started_at) == (FAR, None, True, None)
+    assert parked.history[-1].note == "children"
+    assert rules.park(claimed(a_task()), "signal:x", NOW + DAY, NOW).deadline == NOW + DAY
+
+
+def test_nobody_s_signal_fails_the_task_with_class_timeout() -> None:
+    late = at_image()
+    with pytest.raises(IllegalMove, match="not expired"):
+        rules.expire(late, PLAN, NOW + 3 * DAY - SECOND)
+    expired = rules.expire(late, PLAN, NOW + 3 * DAY)
+    assert (expired.status, expired.error_class, expired.awaiting) == (FAILED, "timeout", None)
+    assert expired.error is not None
+    assert "images.ready" in expired.error
+    assert expired.history[-1].what == "expired"
+
+
+def test_on_timeout_leads_to_a_phase_of_its_own() -> None:
+    waits = PhasePlan(name="image", kind="wait_for", signal="go", timeout=DAY, on_timeout="youtube")
+    plan = Plan(
+        name="videos", phases=(PhasePlan(name="script"), waits, PhasePlan(name="video"), PhasePlan(name="youtube"))
+    )
+    parked = rules.advance(claimed(a_task()), plan, None, NOW)
+    expired = rules.expire(parked, plan, NOW + DAY)
+    assert (expired.status, expired.phase, expired.awaiting, expired.run_at) == (WAITING, "youtube", None, NOW + DAY)
+
+
+def test_a_handler_that_waits_is_woken_to_be_told_of_its_timeout() -> None:
+    parked = rules.park(claimed(a_task()), "signal:x", NOW + DAY, NOW)
+    woken = rules.expire(parked, PLAN, NOW + DAY)
+    assert (woken.status, woken.phase, woken.awaiting, woken.run_at) == (WAITING, "script", None, NOW + DAY)
+
+
+def test_what_is_not_parked_does_not_expire() -> None:
+    with pytest.raises(IllegalMove, match="not expired"):
+        rules.expire(a_task(), PLAN, NOW + DAY)
+
+
+# ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def finished() -> Task:
+    task = rules.advance(claimed(a_task()), PLAN, '"text"', NOW)
+    task = rules.pass_(rules.signal(task, "images.ready", "1", "s", NOW), PLAN, NOW)
+    task = rules.advance(rules.report(claimed(task), NOW, steps='{"a":1}', progress="1"), PLAN, '"v.mp4"', NOW)
+    return rules.advance(claimed(task), PLAN, '"url"', NOW)
+
+
+def test_a_replay_clears_what_its_phase_and_later_ones_made() -> None:
+    done = finished()
+    again = rules.replay(done, PLAN, "video", NOW + DAY, by="ann")
+    assert (again.status, again.phase, again.generation) == (WAITING, "video", 1)
+    assert again.results == {"script": "text", "image": 1}
+    assert (again.steps, again.progress, again.completed_at, again.retry_count) == ({}, None, None, 0)
+    assert (again.history[-1].what, again.history[-1].by) == ("replay", "ann")
+    whole = rules.replay(done, PLAN, None, NOW)
+    assert (whole.phase, whole.results) == ("schedule", {})
+    assert rules.replay(done, PLAN, "film", NOW).phase == "video"
+
+
+def test_a_replay_from_a_wait_waits_again() -> None:
+    again = rules.replay(finished(), PLAN, "image", NOW + DAY)
+    assert (again.awaiting, again.deadline) == ("signal:images.ready", NOW + 4 * DAY)
+
+
+def test_a_replay_begins_no_later_than_the_task_came() -> None:
+    with pytest.raises(IllegalMove, match="never reached youtube"):
+        rules.replay(in_status(FAILED), PLAN, "youtube", NOW)
+    with pytest.raises(UnknownName, match="its phases are schedule"):
+        rules.replay(in_status(FAILED), PLAN, "vidoe", NOW)
+
+
+def test_finish_by_hand_ends_the_task_or_only_its_phase() -> None:
+    failed = in_status(FAILED)
+    done = rules.finish(failed, PLAN, NOW, by="ann", note="did it myself")
+    assert (done.status, done.error, done.completed_at, done.phase) == (COMPLETED, None, NOW, "script")
+    assert (done.history[-1].what, done.history[-1].by, done.history[-1].note) == ("finish", "ann", "did it myself")
+    on = rules.finish(failed, PLAN, NOW, phase_only=True)
+    assert (on.status, on.phase) == (WAITING, "image")
+    assert rules.finish(a_task(phase="youtube"), PLAN, NOW, phase_only=True).status is COMPLETED
+
+
+def test_a_parked_task_finished_by_hand_waits_for_nothing() -> None:
+    assert rules.finish(at_image(), PLAN, NOW).awaiting is None
+    on = rules.finish(at_image(), PLAN, NOW, phase_only=True)
+    assert (on.phase, on.awaiting) == ("video", None)
+
+
+def test_rescheduling_moves_the_due_time_and_of_a_parked_task_the_deadline() -> None:
+    moved = rules.reschedule(a_task(), NOW + DAY, NOW, by="ann")
+    assert moved.run_at == moved.scheduled_time == NOW + DAY
+    assert moved.history[-1].what == "reschedule"
+    parked = rules.reschedule(at_image(), NOW + DAY, NOW)
+    assert (parked.deadline, parked.scheduled_time, parked.awaiting) == (NOW + DAY, None, "signal:images.ready")
+
+
+def test_priorities_are_few_and_a_change_is_recorded() -> None:
+    moved = rules.reprioritise(a_task(), -100, NOW, by="ann")
+    assert (moved.priority, moved.history[-1].note) == (-100, "0 → -100")
+    for wrong in (-101, 101, True, 1.0, "1", None):
+        with pytest.raises(BadInput) as caught:
+            rules.reprioritise(a_task(), wrong, NOW)  # type: ignore[arg-type]
+        assert caught.value.field == "priority"
+
+
+def test_metadata_is_the_user_s_and_may_change_at_any_time() -> None:
+    for status in Status:
+        assert rules.annotate(in_status(status), '{"a":1}', NOW).metadata == {"a": 1}
+
+
+def test_progress_and_steps_are_written_apart() -> None:
+    held = claimed(a_task())
+    assert rules.report(held, NOW, progress='{"done":3}').progress == {"done": 3}
+    assert rules.report(held, NOW, steps='{"fetch":1}').steps == {"fetch": 1}
+
+
+def test_a_task_tells_how_long_its_last_run_took() -> None:
+    failed = rules.fail(claimed(a_task()), BROKEN, PLAN, NOW + 3 * SECOND)
+    assert (failed.elapsed_time, failed.elapsed) == (3000, 3 * SECOND)
+    assert a_task().elapsed is None
+    # A clock that was set back makes no negative time.
+    assert rules.fail(claimed(a_task()), BROKEN, PLAN, NOW - SECOND).elapsed_time == 0

@@ -1,0 +1,192 @@
+"""Every status with every move; and long random lives, in which some things must always hold."""
+
+import copy
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onerow.core import rules
+from onerow.core.errors import IllegalMove, OnerowError
+from onerow.core.moves import MOVES, Line
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
+from onerow.core.task import Task, changed_fields
+from onerow.core.times import FAR
+from tests.samples import BROKEN, HOPELESS, LEASE, NOW, PLAN, SECOND, a_task, in_status
+
+Act = Callable[[Task, datetime], Task]
+LATER = NOW + timedelta(days=30)
+ONE_PHASE = Plan(name="videos", phases=(PhasePlan(name="script"),))
+ONLY_WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_until", field="at"),))
+WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_for", signal="go"), PhasePlan(name="next")))
+ON_TIMEOUT = Plan(
+    name="videos",
+    phases=(PhasePlan(name="script", kind="wait_for", signal="go", on_timeout="next"), PhasePlan(name="next")),
+)
+
+# Each move in the ways that make a difference to where it leads.
+ACTS: dict[str, list[Act]] = {
+    "claim": [lambda task, now: rules.claimed(task, "w2", now + LEASE, now, None, None)],
+    "advance": [
+        lambda task, now: rules.advance(task, PLAN, '{"a":1}', now),
+        lambda task, now: rules.advance(task, ONE_PHASE, None, now),
+    ],
+    "complete": [lambda task, now: rules.complete(task, "1", now)],
+    "fail": [
+        lambda task, now: rules.fail(task, BROKEN, PLAN, now),
+        lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
+    ],
+    "crash": [lambda task, now: rules.crash(task, BROKEN, now)],
+    "snooze": [lambda task, now: rules.snooze(task, SECOND, now)],
+    "hand back": [
+        lambda task, now: rules.hand_back(task, now),
+        lambda task, now: rules.hand_back(task, now, started=False),
+    ],
+    "stop": [lambda task, now: rules.stop_cancelled(task, now)],
+    "park": [lambda task, now: rules.park(task, "signal:go", None, now)],
+    "report": [lambda task, now: rules.report(task, now, progress="0.5", steps='{"s":1}')],
+    "rescue": [lambda task, now: rules.rescue(task, now)],
+    "pass": [lambda task, now: rules.pass_(task, WAITS, now), lambda task, now: rules.pass_(task, ONLY_WAITS, now)],
+    "expire": [
+        lambda task, now: rules.expire(task, None, now),
+        lambda task, now: rules.expire(task, ON_TIMEOUT, now),
+        lambda task, now: rules.expire(task, ONE_PHASE, now),
+    ],
+    "rename": [lambda task, now: rules.rename(task, PLAN, now)],
+    "release key": [lambda task, now: rules.release_key(task, now)],
+    "bury": [lambda task, now: rules.bury(task, now)],
+    "signal": [lambda task, now: rules.signal(task, "go", "1", "s1", now)],
+    "cancel": [lambda task, now: rules.cancel(task, now)],
+    "retry": [lambda task, now: rules.retry(task, PLAN, now)],
+    "replay": [lambda task, now: rules.replay(task, PLAN, None, now)],
+    "finish": [
+        lambda task, now: rules.finish(task, PLAN, now),
+        lambda task, now: rules.finish(task, PLAN, now, phase_only=True),
+    ],
+    "reschedule": [lambda task, now: rules.reschedule(task, now + SECOND, now)],
+    "priority": [lambda task, now: rules.reprioritise(task, 5, now)],
+    "annotate": [lambda task, now: rules.annotate(task, '{"seen":true}', now)],
+}
+
+
+def samples(line: Line, status: Status) -> list[Task]:
+    """Tasks in a status that differ in what may decide where the move leads."""
+    task = in_status(status, unique="k", unique_for="1d")
+    if line.name == "expire" and status is WAITING:
+        return [task.but(NOW, awaiting="signal:go")]
+    if status is not PROCESSING:
+        return [task]
+    return [task, rules.cancel(task, NOW), task.but(NOW, crash_count=rules.CRASH_LIMIT - 1)]
+
+
+def test_the_table_names_every_rule_and_the_test_every_line() -> None:
+    assert set(ACTS) == {line.name for line in MOVES}
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("line", MOVES, ids=lambda line: line.name)
+def test_a_move_is_allowed_from_exactly_its_statuses(line: Line, status: Status) -> None:
+    led_to: set[Status] = set()
+    for act in ACTS[line.name]:
+        for task in samples(line, status):
+            before = copy.copy(task)
+            if status in line.leads:
+                after = act(task, LATER)
+                led_to.add(after.status)
+                # The second cancel of a running task changes nothing, everything else is a write.
+                assert after is task or after.version == task.version + 1
+                assert after is task or after.updated_at == LATER
+            else:
+                with pytest.raises(IllegalMove):
+                    act(task, LATER)
+            assert task == before
+    assert led_to == line.leads.get(status, frozenset())
+
+
+def test_the_table_of_moves_and_the_table_of_statuses_agree() -> None:
+    reached = {(start, end) for line in MOVES for start, ends in line.leads.items() for end in ends}
+    assert reached == {(old, new) for old in Status for new in NEXT[old]}
+
+
+def test_an_illegal_move_says_what_the_task_is() -> None:
+    with pytest.raises(IllegalMove, match="task t1 is completed; only failed tasks can be retried") as caught:
+        rules.retry(in_status(Status.COMPLETED), PLAN, NOW)
+    assert (caught.value.task_id, caught.value.status) == ("t1", "completed")
+
+
+def test_a_status_that_may_not_follow_is_refused_by_the_task_itself() -> None:
+    with pytest.raises(IllegalMove, match="cancelled; it can't become waiting"):
+        in_status(Status.CANCELLED).to(WAITING, NOW)
+
+
+@pytest.mark.parametrize("line", [line for line in MOVES if not line.stays], ids=lambda line: line.name)
+@pytest.mark.parametrize("status", sorted(ENDS))
+def test_a_purged_task_does_not_come_back(line: Line, status: Status) -> None:
+    buried = rules.bury(in_status(status), NOW)
+    for act in ACTS[line.name]:
+        with pytest.raises(IllegalMove):
+            act(buried, LATER)
+
+
+def test_what_a_move_may_change_is_known_by_its_fields() -> None:
+    task = in_status(PROCESSING)
+    after = rules.report(task, NOW + SECOND, progress="0.5")
+    assert changed_fields(task, after) == ("updated_at", "version", "progress_json")
+    assert changed_fields(task, task) == ()
+
+
+# ── long lives ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def must_hold(before: Task, after: Task) -> None:
+    held = after.status is PROCESSING
+    assert after.status in NEXT[before.status]
+    assert (after.leased_by is not None) == held
+    assert (after.leased_until is not None) == held
+    assert held or (after.slot is None and after.key_slot is None)
+    assert after.token >= before.token
+    assert after.ended == (after.completed_at is not None)
+    assert after.awaiting is None or after.status is WAITING
+    assert after.ended or after.held_key == after.unique_key
+    assert after.held_until is None or after.ended
+    assert 0 <= after.retry_count - after.retry_base <= after.max_retries
+    assert 0 <= after.crash_count <= rules.CRASH_LIMIT
+    assert after.attempt >= 0
+    assert after.run_at <= FAR
+    assert not (after.cancel_requested and after.status in (WAITING, Status.COMPLETED, Status.FAILED))
+    assert after.generation - before.generation in (0, 1)
+    assert (after.error is None) == (after.error_class is None)
+    if before.status is Status.CANCELLED:
+        assert set(changed_fields(before, after)) <= {
+            "updated_at",
+            "version",
+            "metadata_json",
+            "held_key",
+            "held_until",
+        }
+
+
+LIVES = sorted((name, index) for name, acts in ACTS.items() if name != "bury" for index in range(len(acts)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    acts=st.lists(st.sampled_from(LIVES), min_size=1, max_size=40),
+    unique_for=st.sampled_from([None, "1d", "forever"]),
+    waits=st.lists(st.integers(0, 200_000), min_size=40, max_size=40),
+)
+def test_whatever_happens_to_a_task_its_row_stays_sound(
+    acts: list[tuple[str, int]], unique_for: str | None, waits: list[int]
+) -> None:
+    task, now = a_task(unique="k", unique_for=unique_for), NOW
+    for (name, index), wait in zip(acts, waits, strict=False):
+        now += timedelta(seconds=wait)
+        try:
+            after = ACTS[name][index](task, now)
+        except OnerowError:
+            continue
+        must_hold(task, after)
+        task = after
