@@ -69,6 +69,7 @@ class Worker:
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
         self._stop_grace = min(self._grace, 10.0)
+        self._turns_in = 0  # the thread that serves; an embedded worker's is not the main one
         self.ready = threading.Event()
 
     @property
@@ -177,6 +178,7 @@ class Worker:
     # ── serving ──
 
     def _serve(self) -> None:
+        self._turns_in = threading.get_ident()
         idle_turns = 0
         while not self._stopping.is_set():
             rest = self._turn()
@@ -233,7 +235,7 @@ class Worker:
 
     def _look_again(self) -> None:
         self._turner.hungry = True
-        if self._hands.resting and threading.current_thread() is not threading.main_thread():
+        if self._hands.resting and threading.get_ident() != self._turns_in:
             self._waker.poke()
 
     def _nothing_due(self) -> bool:
