@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onerow.core import rules
+from onerow.core import checkpoints, rules
 from onerow.core.errors import IllegalMove, OnerowError
 from onerow.core.moves import MOVES, Line
 from onerow.core.plan import PhasePlan, Plan
@@ -47,7 +47,12 @@ ACTS: dict[str, list[Act]] = {
     ],
     "stop": [lambda task, now: rules.stop_cancelled(task, now)],
     "park": [lambda task, now: rules.park(task, "signal:go", None, now)],
-    "report": [lambda task, now: rules.report(task, now, progress="0.5", steps='{"s":1}')],
+    "report": [lambda task, now: rules.report(task, now, progress="0.5", steps="{}")],
+    "wait": [
+        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", None, now),
+        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", SECOND, now),
+    ],
+    "remember": [lambda task, now: checkpoints.remember(task, "download", '"file"', now)],
     "rescue": [lambda task, now: rules.rescue(task, now)],
     "pass": [lambda task, now: rules.pass_(task, WAITS, now), lambda task, now: rules.pass_(task, ONLY_WAITS, now)],
     "expire": [

@@ -16,6 +16,7 @@ from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
+from onerow.core.steps import expired as expired_steps
 from onerow.core.task import Task
 from onerow.core.times import FAR, parse_time, spell, to_millis
 
@@ -198,8 +199,10 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
         on = plan.phase(phase.on_timeout)
         return _enter(task, plan, on, now, logs_json=task.noting(entry))
     if phase is not None and phase.has_code:
-        # It waits inside a handler, which is told by a timeout where it waited.
-        return task.but(now, awaiting=None, run_at=now, logs_json=task.noting(entry))
+        # It waits inside a handler, which is told where it waited.
+        return task.but(
+            now, awaiting=None, run_at=now, steps_json=expired_steps(task, now), logs_json=task.noting(entry)
+        )
     message = f"nobody signalled {what!r} in {task.phase} before {spell(task.run_at)}"
     return _end(task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.noting(entry))
 
@@ -289,7 +292,7 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         now,
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
-        steps_json="{}",
+        steps_json=values.without_keys(task.steps_json, cleared),
         progress_json="null",
         children=None,
         logs_json=task.noting(entry),
@@ -327,10 +330,9 @@ def annotate(task: Task, metadata: str, now: datetime) -> Task:
     return task.but(now, metadata_json=metadata)
 
 
-def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None) -> Task:
+def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None, **changes: Any) -> Task:
     """Progress or a step of a running attempt, written while it runs."""
     _must_be(task, PROCESSING)
-    changes: dict[str, Any] = {}
     if progress is not None:
         changes["progress_json"] = progress
     if steps is not None:

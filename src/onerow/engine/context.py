@@ -1,12 +1,15 @@
-"""The context that a handler may ask for: where it is, how far it got, and whether it should stop."""
+"""The context that a handler may ask for: where it is, how far it got, what it remembers, and whether to stop."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from onerow.core import values
+from onerow.core import names, steps, values
+from onerow.core.durations import Duration, parse_duration
 from onerow.core.outcomes import Cancelled
 from onerow.core.task import Task
+from onerow.engine.asks import Request
+from onerow.engine.checkpoints import Checkpoints, waiting
 
 Item = TypeVar("Item")
 
@@ -23,6 +26,9 @@ class Link(Protocol):
     def write(self, level: str, text: str) -> None:
         """Output as it comes, in pieces; whole lines go to the log."""
 
+    def ask(self, request: Request) -> str:
+        """What the worker answers, as JSON text; blocks. Raises Cancelled when the work should stop."""
+
 
 class Context:
     """Given to handlers with a parameter named `ctx`."""
@@ -30,6 +36,7 @@ class Context:
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
         self._link = link
+        self._checkpoints: Checkpoints | None = None
 
     @property
     def task_id(self) -> str:
@@ -85,6 +92,32 @@ class Context:
             yield item
             self.progress(index + 1, size, note)
         self.check()
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """Call a function once for all attempts of this phase: what it returned (as JSON) is remembered.
+
+        In an `async def` handler await it; there a plain function runs in a thread of its own.
+        """
+        return waiting(
+            lambda: self._memory.step(steps.check_name(name), function, args, named),
+            lambda: self._memory.astep(steps.check_name(name), function, args, named),
+        )
+
+    def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
+        """The payload of a signal; while there is none the task waits without a slot, and the phase begins anew.
+
+        What must not happen twice belongs in a step. Raises WaitExpired when nothing came in time. In an `async def`
+        handler await it.
+        """
+        names.check_name(signal, "signal")
+        span = None if timeout is None else parse_duration(timeout, "timeout")
+        return waiting(lambda: self._memory.wait(signal, span), lambda: self._memory.await_(signal, span))
+
+    @property
+    def _memory(self) -> Checkpoints:
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(self.task, self._link.ask)
+        return self._checkpoints
 
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to the task's log."""

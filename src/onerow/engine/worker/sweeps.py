@@ -50,8 +50,12 @@ class Usher:
         return self._sweep(where, lambda task: rules.pass_(task, plan, now))
 
     def _expire(self, now: datetime) -> bool:
-        where = Filter(statuses=frozenset({WAITING}), parked=True, due_by=now)
-        return self._sweep(where, lambda task: rules.expire(task, self._plans.get(task.pipeline), now))
+        # Only where we know the plan: it says whether the task fails, goes on elsewhere, or is told in its handler.
+        moved = False
+        for plan in self._plans.values():
+            where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
+            moved |= self._sweep(where, lambda task, plan=plan: rules.expire(task, plan, now))  # type: ignore[misc]
+        return moved
 
     def _rename(self, now: datetime) -> bool:
         moved = False

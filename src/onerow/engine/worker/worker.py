@@ -17,6 +17,7 @@ from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.clerk import Clerk
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.heart import Heart, Warden
 from onerow.engine.worker.identity import Identity
@@ -104,6 +105,7 @@ class Worker:
         definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
         self._keeper = Keeper()
         self._hands = Hands(store.now)
+        self._hands.answer = Clerk(store).answer
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         lanes = self._lanes()
