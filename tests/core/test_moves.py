@@ -22,6 +22,7 @@ LATER = NOW + timedelta(days=30)
 ONE_PHASE = Plan(name="videos", phases=(PhasePlan(name="script"),))
 ONLY_WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_until", field="at"),))
 WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_for", signal="go"), PhasePlan(name="next")))
+GATHERS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_children", all_must_succeed=True),))
 ON_TIMEOUT = Plan(
     name="videos",
     phases=(PhasePlan(name="script", kind="wait_for", signal="go", on_timeout="next"), PhasePlan(name="next")),
@@ -53,6 +54,12 @@ ACTS: dict[str, list[Act]] = {
         lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", SECOND, now),
     ],
     "remember": [lambda task, now: checkpoints.remember(task, "download", '"file"', now)],
+    "spawn": [lambda task, now: checkpoints.spawned(task, "spawn:parts", 3, now)],
+    "gather": [
+        lambda task, now: rules.gather(task, ONE_PHASE, {}, now),
+        lambda task, now: rules.gather(task, GATHERS, {Status.COMPLETED: 2}, now),
+        lambda task, now: rules.gather(task, GATHERS, {Status.FAILED: 2}, now),
+    ],
     "rescue": [lambda task, now: rules.rescue(task, now)],
     "pass": [lambda task, now: rules.pass_(task, WAITS, now), lambda task, now: rules.pass_(task, ONLY_WAITS, now)],
     "expire": [
@@ -82,6 +89,8 @@ def samples(line: Line, status: Status) -> list[Task]:
     task = in_status(status, unique="k", unique_for="1d")
     if line.name == "expire" and status is WAITING:
         return [task.but(NOW, awaiting="signal:go")]
+    if line.name == "gather" and status is WAITING:
+        return [task.but(NOW, awaiting="children")]
     if status is not PROCESSING:
         return [task]
     return [task, rules.cancel(task, NOW), task.but(NOW, crash_count=rules.CRASH_LIMIT - 1)]

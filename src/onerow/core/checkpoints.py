@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import rules
-from onerow.core.steps import Record, records, with_record
+from onerow.core.steps import Record, expected_children, records, with_record
 from onerow.core.task import Task
 from onerow.core.times import read, spell, to_millis
 
@@ -30,6 +30,22 @@ def take_signal(task: Task, name: str, signal: str, now: datetime) -> Task | Non
         return None
     left = _encode([each for each in signals if each is not mine]).decode()
     return remember(task, name, _encode(mine["payload"]).decode(), now, signals_json=left)
+
+
+def spawning(task: Task, name: str, now: datetime) -> Task | None:
+    """Children are about to be made: the time is remembered first, so that later looks find all of them."""
+    if name in records(task):
+        return None
+    # From now on there may be children, and a cancel must look for them.
+    return remember(task, name, "null", now, children=task.children or 0)
+
+
+def spawned(task: Task, name: str, count: int, now: datetime) -> Task:
+    """All children of one spawn are in the store; the parent expects so many more."""
+    begun = records(task).get(name)
+    record = Record(at=begun.at if begun else spell(now), result=msgspec.Raw(_encode({"count": count})))
+    text = with_record(task, name, record)
+    return rules.report(task, now, steps=text, children=expected_children(text))
 
 
 def wait(task: Task, name: str, awaiting: str, timeout: timedelta | None, now: datetime, *, by: str = "") -> Task:

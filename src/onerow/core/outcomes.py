@@ -46,6 +46,10 @@ class WaitExpired(Exception):
     """Raised by `ctx.wait` and `ctx.join` when nothing came in time; uncaught, the task fails with class timeout."""
 
 
+class ChildrenFailed(Permanent):
+    """Raised by `ctx.join(all_must_succeed=True)` when a child did not complete."""
+
+
 class Parked(BaseException):
     """Raised inside a handler that waits for something from outside: the attempt ends, and the task keeps its place."""
 

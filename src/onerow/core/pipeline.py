@@ -169,6 +169,23 @@ class Pipeline:
             )
         )
 
+    def wait_children(
+        self, name: str, *, all_must_succeed: bool = False, timeout: Duration | None = None, on_timeout: str = ""
+    ) -> None:
+        """A phase without code: passes when every child that was spawned has ended; its result counts them.
+
+        all_must_succeed: fails the task when a child did not complete. Past the timeout as `wait_for`.
+        """
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_children",
+                timeout=_span(timeout, "timeout"),
+                on_timeout=on_timeout,
+                all_must_succeed=all_must_succeed,
+            )
+        )
+
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")
         taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}

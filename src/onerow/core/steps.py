@@ -12,7 +12,7 @@ import msgspec
 from onerow.core import values
 from onerow.core.errors import BadInput, BadPayload
 from onerow.core.task import Task
-from onerow.core.times import spell
+from onerow.core.times import read, spell
 
 MAX_STEPS = 1_000
 """Steps that one phase may remember."""
@@ -48,6 +48,25 @@ _decode = msgspec.json.Decoder(dict[str, dict[str, Record]]).decode
 def records(task: Task) -> dict[str, Record]:
     """What the task's phase remembers, by name."""
     return {} if task.steps_json == "{}" else _decode(task.steps_json).get(task.phase, {})
+
+
+def spawned_since(task: Task) -> datetime | None:
+    """Since when the task has spawned children in this generation; None: it hasn't."""
+    times = [record.at for _, record in _spawns(task.steps_json)]
+    return read(min(times)) if times else None
+
+
+def expected_children(steps: str) -> int | None:
+    """How many children the remembered spawns have made; None when there is none."""
+    counts = [(record.value or {}).get("count", 0) for _, record in _spawns(steps)]
+    return sum(counts) if counts else None
+
+
+def _spawns(steps: str) -> list[tuple[str, Record]]:
+    if '"spawn:' not in steps:
+        return []
+    found = [each for mine in _decode(steps).values() for each in mine.items()]
+    return [(name, record) for name, record in found if name.startswith("spawn:")]
 
 
 def check_name(name: str) -> str:

@@ -26,7 +26,40 @@ class AwaitSignal(Ask, frozen=True, tag="signal"):
     signal: str
 
 
-Request = Remember | AwaitSignal
+class BeginSpawn(Ask, frozen=True, tag="begin_spawn"):
+    """Children are about to be spawned; answers {"count": n} when they all were already, else null."""
+
+    name: str
+
+
+class Spawn(Ask, frozen=True, tag="spawn"):
+    """Put some children in: (key, addition as plain values) each; answers null."""
+
+    name: str
+    pipeline: str
+    children: list[tuple[str, dict[str, Any]]]
+
+
+class EndSpawn(Ask, frozen=True, tag="end_spawn"):
+    """All children of a spawn are in; answers null."""
+
+    name: str
+    count: int
+
+
+class Join(Ask, frozen=True, tag="join"):
+    """How many children ended in which way; answers null while some have not, {"expired": true} past the deadline."""
+
+    name: str
+
+
+class ChildPage(Ask, frozen=True, tag="children"):
+    """Some children; answers {"children": […], "next": cursor or null}."""
+
+    after: str | None = None
+
+
+Request = Remember | AwaitSignal | BeginSpawn | Spawn | EndSpawn | Join | ChildPage
 
 
 def to_plain(request: Request) -> dict[str, Any]:

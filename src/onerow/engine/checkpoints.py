@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +11,12 @@ import msgspec
 
 from onerow.core import steps, values
 from onerow.core.errors import BadInput
-from onerow.core.outcomes import Parked, WaitExpired
+from onerow.core.outcomes import ChildrenFailed, Parked, WaitExpired
+from onerow.core.status import Status
 from onerow.core.steps import Record
 from onerow.core.task import Task
-from onerow.engine.asks import AwaitSignal, Remember, Request
+from onerow.engine.adding import Addition
+from onerow.engine.asks import AwaitSignal, BeginSpawn, ChildPage, EndSpawn, Join, Remember, Request, Spawn
 
 _read = msgspec.json.Decoder(Record | None).decode
 
@@ -26,6 +28,77 @@ def waiting(call: Callable[[], Any], acall: Callable[[], Any]) -> Any:
     except RuntimeError:
         return call()
     return acall()
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How many children ended in which way."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.completed + self.failed + self.cancelled
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A child as its parent sees it."""
+
+    task_id: str
+    status: Status
+    payload: Any = None
+    result: Any = None
+    error: str | None = None
+    error_class: str | None = None
+
+
+class _Page(msgspec.Struct, frozen=True):
+    children: list[Child]
+    next: str | None = None
+
+
+_read_page = msgspec.json.Decoder(_Page).decode
+
+
+class Additions:
+    """Children to be, as a handler gave them."""
+
+    def __init__(
+        self, pipeline: str, payloads: Iterable[Any], key: Callable[[Any], str] | None, terms: dict[str, Any]
+    ) -> None:
+        wrong = set(terms) - set(_TERMS)
+        if wrong:
+            raise BadInput(f"spawn can't take {', '.join(sorted(wrong))}; only {', '.join(_TERMS)}", field="spawn")
+        self.pipeline = pipeline
+        self._payloads = payloads
+        self._key = key
+        self._terms = terms
+
+    def in_pages(self) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+        page: list[tuple[str, dict[str, Any]]] = []
+        for position, item in enumerate(self._payloads):
+            payload, terms = item, self._terms
+            if isinstance(item, Addition):
+                payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _given(item, field)}
+            # Checked here, in the handler's own process, where the mistake can be pointed at.
+            values.encode(payload, f"payload of child {position}")
+            key = str(position) if self._key is None else str(self._key(payload))
+            page.append((key, {**terms, "payload": values.to_plain(payload, "payload")}))
+            if len(page) == _PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+
+def _given(item: Addition, field: str) -> bool:
+    return bool(getattr(item, field) != getattr(_PLAIN, field))
+
+
+_PLAIN = Addition()
+_PAGE = 500
+_TERMS = ("title", "run_at", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
 
 
 class Checkpoints:
@@ -84,6 +157,57 @@ class Checkpoints:
 
     async def await_(self, signal: str, timeout: timedelta | None) -> Any:
         return await asyncio.to_thread(self.wait, signal, timeout)
+
+    # ── children ──
+
+    def spawn(self, name: str, additions: "Additions") -> int:
+        label = self._next(f"spawn:{name}")
+        done = values.decode(self._ask(BeginSpawn(label)))
+        if done is not None:
+            return int(done["count"])
+        count = 0
+        for some in additions.in_pages():
+            self._ask(Spawn(label, additions.pipeline, some))
+            count += len(some)
+        self._ask(EndSpawn(label, count))
+        return count
+
+    async def aspawn(self, name: str, additions: "Additions") -> int:
+        return await asyncio.to_thread(self.spawn, name, additions)
+
+    def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "Tally":
+        name = self._next("join")
+        answer = values.decode(self._ask(Join(name)))
+        if answer is None:
+            raise Parked(name, "children", timeout)
+        if answer.get("expired"):
+            raise WaitExpired(f"the children of {self._phase} had not ended in time")
+        tally = Tally(**answer["counts"])
+        if all_must_succeed and tally.completed < tally.total:
+            raise ChildrenFailed(
+                f"{tally.total - tally.completed} of {tally.total} children of {self._phase} did not complete"
+            )
+        return tally
+
+    async def ajoin(self, timeout: timedelta | None, all_must_succeed: bool) -> "Tally":
+        return await asyncio.to_thread(self.join, timeout, all_must_succeed)
+
+    def children(self) -> Iterator["Child"]:
+        after: str | None = None
+        while True:
+            page = _read_page(self._ask(ChildPage(after)))
+            yield from page.children
+            if (after := page.next) is None:
+                return
+
+    async def achildren(self) -> AsyncIterator["Child"]:
+        after: str | None = None
+        while True:
+            page = _read_page(await asyncio.to_thread(self._ask, ChildPage(after)))
+            for child in page.children:
+                yield child
+            if (after := page.next) is None:
+                return
 
     def _next(self, kind: str) -> str:
         """The name of this wait: the second one for the same signal is another."""

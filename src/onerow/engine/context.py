@@ -7,9 +7,10 @@ from typing import Any, Protocol, TypeVar
 from onerow.core import names, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.outcomes import Cancelled
+from onerow.core.pipeline import Pipeline
 from onerow.core.task import Task
 from onerow.engine.asks import Request
-from onerow.engine.checkpoints import Checkpoints, waiting
+from onerow.engine.checkpoints import Additions, Checkpoints, Tally, waiting
 
 Item = TypeVar("Item")
 
@@ -112,6 +113,41 @@ class Context:
         names.check_name(signal, "signal")
         span = None if timeout is None else parse_duration(timeout, "timeout")
         return waiting(lambda: self._memory.wait(signal, span), lambda: self._memory.await_(signal, span))
+
+    def spawn(
+        self,
+        pipeline: Pipeline | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **terms: Any,
+    ) -> int:
+        """Add tasks that belong to this one; how many. The same spawn of a later attempt adds nothing.
+
+        An item is a payload, or an Addition with terms of its own; `terms` (title, priority, limit_key, …) hold for
+        all. Children are told apart by their position, or by `key`. In an `async def` handler await it.
+        """
+        target = pipeline if isinstance(pipeline, str) else pipeline.name
+        given = Additions(target, payloads, key, terms)
+        return waiting(  # type: ignore[no-any-return]
+            lambda: self._memory.spawn(name or target, given), lambda: self._memory.aspawn(name or target, given)
+        )
+
+    def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> Tally:
+        """How the children ended; while some have not, the task waits without a slot, and the phase begins anew.
+
+        Raises ChildrenFailed when all must succeed and one did not, WaitExpired when the time is over. In an
+        `async def` handler await it.
+        """
+        span = None if timeout is None else parse_duration(timeout, "timeout")
+        return waiting(  # type: ignore[no-any-return]
+            lambda: self._memory.join(span, all_must_succeed), lambda: self._memory.ajoin(span, all_must_succeed)
+        )
+
+    def children(self) -> Any:
+        """The children one by one, in no order (their payloads tell them apart); in an `async def` handler use `async for`."""
+        return waiting(lambda: self._memory.children(), lambda: self._memory.achildren())
 
     @property
     def _memory(self) -> Checkpoints:
