@@ -81,6 +81,9 @@ class SqliteStore:
     def prepare(self) -> None:
         schema.migrate(self._door)
 
+    def check(self) -> None:
+        schema.check(self._door)
+
     def now(self) -> datetime:
         return to_millis(self._clock())
 
