@@ -17,7 +17,6 @@ from onerow.engine.context import Context, current
 from onerow.engine.settling import NOTHING, Done, Failed, Outcome, Snoozed, Stopped, Unstarted
 from onerow.engine.worker.attempt import Attempt
 
-
 _YIELD_AFTER = 0.005
 
 
@@ -143,7 +142,7 @@ class LoopRunner:
             current.set(None)
             attempt.handle = None
             attempt.hands.finish(attempt, outcome)
-            if attempt.stop is not None or me.cancelling() or contextvars.copy_context() != clean:
+            if attempt.stop_reason() is not None or me.cancelling() or contextvars.copy_context() != clean:
                 return
 
     def _cancel(self, attempt: Attempt) -> None:
