@@ -1,0 +1,5 @@
+import click
+
+
+@click.command("bench")
+def command() -> None: ...
