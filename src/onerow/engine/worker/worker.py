@@ -12,7 +12,7 @@ from onerow.core.plan import DEFAULT_LEASE
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import RoleFailed, WorkerHung, WorkerStarted, WorkerStopped
+from onerow.engine.events import RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
@@ -148,6 +148,7 @@ class Worker:
         self._parents.resumed = self._look_again
         self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
+        self._registrar.outdated = self._on_outdated
         self._capture = Capture()
 
     def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
@@ -283,6 +284,11 @@ class Worker:
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
+
+    def _on_outdated(self, error: CodeTooOld) -> None:
+        self.queue.events.send(WorkerOutdated(self.name, str(error)))
+        self.exit_code = 69
+        self.stop()
 
     def _end(self) -> None:
         for runner in self._runners:
