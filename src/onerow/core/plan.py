@@ -8,6 +8,7 @@ import msgspec
 
 from onerow.core.errors import UnknownName
 from onerow.core.retry import Retry
+from onerow.core.schedule import Cron
 
 Kind = Literal["run", "batch", "command", "wait_until", "wait_for", "wait_children"]
 
@@ -50,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
     code: str = ""  # version of the user's code, as they named it
     payload_schema: dict[str, Any] | None = None
     required: tuple[str, ...] = ()  # payload fields that must be there
+    crons: tuple[Cron, ...] = ()
 
     @cached_property
     def _place(self) -> dict[str, int]:

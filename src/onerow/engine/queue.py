@@ -22,6 +22,7 @@ from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
 from onerow.engine.adding import Addition, like, new_task, terms
 from onerow.engine.calls import check_payload
+from onerow.engine.crons import Crons
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
@@ -331,6 +332,12 @@ class Queue:
         """Back to the limit that the code names; whether another was in force."""
         self._everyone()
         return self.store.drop_notes(definitions.LIMIT, [f"{self._known(pipeline, phase)}/{phase}"]) > 0
+
+    @property
+    def crons(self) -> Crons:
+        """The schedules of all pipelines: look at them, pause and resume them."""
+        self._everyone()
+        return Crons(self)
 
     def publish(self, *pipelines: Pipeline) -> list[str]:
         """Write definitions to the store, so that others can add by name; the names of those that changed."""

@@ -25,6 +25,7 @@ from onerow.engine.worker.isolated import Isolated
 from onerow.engine.worker.parents import Parents
 from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
+from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
@@ -130,7 +131,7 @@ class Worker:
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
-        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer, self._parents]
+        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer, self._parents, Scheduler(queue, plans)]
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))

@@ -119,9 +119,7 @@ class SqliteStore:
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
-        held = {
-            (task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows
-        }
+        held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
