@@ -137,28 +137,34 @@ class Queue:
             if not own and not plan.timed and not plan.title:
                 pattern = task
             tasks.append(task)
+        if any(isinstance(item, Addition) and item.task_id is not None for item in items):
+            self._refuse_taken_ids(tasks)
         answers = self._insert(tasks, tx)
         if self.events.wanted(TaskAdded):
             for answer in answers:
                 if isinstance(answer, Inserted) and tx is None:
                     self.events.send(TaskAdded(answer.task))
-        return [self._own(answer) for answer in answers]
+        return [answer.task for answer in answers]
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = self.store.insert(tasks, tx=tx)
         now = self.store.now()
         for index, answer in enumerate(answers):
-            # A key that was remembered for a time is free when the time is over, whoever notices.
-            if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
+            # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
+            # transaction, which may hold the lock that this write needs: there the next sweep does it.)
+            held_until = answer.task.held_until
+            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
                 self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
+                answers[index] = self.store.insert([tasks[index]])[0]
         return answers
 
-    def _own(self, answer: Inserted | Existing) -> Task:
-        task = answer.task
-        if isinstance(answer, Existing) and self._user is not None and task.user_id != self._user:
-            raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
-        return task
+    def _refuse_taken_ids(self, tasks: Sequence[Task]) -> None:
+        """An id that belongs to another user or pipeline is refused, before anything is stored, and not shown."""
+        for there in self.store.fetch([task.task_id for task in tasks]):
+            if any(
+                (there.user_id, there.pipeline) != (t.user_id, t.pipeline) for t in tasks if t.task_id == there.task_id
+            ):
+                raise BadInput(f"task_id {there.task_id!r} is taken; choose another or leave it out", field="task_id")
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
         if isinstance(pipeline, Pipeline):
@@ -272,7 +278,9 @@ class Queue:
         check_name(name, "signal")
         text = values.encode(payload, "payload")
         given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-        return self._act(task_id, lambda task: rules.signal(task, name, text, given, self._now()), "signal", by)
+        return self._act(
+            task_id, lambda task: rules.signal(task, name, text, given, self._now(), by=_who(by)), "signal", by
+        )
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
