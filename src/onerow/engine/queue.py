@@ -20,7 +20,7 @@ from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, like, new_task, terms
+from onerow.engine.adding import Addition, encode_metadata, like, new_task, terms
 from onerow.engine.calls import check_payload
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
 from onerow.engine.ids import new_ids
@@ -272,7 +272,7 @@ class Queue:
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
-        text = values.encode(metadata, "metadata")
+        text = encode_metadata(metadata)
         return self._act(task_id, lambda task: rules.annotate(task, text, self._now()), "annotate", "")
 
     def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
