@@ -203,7 +203,8 @@ def test_two_pipelines_of_one_name_are_refused(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "studio.db", "sqlite://studio.db", "sqlite:///", "oracle://x/y", "sqlite:///a.db?profile=careless", "://"]
+    "url",
+    ["", "studio.db", "sqlite://studio.db", "sqlite:///", "oracle://x/y", "sqlite:///a.db?profile=careless", "://"],
 )
 def test_a_store_url_that_is_wrong_says_how_to_write_it(url: str) -> None:
     with pytest.raises(BadInput, match="sqlite:///") as refused:

@@ -52,7 +52,9 @@ class Leased:
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
         """It did not work; tried again later while its class and budget allow (`retry=False`: failed at once)."""
         if error_class not in ERROR_CLASSES:
-            raise BadInput(f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class")
+            raise BadInput(
+                f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
+            )
         why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)

@@ -268,7 +268,9 @@ class Queue:
         check_name(name, "signal")
         text = values.encode(payload, "payload")
         given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-        return self._act(task_id, lambda task: rules.signal(task, name, text, given, self._now()), "signal", by)
+        return self._act(
+            task_id, lambda task: rules.signal(task, name, text, given, self._now(), by=_who(by)), "signal", by
+        )
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
