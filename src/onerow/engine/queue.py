@@ -129,7 +129,7 @@ class Queue:
         tasks: list[Task] = []
         for number, (addition, new_id) in enumerate(zip(additions, ids, strict=True)):
             try:
-                text = check_payload(declared, addition.payload)
+                text = check_payload(declared, addition.payload, plan.required)
                 alike = tasks and addition.task_id is None and terms(addition) == terms(additions[0])
                 task = like(tasks[0], plan, text, new_id) if alike else None
                 tasks.append(task or new_task(plan, addition, text, new_id, now, self._user))
