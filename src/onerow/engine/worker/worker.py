@@ -223,7 +223,7 @@ class Worker:
         try:
             # Whoever finished before it saw us resting did not wake us.
             if not self._hands.finished and self._waker.wait(seconds):
-                self._look_again()
+                self._turner.hungry = True
                 if self._passes and not self._hands.finished:
                     self._sweep_thread.wake()  # what is new may stand at a phase without code
         except StoreError as error:
@@ -234,7 +234,7 @@ class Worker:
 
     def _look_again(self) -> None:
         self._turner.hungry = True
-        if self._hands.resting and threading.current_thread() is not threading.main_thread():
+        if self._hands.resting:
             self._waker.poke()
 
     def _nothing_due(self) -> bool:
