@@ -11,6 +11,7 @@ from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, TaskRescued, told_status
+from onerow.engine.family import concerns
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Filter, Move, Store, Swapped
@@ -27,6 +28,7 @@ class Usher:
         self._events = events
         self._renamed_at = 0.0
         self.passed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+        self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
@@ -85,6 +87,8 @@ class Usher:
                 [answer.task for answer in self._store.swap(moves) if isinstance(answer, Swapped)] if moves else []
             )
             for task in written:
+                if concerns(task):
+                    self.concerns_family(task)
                 for event in told_status(task):
                     self._events.send(event)
             moved |= bool(written)
@@ -105,6 +109,7 @@ class Rescuer:
         self._events = events
         self._lease = lease.total_seconds()
         self._up_since = monotonic()
+        self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def store_was_away(self) -> None:
         """After an outage live workers need time to beat before anyone may take them for dead."""
@@ -135,6 +140,8 @@ class Rescuer:
         for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
             if isinstance(answer, Swapped):
                 rescued += 1
+                if concerns(answer.task):
+                    self.concerns_family(answer.task)
                 self._events.send(TaskRescued(answer.task, move.before.leased_by or ""))
                 for event in told_status(answer.task):
                     self._events.send(event)
