@@ -29,7 +29,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 def parse_rate(text: str, field: str = "rate") -> Rate:
     """A rate as people write it: '60/min', '5/s', '1000/d', '10/30s'."""
-    found = _RATE.fullmatch(text) if isinstance(text, str) else None
+    found = _RATE.fullmatch(str(text))
     if found is None:
         raise BadInput(f"{field}: can't read the rate {text!r}; write it like '60/min', '5/s' or '10/30s'", field=field)
     count, unit = int(found[1]), found[2].lower()

@@ -30,8 +30,7 @@ class Rates:
             return None
         name = f"{pipeline}/{phase.name}"
         window, _ = self._known.get(name) or self._load(name)
-        free = rates.room(whole, window.starts, since_epoch(now))
-        return free
+        return rates.room(whole, window.starts, since_epoch(now))
 
     def free_at(self, pipeline: str, phase: PhasePlan, now: datetime) -> datetime:
         """When the next one may start, as far as we know."""
@@ -39,22 +38,22 @@ class Rates:
         window, _ = self._known.get(f"{pipeline}/{phase.name}", (Window(), 0))
         return now if whole is None else _moment(rates.free_at(whole, window.starts, since_epoch(now)))
 
-    def admit(self, pipeline: str, phase: PhasePlan, tasks: Sequence[Task], by: str) -> tuple[list[Task], list[Move]]:
-        """The tasks that may start, recorded as started; and the moves that give the others back."""
+    def admit(
+        self, pipeline: str, phase: PhasePlan, tasks: Sequence[Task]
+    ) -> tuple[list[Task], list[tuple[Task, datetime | None]]]:
+        """The tasks that may start, recorded as started; and the others, with the time until when they are put off."""
         whole, each = _of(phase)
         name = f"{pipeline}/{phase.name}"
         keys = [task.limit_key for task in tasks]
         for _ in range(_TRIES):
-            now = self._store.now()
             window, version = self._known.get(name) or self._load(name)
-            verdict = rates.admit(window, keys, whole, each, since_epoch(now))
+            verdict = rates.admit(window, keys, whole, each, since_epoch(self._store.now()))
             if self._store.write_notes([Note(RATE, name, msgspec.to_builtins(verdict.window), version)])[0]:
                 self._known[name] = (verdict.window, version + 1)
-                back = [_give_back(tasks[position], until, now, by) for position, until in verdict.put_off]
-                return [tasks[position] for position in verdict.admitted], back
+                later = [(tasks[position], _moment(until) if until else None) for position, until in verdict.put_off]
+                return [tasks[position] for position in verdict.admitted], later
             self._load(name)
-        now = self._store.now()
-        return [], [_give_back(task, 0, now, by) for task in tasks]
+        return [], [(task, None) for task in tasks]
 
     def _load(self, name: str) -> tuple[Window, int]:
         note = next((note for note in self._store.notes(RATE) if note.name == name), None)
@@ -62,11 +61,9 @@ class Rates:
         return self._known[name]
 
 
-def _give_back(task: Task, until: int, now: datetime, by: str) -> Move:
-    back = rules.hand_back(task, now, by=by, started=False)
-    if until and not back.ended:
-        back = msgspec.structs.replace(back, run_at=_moment(until))
-    return Move(task, back)
+def give_back(task: Task, until: datetime | None, now: datetime, by: str) -> Move:
+    """The move of a claimed task that may not start yet."""
+    return Move(task, rules.hand_back(task, now, by=by, started=False, run_at=until))
 
 
 def _of(phase: PhasePlan) -> tuple[Rate | None, Rate | None]:
