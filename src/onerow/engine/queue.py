@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import uuid4
 
-import msgspec
+from msgspec.structs import replace
 
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
@@ -20,7 +20,7 @@ from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, like, new_task, terms
+from onerow.engine.adding import Addition, new_task
 from onerow.engine.calls import check_payload
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
 from onerow.engine.ids import new_ids
@@ -113,31 +113,35 @@ class Queue:
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
             parent_id,
         )  # fmt: skip
-        return self._add(pipeline, [addition], tx)[0]
+        return self._add(pipeline, [addition], addition, tx)[0]
 
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
         """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
-        given = _common(common)
-        items = [item if isinstance(item, Addition) else Addition(item, **given) for item in payloads]
-        return self._add(pipeline, items, tx) if items else []
+        items = list(payloads)
+        return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
 
-    def _add(self, pipeline: Pipeline | str, additions: Sequence[Addition], tx: Any) -> list[Task]:
+    def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         plan, declared = self._plan_to_add(pipeline)
         now = self.store.now()
-        ids = new_ids(now, len(additions))
         tasks: list[Task] = []
-        for number, (addition, new_id) in enumerate(zip(additions, ids, strict=True)):
+        pattern: Task | None = None  # the first of those that differ in nothing but id and payload
+        for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
+            own = isinstance(item, Addition)
             try:
-                text = check_payload(declared, addition.payload)
-                alike = tasks and addition.task_id is None and terms(addition) == terms(additions[0])
-                task = like(tasks[0], plan, text, new_id) if alike else None
-                tasks.append(task or new_task(plan, addition, text, new_id, now, self._user))
+                text = check_payload(declared, item.payload if own else item)
+                if pattern is not None and not own:
+                    tasks.append(replace(pattern, task_id=new_id, payload_json=text))
+                    continue
+                task = new_task(plan, item if own else common, text, new_id, now, self._user)
             except BadInput as error:
-                if len(additions) > 1:
+                if len(items) > 1:
                     error.args = (f"item {number}: {error.args[0]}",)
                 raise
+            if not own and not plan.timed and not plan.title:
+                pattern = task
+            tasks.append(task)
         answers = self._insert(tasks, tx)
         if self.events.wanted(TaskAdded):
             for answer in answers:
@@ -212,7 +216,7 @@ class Queue:
             return where
         if where.user_id not in (None, self._user):
             raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
-        return msgspec.structs.replace(where, user_id=self._user)
+        return replace(where, user_id=self._user)
 
     # ── acting ──
 

@@ -1,6 +1,9 @@
 """A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
 
+import sqlite3
 from typing import Any
+
+import msgspec
 
 from onerow.core.status import ENDS, OPEN, Status
 from onerow.core.times import spell
@@ -37,6 +40,29 @@ def index_for(where: Filter, order: Order) -> str:
     if where.user_id:
         return "task_user"
     return "" if order == "due" else "task_created"
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """What SQL lacks: looking for text whatever its case, in any script, and at a dotted path."""
+    connection.create_function("onerow_has", 2, _has, deterministic=True)
+    connection.create_function("onerow_at", 2, _at, deterministic=True)
+
+
+def _has(text: str | None, folded: str) -> bool:
+    return text is not None and folded in text.casefold()
+
+
+def _at(payload: str, path: str) -> str | None:
+    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    value = msgspec.json.decode(payload)
+    for step in path.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
