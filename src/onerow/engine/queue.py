@@ -164,7 +164,7 @@ class Queue:
         for index, answer in enumerate(answers):
             # A key that was remembered for a time is free when the time is over, whoever notices.
             if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
-                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
+                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))], tx=tx)
                 answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
         return answers
 
@@ -409,7 +409,7 @@ class Queue:
             raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
         before = self.store.now() - parse_duration(older_than, "older_than")
         where = self._scoped(Filter(statuses=chosen, ended_by=before, pipeline=pipeline))
-        gone = 0
+        gone = self._release_keys(limit)
         after: str | None = None
         while gone < limit:
             page = self.store.find(where, limit=min(500, limit - gone), order="ended", after=after)
@@ -418,6 +418,11 @@ class Queue:
             if after is None:
                 break
         return gone
+
+    def _release_keys(self, limit: int) -> int:
+        """Tombstones whose key's time is over go for good; how many."""
+        past = self._scoped(Filter(held_until_by=self.store.now(), hidden=True))
+        return self.store.remove([t for t in self.store.find(past, limit=limit).tasks if t.purged_at is not None])
 
     def _purge(self, tasks: list[Task]) -> int:
         now = self.store.now()

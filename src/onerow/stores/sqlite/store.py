@@ -105,7 +105,10 @@ class SqliteStore:
     def claim(self, claim: Claim) -> list[Task]:
         return self.turn((), claim)[1]
 
-    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+    def swap(self, moves: Sequence[Move], *, tx: Any = None) -> list[SwapAnswer]:
+        if tx is not None:
+            with translated(self.path, callers=True):
+                return swapping.swap(callers_cursor(tx, self.path).connection, moves, self.now())
         return self.turn(moves, None)[0]
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
