@@ -224,8 +224,8 @@ class Store(Protocol):
     def claim(self, claim: Claim) -> list[Task]:
         """Make the first due tasks ours, atomically, each lease starting now by the store's clock."""
 
-    def swap(self, moves: Sequence[Move], *, tx: Any = None) -> list[SwapAnswer]:
-        """Write what rules decided (in the caller's transaction, with `tx`), row by row, only where nobody wrote meanwhile."""
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+        """Write what rules decided, row by row, only where nobody wrote meanwhile."""
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         """Swap, then claim: in one transaction where the store can, so that a busy worker pays for one."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import uuid4
 
-import msgspec
+from msgspec.structs import replace
 
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
@@ -20,9 +20,11 @@ from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, encode_metadata, like, new_task, terms
+from onerow.engine.adding import Addition, encode_metadata, new_task
 from onerow.engine.calls import check_payload
+from onerow.engine.crons import Crons
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled, TaskEvent
+from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.pull import Leases
 from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
@@ -112,32 +114,36 @@ class Queue:
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
             parent_id,
         )  # fmt: skip
-        return self._add(pipeline, [addition], tx)[0]
+        return self._add(pipeline, [addition], addition, tx)[0]
 
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
         """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
-        given = _common(common)
-        items = [item if isinstance(item, Addition) else Addition(item, **given) for item in payloads]
-        return self._add(pipeline, items, tx) if items else []
+        items = list(payloads)
+        return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
 
-    def _add(self, pipeline: Pipeline | str, additions: Sequence[Addition], tx: Any) -> list[Task]:
+    def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         plan, declared = self._plan_to_add(pipeline)
         now = self.store.now()
-        ids = new_ids(now, len(additions))
         tasks: list[Task] = []
-        for number, (addition, new_id) in enumerate(zip(additions, ids, strict=True)):
+        pattern: Task | None = None  # the first of those that differ in nothing but id and payload
+        for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
+            own = isinstance(item, Addition)
             try:
-                text = check_payload(declared, addition.payload, plan.required)
-                alike = tasks and addition.task_id is None and terms(addition) == terms(additions[0])
-                task = like(tasks[0], plan, text, new_id) if alike else None
-                tasks.append(task or new_task(plan, addition, text, new_id, now, self._user))
+                text = check_payload(declared, item.payload if own else item, plan.required)
+                if pattern is not None and not own:
+                    tasks.append(replace(pattern, task_id=new_id, payload_json=text))
+                    continue
+                task = new_task(plan, item if own else common, text, new_id, now, self._user)
             except BadInput as error:
-                if len(additions) > 1:
+                if len(items) > 1:
                     error.args = (f"item {number}: {error.args[0]}",)
                 raise
-        self._check_strangers(tasks, additions)
+            if not own and not plan.timed and not plan.title:
+                pattern = task
+            tasks.append(task)
+        self._check_strangers(tasks, items)
         answers = self._insert(tasks, tx)
         if self.events.wanted(TaskAdded):
             for answer in answers:
@@ -145,9 +151,13 @@ class Queue:
                     self.events.send(TaskAdded(answer.task))
         return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
-    def _check_strangers(self, tasks: list[Task], additions: Sequence[Addition]) -> None:
+    def _check_strangers(self, tasks: list[Task], items: Sequence[Any]) -> None:
         """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
-        given = {task.task_id: task for task, addition in zip(tasks, additions, strict=True) if addition.task_id}
+        given = {
+            task.task_id: task
+            for task, item in zip(tasks, items, strict=True)
+            if isinstance(item, Addition) and item.task_id
+        }
         parents = {task.parent_id for task in tasks if task.parent_id} if self._user is not None else set()
         if given or parents:
             for known in self.store.fetch([*given, *parents]):
@@ -162,10 +172,12 @@ class Queue:
         answers = self.store.insert(tasks, tx=tx)
         now = self.store.now()
         for index, answer in enumerate(answers):
-            # A key that was remembered for a time is free when the time is over, whoever notices.
-            if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
-                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))], tx=tx)
-                answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
+            # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
+            # transaction, which may hold the lock that this write needs: there the next sweep does it.)
+            held_until = answer.task.held_until
+            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
+                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
+                answers[index] = self.store.insert([tasks[index]])[0]
         return answers
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
@@ -219,13 +231,15 @@ class Queue:
             return where
         if where.user_id not in (None, self._user):
             raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
-        return msgspec.structs.replace(where, user_id=self._user)
+        return replace(where, user_id=self._user)
 
     # ── acting ──
 
     def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         task = self._act(task_id, lambda task: rules.cancel(task, self._now(), by=_who(by), note=note), "cancel", by)
+        if task.children is not None:
+            self.family.cancel_children(task.task_id, self._now(), _who(by))
         if task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
         return task
@@ -291,8 +305,24 @@ class Queue:
 
     def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
         task = act(self.store, task_id, rule, self._user)
+        self._tell_parent(task)
         self.events.send(TaskActed(task, name, _who(by)))
         return task
+
+    def _tell_parent(self, task: Task) -> None:
+        if task.parent_id is not None and task.ended:
+            self.family.gather([task.parent_id])
+
+    @property
+    def family(self) -> Family:
+        """Who looks after parents and children here."""
+        return Family(self.store, self._plan_or_none, self.events)
+
+    def _plan_or_none(self, pipeline: str) -> Plan | None:
+        try:
+            return self.plan(pipeline)
+        except UnknownName:
+            return None
 
     def _plan_of(self, task: Task) -> Plan:
         return self.plan(task.pipeline)
@@ -326,6 +356,12 @@ class Queue:
         """Back to the limit that the code names; whether another was in force."""
         self._everyone()
         return self.store.drop_notes(definitions.LIMIT, [f"{self._known(pipeline, phase)}/{phase}"]) > 0
+
+    @property
+    def crons(self) -> Crons:
+        """The schedules of all pipelines: look at them, pause and resume them."""
+        self._everyone()
+        return Crons(self)
 
     def publish(self, *pipelines: Pipeline) -> list[str]:
         """Write definitions to the store, so that others can add by name; the names of those that changed."""
@@ -409,7 +445,7 @@ class Queue:
             raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
         before = self.store.now() - parse_duration(older_than, "older_than")
         where = self._scoped(Filter(statuses=chosen, ended_by=before, pipeline=pipeline))
-        gone = self._release_keys(limit)
+        gone = 0
         after: str | None = None
         while gone < limit:
             page = self.store.find(where, limit=min(500, limit - gone), order="ended", after=after)
@@ -418,11 +454,6 @@ class Queue:
             if after is None:
                 break
         return gone
-
-    def _release_keys(self, limit: int) -> int:
-        """Tombstones whose key's time is over go for good; how many."""
-        past = self._scoped(Filter(held_until_by=self.store.now(), hidden=True))
-        return self.store.remove([t for t in self.store.find(past, limit=limit).tasks if t.purged_at is not None])
 
     def _purge(self, tasks: list[Task]) -> int:
         now = self.store.now()

@@ -81,7 +81,8 @@ class MemoryStore:
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
-        _no_transactions(tx)
+        if tx is not None:
+            raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
         with self._lock:
             answers = [self._insert(task) for task in tasks]
             self._wake()
@@ -124,8 +125,7 @@ class MemoryStore:
                 self._put(taken[-1])
         return taken
 
-    def swap(self, moves: Sequence[Move], *, tx: Any = None) -> list[SwapAnswer]:
-        _no_transactions(tx)
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         with self._lock:
             answers = [self._swap(move) for move in moves]
             if moves:  # an idle worker's turn must not wake that worker again
@@ -323,11 +323,6 @@ class _Log:
         while len(self.lines) > self._max_lines or self._size > self._max_size:
             self._size -= len(self.lines.popleft().text)
             self.dropped += 1
-
-
-def _no_transactions(tx: Any) -> None:
-    if tx is not None:
-        raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
 
 
 # ── filters and pages ─────────────────────────────────────────────────────────────────────────────────────────────

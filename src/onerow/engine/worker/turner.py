@@ -11,13 +11,14 @@ from onerow.core.failure import Failure, failure
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
+from onerow.engine.family import concerns
 from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, decide, timed_out, told
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
 from onerow.ports import Claim, Move, Store, Swapped, Want
 
-_MOST = 500
+_MOST = 600
 _AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
 
 
@@ -54,6 +55,7 @@ class Turner:
         self.claiming = True
         self.hungry = True
         self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
+        self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
 
     def turn(self) -> float:
@@ -64,7 +66,8 @@ class Turner:
             self.hungry = True
             while self._soon and self._soon[0] <= now:
                 heappop(self._soon)
-        if monotonic() >= self._look_at:
+        # Whatever ended left a hand free, and perhaps a slot that others wait for.
+        if batch or monotonic() >= self._look_at:
             self.hungry = True
         claim = self._claim(len(batch), now) if self.hungry and self.claiming else None
         full = self.hungry and claim is None
@@ -193,6 +196,8 @@ class Turner:
             self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
         if task.status is WAITING:
             self._put_off(attempt.task, task)
+        if (task.parent_id is not None or task.children is not None) and concerns(task):
+            self.concerns_family(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
         wanted = self._events.wanted
