@@ -14,6 +14,7 @@ import pytest
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
+from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
 
 
@@ -79,11 +80,27 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
+def _fresh_postgres(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def _fresh_postgres_15(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue("postgres_15_url")
+    return url
+
+
+def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return PostgresStore(address, clock=clock)
+
+
 ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
         Entry("sqlite", _fresh_sqlite, _open_sqlite),
+        Entry("postgres", _fresh_postgres, _open_postgres),
+        Entry("postgres-15", _fresh_postgres_15, _open_postgres),
     )
 }
 
