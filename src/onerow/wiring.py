@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,7 +17,7 @@ FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/data
 
 def open_store(url: str, *, base: Path | None = None) -> Store:
     """The store at a URL; opens nothing yet. A relative SQLite path is taken from the project's folder."""
-    if not isinstance(url, str) or "://" not in url:
+    if "://" not in str(url):
         raise BadStoreUrl(f"{url!r} is no store URL; write it like {FORMS}", field="store")
     scheme, _, rest = url.partition("://")
     match scheme:
@@ -123,3 +124,18 @@ def _callers_project(file: str | None) -> Path:
         if found != folder or (folder / "pyproject.toml").is_file() or (folder / "onerow.toml").is_file()
         else (project_folder(Path.cwd()))
     )
+
+
+def thin_loop(url: str, folder: Path) -> Any:
+    """The thinnest loop on the same kind of store, for `onerow bench` to measure against."""
+    import importlib
+
+    scheme = url.partition("://")[0].replace("postgresql", "postgres").replace("mongodb", "mongo")
+    thin = importlib.import_module(f"onerow.stores.{scheme}.thin").Thin
+    return thin(folder) if scheme == "sqlite" else thin(url)
+
+
+def count_statements(store: Store) -> Callable[[], int] | None:
+    """A counter of the statements that a store sends from now on, where it can count them."""
+    counter = getattr(store, "count_statements", None)
+    return None if counter is None else counter()

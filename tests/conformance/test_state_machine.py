@@ -344,8 +344,8 @@ def test_a_store_does_what_the_memory_store_does(place: Place) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=settings().max_examples,
-            stateful_step_count=50,
+            max_examples=max(20, settings().max_examples // 2),
+            stateful_step_count=40,
             deadline=None,
             phases=[phase for phase in Phase if phase is not Phase.explain],  # explaining takes minutes
             suppress_health_check=list(HealthCheck),

@@ -16,7 +16,24 @@ ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "pe
 MAX_MESSAGE = 2_000
 
 _BY_NAME = {
-    "network": ["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError", "NewConnectionError", "EndpointConnectionError", "ServerDisconnectedError", "ClientConnectorError", "ChunkedEncodingError", "NetworkError", "OperationalError", "InterfaceError", "AutoReconnect", "ServerSelectionTimeoutError"],
+    "network": [
+        "ConnectError",
+        "ConnectTimeout",
+        "ReadError",
+        "ReadTimeout",
+        "WriteError",
+        "RemoteProtocolError",
+        "NewConnectionError",
+        "EndpointConnectionError",
+        "ServerDisconnectedError",
+        "ClientConnectorError",
+        "ChunkedEncodingError",
+        "NetworkError",
+        "OperationalError",
+        "InterfaceError",
+        "AutoReconnect",
+        "ServerSelectionTimeoutError",
+    ],
     "limit": ["RateLimitError", "TooManyRequests", "ThrottlingException", "RateLimitExceeded"],
     "auth": ["AuthenticationError", "PermissionDeniedError", "Unauthorized", "Forbidden", "NoCredentialsError"],
 }

@@ -352,7 +352,7 @@ def bury(task: Task, now: datetime) -> Task:
 
 
 def check_priority(priority: int) -> int:
-    """A priority from −100 to 100, lower first."""
+    """A priority from -100 to 100, lower first."""
     if type(priority) is not int or not -100 <= priority <= 100:
         raise BadInput(
             f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority"

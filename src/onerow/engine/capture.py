@@ -43,7 +43,7 @@ class Capture:
 
     def start(self) -> None:
         self._out, self._err = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = _Tee(sys.stdout, "out"), _Tee(sys.stderr, "err")  # type: ignore[assignment]
+        sys.stdout, sys.stderr = _Tee(sys.stdout, "out"), _Tee(sys.stderr, "err")
         logging.getLogger().addHandler(self._records)
 
     def stop(self) -> None:

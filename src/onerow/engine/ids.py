@@ -9,6 +9,7 @@ from uuid import NAMESPACE_OID, uuid5
 from onerow.core.times import since_epoch
 
 _TAIL = struct.Struct(">Q")
+_NODE = 0xFFFFFFFFFFFF
 _lock = threading.Lock()
 _last = 0
 
@@ -25,10 +26,8 @@ def new_ids(now: datetime, count: int) -> list[str]:
     for index, (tail,) in enumerate(_TAIL.iter_unpack(noise)):
         stamp = start + index
         high = stamp >> 12
-        out.append(
-            "%08x-%04x-7%03x-%04x-%012x"
-            % (high >> 16, high & 0xFFFF, stamp & 0xFFF, tail >> 48 & 0x3FFF | 0x8000, tail & 0xFFFFFFFFFFFF)
-        )
+        variant = tail >> 48 & 0x3FFF | 0x8000
+        out.append(f"{high >> 16:08x}-{high & 65535:04x}-7{stamp & 4095:03x}-{variant:04x}-{tail & _NODE:012x}")
     return out
 
 

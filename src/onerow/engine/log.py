@@ -2,6 +2,7 @@
 
 import logging
 
+from onerow.core.task import Task
 from onerow.engine import events as e
 
 log = logging.getLogger("onerow")
@@ -61,5 +62,5 @@ def write_log(events: e.Events) -> None:
     )
 
 
-def _name(task: "e.Task") -> str:
+def _name(task: Task) -> str:
     return f"task {task.task_id}" + (f" “{task.title}”" if task.title else "")

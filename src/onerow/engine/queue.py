@@ -255,7 +255,7 @@ class Queue:
         )
 
     def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
-        """A task that has not ended gets another place in the order (−100…100, lower first)."""
+        """A task that has not ended gets another place in the order (-100…100, lower first)."""
         return self._act(
             task_id,
             lambda task: rules.reprioritise(task, priority, self._now(), by=_who(by), note=note),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 
 from onerow.core import rules
@@ -58,7 +59,7 @@ class Usher:
             old = frozenset(name for phase in plan.phases for name in phase.renamed_from)
             if old:
                 where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
-                moved |= self._sweep(where, lambda task, plan=plan: rules.rename(task, plan, now))
+                moved |= self._sweep(where, partial(_renamed, plan, now))
         return moved
 
     def _sweep(self, where: Filter, rule: Callable[[Task], Task]) -> bool:
@@ -80,6 +81,10 @@ class Usher:
             moved |= bool(written)
             if len(tasks) < _PAGE or not written:
                 return moved
+
+
+def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
+    return rules.rename(task, plan, now)
 
 
 class Rescuer:

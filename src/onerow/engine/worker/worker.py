@@ -1,9 +1,8 @@
 """A worker process: builds the roles, gives each its thread, and ends in good order."""
 
-import os
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
 
 from onerow.core.durations import Duration, parse_duration
@@ -26,7 +25,7 @@ from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
-from onerow.engine.worker.threads import Outage, RoleThread
+from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
 
 DEFAULT_CONCURRENCY = 16
@@ -125,14 +124,14 @@ class Worker:
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
-        sweeps = [self._registrar, self._usher, self._rescuer]
+        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer]
         if queue.keep is not None:
             keep = queue.keep
-            sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))  # type: ignore[arg-type]
+            sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands)])
         self._warden_thread = self._thread("warden", [self._warden])
-        self._sweep_thread = self._thread("sweeps", sweeps)  # type: ignore[arg-type]
+        self._sweep_thread = self._thread("sweeps", sweeps)
         self._scribe = Scribe(store, self._hands)
         self._scribe_thread = self._thread("scribe", [self._scribe])
         self._waker = store.waker()
@@ -142,7 +141,7 @@ class Worker:
         self._usher.passed = self._look_again
         self._capture = Capture()
 
-    def _thread(self, name: str, roles: Sequence[Heart | Warden | Scribe]) -> RoleThread:
+    def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
         return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage)
 
     def _lanes(self) -> list[Lane]:
@@ -249,17 +248,16 @@ class Worker:
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
-        self._settle_until(monotonic() + self._grace, lambda: self._hurry.is_set())
+        self._settle_until(monotonic() + self._grace, self._hurry.is_set)
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
         self._settle_until(monotonic() + self._stop_grace + 2, lambda: False)
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
-    def _settle_until(self, deadline: float, enough: "threading.Event | object") -> None:
-        done = enough if callable(enough) else (lambda: False)
-        while self._hands.attempts and monotonic() < deadline and not done():
-            if all(task_id in self._condemned for task_id in self._hands.attempts):
+    def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
+        while self._hands.attempts and monotonic() < deadline and not enough():
+            if all(task_id in self._condemned for task_id in list(self._hands.attempts)):
                 return
             rest = self._turn()
             if rest > 0:
@@ -309,8 +307,3 @@ def _chosen(queue: Queue, phases: Sequence[str]) -> frozenset[str]:
         if phase not in known:
             raise UnknownName(f"no phase {phase!r} in this app; there are {', '.join(sorted(known))}", field="phases")
     return frozenset(phases)
-
-
-def leave_process(code: int) -> None:
-    """End a process whose threads won't: without waiting for them."""
-    os._exit(code)

@@ -1,5 +1,0 @@
-import click
-
-
-@click.command("bench")
-def command() -> None: ...
