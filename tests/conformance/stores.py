@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
 
 from onerow.core.times import to_millis
 from onerow.ports import Store
@@ -82,14 +86,25 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
-def _fresh_postgres(request: pytest.FixtureRequest) -> str:
-    url: str = request.getfixturevalue("postgres_url")
+def _fresh_postgres(request: "pytest.FixtureRequest") -> str:
+    return _fresh_schema(request, "postgres_server")
+
+
+def _fresh_postgres_15(request: "pytest.FixtureRequest") -> str:
+    return _fresh_schema(request, "postgres_15_server")
+
+
+def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
+    # A schema takes a tenth of the time that a database does.
+    url = f"{request.getfixturevalue(server).url}?schema=onerow_{uuid4().hex[:12]}"
+    request.addfinalizer(lambda: _drop_schema(url))
     return url
 
 
-def _fresh_postgres_15(request: pytest.FixtureRequest) -> str:
-    url: str = request.getfixturevalue("postgres_15_url")
-    return url
+def _drop_schema(url: str) -> None:
+    server, _, schema = url.partition("?schema=")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
 def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:

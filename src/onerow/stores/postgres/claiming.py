@@ -49,6 +49,8 @@ class Claiming:
         self._now = now
         self._singly = singly
         self._sent: list[_Sent] = []
+        self._missed: list[Want] = []
+        self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
 
     def send(self, connection: Connection) -> None:
         """See ports.Store.claim; inside an open transaction."""
@@ -77,41 +79,34 @@ class Claiming:
 
     def receive(self) -> list[Task]:
         """What became ours, want by want, each in order."""
-        worker = self._claim.worker
         tasks: list[Task] = []
         for sent in self._sent:
-            rows = sorted(sent.fetch(), key=_in_order)
-            found = [claimed_task(row, worker) for row in rows]
-            if len(sent.wants) > 1:
-                turn = {(want.pipeline, want.phase): index for index, want in reversed(list(enumerate(sent.wants)))}
-                found.sort(key=lambda task: turn[task.pipeline, task.phase])
-            if sent.marks:
-                self._remember(sent, found)
-            tasks += found
+            found = [claimed_task(row, self._claim.worker) for row in sorted(sent.fetch(), key=_in_order)]
+            if len(sent.wants) == 1:
+                self._look_back(sent, sent.wants[0], found, len(found))
+                tasks += found
+                continue
+            by_phase: dict[tuple[str, str], list[Task]] = {}
+            for task in found:
+                by_phase.setdefault((task.pipeline, task.phase), []).append(task)
+            for want in sent.wants:
+                mine = by_phase.get((want.pipeline, want.phase), [])
+                self._look_back(sent, want, mine, len(found))
+                tasks += mine
+        left = None if self._claim.limit is None else self._claim.limit - len(tasks)
+        if self._missed and (left is None or left > 0):
+            self.missed = Claim(self._claim.worker, self._missed, limit=left)
         return tasks
 
-    def missed(self, tasks: Sequence[Task]) -> Claim | None:
-        """What is still to be looked for, because a mark may have hidden something from a claim that wanted more."""
-        wants = []
-        for sent in self._sent:
-            for want, mark in zip(sent.wants, sent.marks, strict=False):
-                got = sum((task.pipeline, task.phase) == (want.pipeline, want.phase) for task in tasks)
-                if mark is not None and got < want.limit:
-                    wants.append(msgspec.structs.replace(want, limit=want.limit - got))
-        left = None if self._claim.limit is None else self._claim.limit - len(tasks)
-        return Claim(self._claim.worker, wants, limit=left) if wants and (left is None or left > 0) else None
-
-    def _remember(self, sent: _Sent, found: Sequence[Task]) -> None:
-        last = {(task.pipeline, task.phase): task for task in found}
-        many = len(found)
-        for want, mark in zip(sent.wants, sent.marks, strict=True):
-            got = (
-                many
-                if len(sent.wants) == 1
-                else sum((t.pipeline, t.phase) == (want.pipeline, want.phase) for t in found)
-            )
-            more = got and (got >= want.limit or many >= sent.limit)
-            self._hints.ended(want, mark, last[want.pipeline, want.phase] if more else None, self._puts)
+    def _look_back(self, sent: _Sent, want: Want, found: Sequence[Task], together: int) -> None:
+        """Remember where a claim ended, or that it may have missed something that stands before its mark."""
+        if not sent.marks:
+            return
+        mark = sent.marks[sent.wants.index(want)]
+        more = bool(found) and (len(found) >= want.limit or together >= sent.limit)
+        self._hints.ended(want, mark, found[-1] if more else None, self._puts)
+        if mark is not None and len(found) < want.limit:
+            self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
 
     def _send_free(self, connection: Connection, wants: Sequence[Want], limit: int) -> None:
         marks = [self._hints.of(want) for want in wants]
@@ -157,13 +152,14 @@ def _is_limited(want: Want) -> bool:
 
 
 def _groups(wants: Sequence[Want], *, apart: bool) -> Iterator[Sequence[Want]]:
-    """Neighbours without limits go together; the order of wants stays."""
+    """Neighbours without limits go together, each phase once; the order of wants stays."""
     group: list[Want] = []
     for want in wants:
-        if apart or _is_limited(want):
-            if group:
-                yield group
-                group = []
+        alone = apart or _is_limited(want)
+        if group and (alone or any((w.pipeline, w.phase) == (want.pipeline, want.phase) for w in group)):
+            yield group
+            group = []
+        if alone:
             yield [want]
         else:
             group.append(want)

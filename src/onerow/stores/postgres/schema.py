@@ -55,8 +55,13 @@ def check(door: Door, schema: str) -> None:
 
 def versions(connection: Connection, schema: str) -> tuple[int, int]:
     """(schema, min_code) as recorded; (0, 0) in a new database."""
-    row = connection.execute("SELECT to_regclass(%s)", (f"{quoted(schema)}.onerow_meta",)).fetchone()
-    if row == (None,):
+    # Asked of the catalog as of now; to_regclass may answer from a cache that hasn't heard of another's migration.
+    there = connection.execute(
+        "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = 'onerow_meta'",
+        (schema,),
+    ).fetchone()
+    if there is None:
         return 0, 0
     found: dict[str, int] = dict(connection.execute(f"SELECT key, value FROM {quoted(schema)}.onerow_meta").fetchall())
     return found.get("schema", 0), found.get("min_code", 0)

@@ -230,8 +230,8 @@ class PostgresStore(Reading):
         if claiming is None:
             return answers, []
         tasks = claiming.receive()
-        if (rest := claiming.missed(tasks)) is not None:
-            tasks += self.claim(rest)
+        if claiming.missed is not None:
+            tasks += self.claim(claiming.missed)
         return answers, tasks
 
     def _poke_the_deaf(self) -> None:

@@ -109,18 +109,19 @@ class PostgresWaker:
         rest = _SOONEST
         while not self._closed and self._connect is not None:
             try:
-                connection = self._listen(self._connect)
+                self._begin(self._listen(self._connect))
+                return
             except (StoreError, psycopg.Error):
                 time.sleep(rest)
                 rest = min(2 * rest, _LATEST)
-                continue
-            with self._lock:
-                if self._closed:
-                    connection.close()
-                else:
-                    self._connection = connection
-                    self.poke()
-            return
+
+    def _begin(self, connection: Connection) -> None:
+        with self._lock:
+            if self._closed:
+                connection.close()
+            else:
+                self._connection = connection
+                self.poke()
 
 
 def _drain(descriptor: int) -> None:
