@@ -81,6 +81,9 @@ class SqliteStore:
     def prepare(self) -> None:
         schema.migrate(self._door)
 
+    def check(self) -> None:
+        schema.check(self._door)
+
     def now(self) -> datetime:
         return to_millis(self._clock())
 
@@ -90,8 +93,11 @@ class SqliteStore:
         if tx is not None:
             with translated(self.path, callers=True):
                 return _insert(callers_cursor(tx, self.path), tasks)
-        with self._door.write() as connection:
-            answers = _insert(connection.cursor(), tasks)
+        if len(tasks) == 1 and is_newborn(tasks[0]) and self._door.execute(_INSERT_NEWBORN, newborn_row(tasks[0])):
+            answers: list[Inserted | Existing] = [Inserted(tasks[0])]
+        else:
+            with self._door.write() as connection:
+                answers = _insert(connection.cursor(), tasks)
         for waker in self._wakers:
             waker.poke()  # our own commits don't change data_version
         return answers
@@ -116,8 +122,8 @@ class SqliteStore:
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
-        held = {task_id: Held(task_id, version, until, bool(asked)) for task_id, version, asked in rows}
-        return [held.get(lease.task_id) or Lost(lease.task_id) for lease in leases]
+        held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
+        return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.read() as connection:
