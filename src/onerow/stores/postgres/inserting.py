@@ -1,4 +1,7 @@
-"""Inserting: many rows in one statement, one array per column; a value that all rows share is sent once."""
+"""Inserting: many rows in one statement, one array per column; a value that all rows share is sent once.
+
+As fast as COPY, which would need a table of its own beside it to know ON CONFLICT.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,34 +27,23 @@ _OWN = frozenset({"task_id", "payload_json"})
 
 def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted | Existing]:
     """See ports.Store.insert; in whatever transaction the cursor is."""
-    answers: dict[int, Inserted | Existing] = {}
-    left = list(range(len(tasks)))
-    for _ in range(_TRIES):
-        for start in range(0, len(left), CHUNK):
-            chunk = left[start : start + CHUNK]
-            new = put(cursor, schema, [tasks[index] for index in chunk])
-            for index in chunk:
-                if tasks[index].task_id in new:
-                    new.remove(tasks[index].task_id)  # a second one with the same id was not inserted
-                    answers[index] = Inserted(tasks[index])
-        left = [index for index in left if index not in answers]
-        if left:
-            found = _existing(cursor, schema, [tasks[index] for index in left])
-            answers |= {left[place]: Existing(task) for place, task in found.items()}
-            left = [index for index in left if index not in answers]
-        if not left:
-            return [answers[index] for index in range(len(tasks))]
-        # Whoever was in our way has gone meanwhile.
-    raise errors.SerializationFailure("the tasks in the way kept coming and going")
+    new: set[str] = set()
+    for start in range(0, len(tasks), CHUNK):
+        new |= put(cursor, schema, tasks[start : start + CHUNK])
+    if len(new) == len(tasks):
+        return [Inserted(task) for task in tasks]
+    return _sort_out(cursor, schema, tasks, new)
 
 
 def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert what is in nobody's way; the ids that went in."""
     fields = BORN_FIELDS if all(map(is_newborn, tasks)) else FIELDS
-    columns = list(zip(*map(attrgetter(*fields), tasks), strict=True))
+    if len(tasks) == 1:
+        cursor.execute(_insert_one(schema, fields), attrgetter(*fields)(tasks[0]))
+        return {task_id for (task_id,) in cursor.fetchall()}
     shared = []
     given: dict[str, Any] = {}
-    for field, values in zip(fields, columns, strict=True):
+    for field, values in zip(fields, zip(*map(attrgetter(*fields), tasks), strict=True), strict=True):
         if field not in _OWN and values.count(values[0]) == len(values):
             shared.append(field)
             given[field] = values[0]
@@ -59,6 +51,23 @@ def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
             given[field] = column(KINDS[field], values)
     cursor.execute(_insert(schema, fields, tuple(shared)), given)
     return {task_id for (task_id,) in cursor.fetchall()}
+
+
+def _sort_out(cursor: Cursor, schema: str, tasks: Sequence[Task], new: set[str]) -> list[Inserted | Existing]:
+    """Who went in and who didn't; those in whose way nobody is any more get another try."""
+    answers: dict[int, Inserted | Existing] = {}
+    for _ in range(_TRIES):
+        for index, task in enumerate(tasks):
+            if index not in answers and task.task_id in new:
+                new.remove(task.task_id)  # a second one with the same id was not inserted
+                answers[index] = Inserted(task)
+        left = [index for index in range(len(tasks)) if index not in answers]
+        for place, task in _existing(cursor, schema, [tasks[index] for index in left]).items():
+            answers[left[place]] = Existing(task)
+        if len(answers) == len(tasks):
+            return [answers[index] for index in range(len(tasks))]
+        new = put(cursor, schema, [task for index, task in enumerate(tasks) if index not in answers])
+    raise errors.SerializationFailure("the tasks in the way kept coming and going")
 
 
 def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, Task]:
@@ -75,8 +84,16 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
     return {place - 1: task_of(row) for place, *row in cursor.fetchall()}
 
 
+@lru_cache(maxsize=16)
+def _insert_one(schema: str, fields: tuple[str, ...]) -> str:
+    return (
+        f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in fields)}) "
+        f"VALUES ({', '.join(['%s'] * len(fields))}) ON CONFLICT DO NOTHING RETURNING task_id"
+    )
+
+
 @lru_cache(maxsize=256)
-def _insert(schema: str, fields: tuple[str, ...], shared: tuple[str, ...]) -> Any:
+def _insert(schema: str, fields: tuple[str, ...], shared: tuple[str, ...]) -> str:
     own = [field for field in fields if field not in shared]
     values = [f"%({field})s::{SQL_TYPE[KINDS[field]]}" if field in shared else f"m.{field}" for field in fields]
     return (
