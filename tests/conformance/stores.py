@@ -14,6 +14,7 @@ import pytest
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
+from onerow.stores.mongo import MongoStore
 from onerow.stores.sqlite import SqliteStore
 
 
@@ -79,11 +80,26 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
+def _fresh_mongo(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue("mongo_url")
+    return url
+
+
+def _open_mongo(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock)
+
+
+def _open_mongo_7(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock, bulk=False)
+
+
 ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
         Entry("sqlite", _fresh_sqlite, _open_sqlite),
+        Entry("mongo", _fresh_mongo, _open_mongo),
+        Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7),
     )
 }
 
