@@ -16,17 +16,42 @@ ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "pe
 MAX_MESSAGE = 2_000
 
 _BY_NAME = {
-    "network": (
-        "ConnectError ConnectTimeout ReadError ReadTimeout WriteError RemoteProtocolError NewConnectionError "
-        "EndpointConnectionError ServerDisconnectedError ClientConnectorError ChunkedEncodingError NetworkError "
-        "OperationalError InterfaceError AutoReconnect ServerSelectionTimeoutError"
-    ).split(),
-    "limit": "RateLimitError TooManyRequests ThrottlingException RateLimitExceeded".split(),
-    "auth": "AuthenticationError PermissionDeniedError Unauthorized Forbidden NoCredentialsError".split(),
+    "network": [
+        "ConnectError",
+        "ConnectTimeout",
+        "ReadError",
+        "ReadTimeout",
+        "WriteError",
+        "RemoteProtocolError",
+        "NewConnectionError",
+        "EndpointConnectionError",
+        "ServerDisconnectedError",
+        "ClientConnectorError",
+        "ChunkedEncodingError",
+        "NetworkError",
+        "OperationalError",
+        "InterfaceError",
+        "AutoReconnect",
+        "ServerSelectionTimeoutError",
+    ],
+    "limit": ["RateLimitError", "TooManyRequests", "ThrottlingException", "RateLimitExceeded"],
+    "auth": ["AuthenticationError", "PermissionDeniedError", "Unauthorized", "Forbidden", "NoCredentialsError"],
 }
 _CLASS_OF_NAME = {name: error_class for error_class, names in _BY_NAME.items() for name in names}
 
-EXIT_CLASSES = {64: "permanent", 65: "permanent", 66: "permanent", 69: "network", 75: "network", 77: "auth", 78: "permanent", 124: "timeout", 126: "permanent", 127: "permanent", 137: "resource"}
+EXIT_CLASSES = {
+    64: "permanent",
+    65: "permanent",
+    66: "permanent",
+    69: "network",
+    75: "network",
+    77: "auth",
+    78: "permanent",
+    124: "timeout",
+    126: "permanent",
+    127: "permanent",
+    137: "resource",
+}
 """Exit codes of commands (sysexits and shells) → class; others are unknown."""
 
 

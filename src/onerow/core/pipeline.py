@@ -221,7 +221,9 @@ class Pipeline:
 
 
 def _hints(function: Callable[..., Any], where: str) -> Mapping[str, Any]:
-    wanted = {name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)}
+    wanted = {
+        name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
+    }
     if not wanted:
         return {}
     names = dict(getattr(inspect.unwrap(function), "__globals__", {}))

@@ -59,6 +59,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
         place.update({phase.name: index for index, phase in enumerate(self.phases)})
         return place
 
+    @cached_property
+    def timed(self) -> tuple[PhasePlan, ...]:
+        """The phases whose time stands in the payload."""
+        return tuple(phase for phase in self.phases if phase.kind == "wait_until")
+
     @property
     def first(self) -> PhasePlan:
         return self.phases[0]

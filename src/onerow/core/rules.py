@@ -57,8 +57,10 @@ def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: st
     `result` is JSON text; None stands for nothing returned. Raises BadPayload when the row would grow too large.
     """
     _must_be(task, PROCESSING)
-    results = task.results_json if result is None or result == "null" else values.with_key(
-        task.results_json, task.phase, result
+    results = (
+        task.results_json
+        if result is None or result == "null"
+        else values.with_key(task.results_json, task.phase, result)
     )
     if len(results) > 100_000:
         _check_row(task, results)
@@ -80,7 +82,9 @@ def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> 
     results = task.results_json if result is None else values.with_key(task.results_json, task.phase, result)
     _check_row(task, results)
     elapsed = _elapsed(task, now)
-    entry = Entry(at=spell(now), what="completed", phase=task.phase, attempt=task.attempt, ms=elapsed, by=by, note="early")
+    entry = Entry(
+        at=spell(now), what="completed", phase=task.phase, attempt=task.attempt, ms=elapsed, by=by, note="early"
+    )
     end = CANCELLED if task.cancel_requested else COMPLETED
     return _end(task, end, now, results_json=results, elapsed_time=elapsed, logs_json=task.noting(entry))
 
@@ -197,9 +201,7 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
         # It waits inside a handler, which is told by a timeout where it waited.
         return task.but(now, awaiting=None, run_at=now, logs_json=task.noting(entry))
     message = f"nobody signalled {what!r} in {task.phase} before {spell(task.run_at)}"
-    return _end(
-        task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.noting(entry)
-    )
+    return _end(task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.noting(entry))
 
 
 def rename(task: Task, plan: Plan, now: datetime) -> Task:
@@ -230,7 +232,9 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime) -
     if any(s["id"] == signal_id for s in signals):
         return task
     if len(signals) >= MAX_SIGNALS:
-        raise BadInput(f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal")
+        raise BadInput(
+            f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal"
+        )
     signals.append({"id": signal_id, "name": name, "at": spell(now), "payload": values.decode(payload)})
     kept = _encode(signals).decode()
     if task.awaiting == f"signal:{name}":
@@ -348,9 +352,11 @@ def bury(task: Task, now: datetime) -> Task:
 
 
 def check_priority(priority: int) -> int:
-    """A priority from −100 to 100, lower first."""
+    """A priority from -100 to 100, lower first."""
     if type(priority) is not int or not -100 <= priority <= 100:
-        raise BadInput(f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority")
+        raise BadInput(
+            f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority"
+        )
     return priority
 
 
@@ -401,7 +407,9 @@ def _end(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
         if task.unique_for is None:
             changes["held_key"] = None
         else:
-            changes["held_until"] = FAR if task.unique_for == "forever" else to_millis(now + parse_duration(task.unique_for))
+            changes["held_until"] = (
+                FAR if task.unique_for == "forever" else to_millis(now + parse_duration(task.unique_for))
+            )
     return task.to(status, now, completed_at=now, **changes)
 
 
@@ -420,15 +428,25 @@ def _tried(task: Task, why: Failure, now: datetime, by: str) -> dict[str, Any]:
 
 
 def _attempted(task: Task, now: datetime, what: str, by: str, note: str = "") -> Entry:
-    return Entry(at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=_elapsed(task, now), by=by, note=note)
+    return Entry(
+        at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=_elapsed(task, now), by=by, note=note
+    )
 
 
 def _cancelled_by_request(task: Task, now: datetime, by: str) -> Task:
-    return _end(task, CANCELLED, now, elapsed_time=_elapsed(task, now), logs_json=task.noting(_attempted(task, now, "cancelled", by)))
+    return _end(
+        task,
+        CANCELLED,
+        now,
+        elapsed_time=_elapsed(task, now),
+        logs_json=task.noting(_attempted(task, now, "cancelled", by)),
+    )
 
 
 def _elapsed(task: Task, now: datetime) -> int:
-    return 0 if task.started_at is None else max(0, (now - task.started_at) // timedelta(milliseconds=1))
+    if task.started_at is None:
+        return 0
+    return max(0, int((now - task.started_at).total_seconds() * 1000 + 0.5))
 
 
 def _signals(task: Task) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """The row: one task from its first phase to its last, as an immutable value."""
 
 from datetime import datetime, timedelta
+from itertools import compress
+from operator import ne
 from typing import Any, Self
 
 import msgspec
@@ -138,10 +140,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
             )
         if self.status is PROCESSING and status is not PROCESSING:
             # Whoever leaves processing leaves its lease and its slots.
-            changes.setdefault("leased_by", None)
-            changes.setdefault("leased_until", None)
-            changes.setdefault("slot", None)
-            changes.setdefault("key_slot", None)
+            changes["leased_by"] = changes["leased_until"] = changes["slot"] = changes["key_slot"] = None
         return replace(self, status=status, updated_at=now, version=self.version + 1, **changes)
 
     def but(self, now: datetime, **changes: Any) -> Self:
@@ -154,9 +153,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
 
 FIELDS: tuple[str, ...] = Task.__struct_fields__
-COLUMN: dict[str, str] = {
-    field: "type" if field == "phase" else field.removesuffix("_json") for field in FIELDS
-}
+COLUMN: dict[str, str] = {field: "type" if field == "phase" else field.removesuffix("_json") for field in FIELDS}
 """Field of a Task → column (or document key) in a store."""
 JSON_FIELDS = tuple(field for field in FIELDS if field.endswith("_json"))
 TIME_FIELDS = (
@@ -174,7 +171,7 @@ TIME_FIELDS = (
 
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
     """The fields in which two states of one task differ."""
-    return tuple([name for name, old, new in zip(FIELDS, _values(before), _values(after), strict=True) if old is not new and old != new])
+    return tuple(compress(FIELDS, map(ne, _values(before), _values(after))))
 
 
 _values = msgspec.structs.astuple

@@ -17,12 +17,18 @@ def to_millis(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-@lru_cache(maxsize=4096)
+_last_spelled: tuple[datetime | None, str] = (None, "")
+
+
 def spell(moment: datetime) -> str:
-    """The moment as text; cached, since a batch shares its times."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z" if moment.year >= 1000 else (
-        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    """The moment as text; the last one is remembered, since a batch shares its times."""
+    global _last_spelled
+    last, text = _last_spelled
+    if moment is last:
+        return text
+    text = f"{moment.isoformat(timespec='milliseconds')[:23]}Z"
+    _last_spelled = (moment, text)
+    return text
 
 
 @lru_cache(maxsize=4096)
@@ -51,9 +57,7 @@ def parse_time(value: datetime | str | None, field: str) -> datetime:
     else:
         raise BadInput(f"{field} must be a datetime or ISO text, not {type(value).__name__}", field=field)
     if moment.tzinfo is None or moment.utcoffset() is None:
-        raise BadInput(
-            f"{field}: {value!s} has no time zone; add one, as in datetime.now(UTC) or …+09:00", field=field
-        )
+        raise BadInput(f"{field}: {value!s} has no time zone; add one, as in datetime.now(UTC) or …+09:00", field=field)
     try:
         moment = to_millis(moment)
     except (OverflowError, ValueError):

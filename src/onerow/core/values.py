@@ -19,7 +19,7 @@ _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 # Texts that may hide an integer beyond 64 bits or a NUL: only these are walked value by value.
-_SUSPICIOUS = re.compile(rb"\d{19}|\\u0000|[0-9][eE]")
+_LONG_NUMBER = re.compile(rb"\d{19}")
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -32,7 +32,7 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
         raw = _encoder.encode(plain)
         if _is_deep(plain, raw):
             raise RecursionError
-        if _decode(raw) != plain or _SUSPICIOUS.search(raw):
+        if _decode(raw) != plain or b"\\u0000" in raw or _LONG_NUMBER.search(raw):
             _walk(plain, field, 0)
     except BadPayload:
         raise
@@ -85,7 +85,9 @@ def _walk(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise BadPayload(f"{path[:80]}… is nested too deeply; at most {MAX_DEPTH} levels", field=path)
     # A subclass (an OrderedDict, a StrEnum) counts as what it is made of.
-    kind = next((plain for plain in (bool, str, int, float, dict, list, tuple) if isinstance(value, plain)), type(value))
+    kind = next(
+        (plain for plain in (bool, str, int, float, dict, list, tuple) if isinstance(value, plain)), type(value)
+    )
     if kind is str:
         _check_text(value, path)
     elif kind is bool or value is None:

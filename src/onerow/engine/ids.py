@@ -1,12 +1,15 @@
 """Task ids: UUIDs that sort by the time they were made, and ids that follow from others."""
 
 import os
+import struct
 import threading
 from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
 from onerow.core.times import since_epoch
 
+_TAIL = struct.Struct(">Q")
+_NODE = 0xFFFFFFFFFFFF
 _lock = threading.Lock()
 _last = 0
 
@@ -20,11 +23,11 @@ def new_ids(now: datetime, count: int) -> list[str]:
         start = max(since_epoch(now) << 12, _last + 1)
         _last = start + count - 1
     out = []
-    for index in range(count):
+    for index, (tail,) in enumerate(_TAIL.iter_unpack(noise)):
         stamp = start + index
-        tail = int.from_bytes(noise[8 * index : 8 * index + 8]) & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000
-        text = f"{stamp >> 12:012x}7{stamp & 0xFFF:03x}{tail:016x}"
-        out.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+        high = stamp >> 12
+        variant = tail >> 48 & 0x3FFF | 0x8000
+        out.append(f"{high >> 16:08x}-{high & 65535:04x}-7{stamp & 4095:03x}-{variant:04x}-{tail & _NODE:012x}")
     return out
 
 

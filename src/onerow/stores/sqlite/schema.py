@@ -65,7 +65,9 @@ def pending(version: int) -> Iterator[str]:
 
 def known_files() -> list[str]:
     """The migrations that ship with this code."""
-    return sorted(f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_"))
+    return sorted(
+        f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_")
+    )
 
 
 def _check_code(version: int, min_code: int) -> None:

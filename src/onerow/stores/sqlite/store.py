@@ -199,6 +199,19 @@ class SqliteStore:
     def close(self) -> None:
         self._door.close()
 
+    def count_statements(self) -> Callable[[], int]:
+        """A counter of the writer's statements from now on, BEGIN, COMMIT and savepoints aside."""
+        seen = 0
+
+        def count(sql: str) -> None:
+            nonlocal seen
+            if not sql.startswith(("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE", "PRAGMA")):
+                seen += 1
+
+        self.prepare()
+        self._door.writer().set_trace_callback(count)
+        return lambda: seen
+
 
 def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Existing]:
     if len(tasks) > 1:

@@ -10,6 +10,7 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 _IN_MODIFY = 0x2
@@ -51,10 +52,8 @@ class SqliteWaker:
 
     def poke(self) -> None:
         """See ports.Waker."""
-        try:
+        with suppress(OSError):  # already poked, or closed
             os.write(self._poker, b"!")
-        except (BlockingIOError, OSError):
-            pass  # already poked, or closed
 
     def close(self) -> None:
         self._forget(self)

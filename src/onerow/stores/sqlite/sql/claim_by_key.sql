@@ -28,4 +28,3 @@ SELECT t.rowid, {columns}
     WHERE k.limit_key <> '' AND k.status = 'waiting' AND k.awaiting IS NULL AND k.pipeline = :pipeline
       AND k.type = :phase AND k.limit_key = room.limit_key AND k.priority = room.priority AND k.run_at <= :now
     ORDER BY k.run_at, k.task_id LIMIT :key_slots)
- LIMIT 2000

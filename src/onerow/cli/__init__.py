@@ -1,0 +1,5 @@
+"""The command line `onerow`."""
+
+from onerow.cli.main import main
+
+__all__ = ["main"]

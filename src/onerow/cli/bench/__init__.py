@@ -1,0 +1,64 @@
+"""`onerow bench`: what this machine and store reach, each figure a ratio to a thin loop in the same run."""
+
+import json
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from onerow.cli.bench.figures import FIGURES, Figure, Ground
+from onerow.core.errors import BadInput
+
+
+@click.command("bench")
+@click.option("--store", help="A database to measure in; by default a new SQLite file. Its tasks are left behind.")
+@click.option("--only", multiple=True, help="Only this figure; may be given more than once.")
+@click.option(
+    "--tasks", type=click.IntRange(1_000, 1_000_000), default=40_000, show_default=True, help="Tasks to drain."
+)
+@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs; the median is shown.")
+@click.option(
+    "--scale",
+    type=click.IntRange(10_000, 5_000_000),
+    default=1_000_000,
+    show_default=True,
+    help="Rows in front of a claim.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(store: str | None, only: Sequence[str], tasks: int, runs: int, scale: int, as_json: bool) -> None:
+    """Measure drain, add, latency, scale and idle cost; each as a ratio to a thin loop where there is one."""
+    for name in only:
+        if name not in FIGURES:
+            raise BadInput(f"no figure {name!r}; there are {', '.join(FIGURES)}", field="only")
+    chosen = only or [name for name in FIGURES]
+    if not as_json:
+        click.echo(f"{'figure':<28}{'value':>12}  {'unit':<12}{'baseline':>12}{'ratio':>8}")
+    for name in chosen:
+        results: dict[str, list[Figure]] = {}
+        for _ in range(runs if FIGURES[name].repeats else 1):
+            with tempfile.TemporaryDirectory(prefix="onerow-bench-") as folder:
+                for figure in FIGURES[name].measure(Ground(Path(folder), store, tasks, scale)):
+                    results.setdefault(figure.figure, []).append(figure)
+        for found in results.values():
+            _show(_median(found), as_json)
+
+
+def _median(found: list[Figure]) -> Figure:
+    """The run whose ratio (or value) is the median one."""
+    ranked = sorted(found, key=lambda figure: figure.value if figure.ratio is None else figure.ratio)
+    middle = ranked[(len(ranked) - 1) // 2]
+    spread = [figure.value for figure in found]
+    middle.runs = len(found)
+    middle.spread = round((max(spread) - min(spread)) / (statistics.median(spread) or 1), 2) if len(found) > 1 else 0.0
+    return middle
+
+
+def _show(figure: Figure, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(figure.as_dict()))
+        return
+    baseline = "" if figure.thin is None else f"{figure.thin:,.0f}"
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    click.echo(f"{figure.figure:<28}{figure.value:>12,.1f}  {figure.unit:<12}{baseline:>12}{ratio:>8}")

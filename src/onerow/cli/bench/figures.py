@@ -1,0 +1,266 @@
+"""The figures: how each is measured. Workers run in processes of their own, as users run them."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from onerow.core.pipeline import Pipeline
+from onerow.core.status import WAITING
+from onerow.engine.adding import Addition
+from onerow.ports import Claim, Want
+from onerow.wiring import Queue, open_store, thin_loop
+
+PAYLOAD = {"ts": 0.0, "to": "x" * 60}
+
+
+@dataclass
+class Figure:
+    """One measured figure."""
+
+    figure: str
+    store: str
+    value: float
+    unit: str
+    thin: float | None = None
+    baseline: str | None = None
+    ratio: float | None = None
+    profile: str = "durable"
+    runs: int = 1
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.thin and self.ratio is None:
+            self.baseline = self.baseline or "thin"
+            self.ratio = round(self.value / self.thin, 3)
+        self.value = round(self.value, 3)
+        if self.thin:
+            self.thin = round(self.thin, 3)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass
+class Ground:
+    """Where one run takes place."""
+
+    folder: Path
+    given: str | None
+    tasks: int
+    scale: int
+    _names: int = field(default=0)
+
+    @property
+    def url(self) -> str:
+        return self.given or f"sqlite:///{self.folder / 'bench.db'}"
+
+    @property
+    def store(self) -> str:
+        return self.url.partition(":")[0]
+
+    def queue(self) -> Queue:
+        return Queue(open_store(self.url))
+
+    def pipeline(self) -> Pipeline:
+        """A pipeline whose name nobody has used, so that an old database can be measured in as well."""
+        self._names += 1
+        return Pipeline(f"bench-{time.time_ns()}-{self._names}")
+
+    def worker(self, pipeline: str, **terms: Any) -> dict[str, Any]:
+        """Run a worker process until all is done; what it measured."""
+        return finish(start(self.url, pipeline, **terms))
+
+
+def start(url: str, pipeline: str, **terms: Any) -> subprocess.Popen[str]:
+    order = json.dumps({"url": url, "pipeline": pipeline} | terms)
+    return subprocess.Popen(
+        [sys.executable, "-m", "onerow.cli.bench.process", order],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"a measured worker ended with {process.returncode}")
+    return json.loads(out.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def fill(queue: Queue, pipeline: Pipeline, count: int) -> None:
+    for first in range(0, count, 1000):
+        queue.add_many(pipeline, [PAYLOAD] * min(1000, count - first))
+
+
+def one_phase(ground: Ground, count: int) -> Pipeline:
+    pipeline = ground.pipeline()
+    pipeline.phase(_noop, name="noop")
+    with_queue = ground.queue()
+    with_queue.publish(pipeline)
+    fill(with_queue, pipeline, count)
+    with_queue.close()
+    return pipeline
+
+
+async def _noop(job: Any) -> None:
+    """Nothing, quickly."""
+
+
+def drain(ground: Ground) -> Iterator[Figure]:
+    """A backlog worked off by one worker process; statements and CPU seen on the way."""
+    thin = thin_loop(ground.url, ground.folder)
+    thin.add_many(ground.tasks)
+    floor = ground.tasks / thin.drain(ground.tasks)
+    thin.close()
+    pipeline = one_phase(ground, ground.tasks)
+    found = ground.worker(pipeline.name, count=ground.tasks)
+    yield Figure("drain", ground.store, found["rate"], "tasks/s", floor)
+    yield Figure("cpu", ground.store, found["cpu"] / ground.tasks * 1e6, "µs/task")
+    if found["statements"] is not None:
+        yield Figure("statements", ground.store, found["statements"] / ground.tasks * 1000, "/1000 tasks")
+
+
+def drain_sync(ground: Ground) -> Iterator[Figure]:
+    """`def` handlers in threads, against `async def` ones in the same run."""
+    loop = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
+    threads = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks, threads=True)
+    yield Figure("drain in threads", ground.store, threads["rate"], "tasks/s", loop["rate"], "async")
+
+
+def drain_two(ground: Ground) -> Iterator[Figure]:
+    """Two worker processes, against one in the same run."""
+    one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
+    pipeline = one_phase(ground, ground.tasks)
+    both = [start(ground.url, pipeline.name, count=ground.tasks, go=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = [finish(process) for process in both]
+    span = max(f["last"] for f in found) - min(f["first"] for f in found)
+    yield Figure("drain by two", ground.store, ground.tasks / span, "tasks/s", one["rate"], "one")
+
+
+def drain_five(ground: Ground) -> Iterator[Figure]:
+    """Five phases in one row: moves per second, against the drain of one phase in the same run."""
+    one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
+    pipeline = ground.pipeline()
+    for number in range(5):
+        pipeline.phase(_noop, name=f"noop{number}")
+    queue = ground.queue()
+    queue.publish(pipeline)
+    fill(queue, pipeline, ground.tasks // 5)
+    queue.close()
+    found = ground.worker(pipeline.name, count=ground.tasks // 5 * 5, phases=5)
+    yield Figure("five phases", ground.store, found["rate"], "moves/s", one["rate"], "one phase")
+
+
+def add(ground: Ground) -> Iterator[Figure]:
+    """One by one, a transaction each."""
+    count = max(1000, ground.tasks // 8)
+    thin = thin_loop(ground.url, ground.folder)
+    floor = count / thin.add(count)
+    thin.close()
+    pipeline, queue = one_phase(ground, 10), ground.queue()
+    began = time.perf_counter()
+    for _ in range(count):
+        queue.add(pipeline, PAYLOAD)
+    yield Figure("add", ground.store, count / (time.perf_counter() - began), "tasks/s", floor)
+    queue.close()
+
+
+def add_many(ground: Ground) -> Iterator[Figure]:
+    """A thousand a transaction."""
+    thin = thin_loop(ground.url, ground.folder)
+    floor = ground.tasks / thin.add_many(ground.tasks)
+    thin.close()
+    pipeline, queue = one_phase(ground, 10), ground.queue()
+    began = time.perf_counter()
+    fill(queue, pipeline, ground.tasks)
+    yield Figure("add_many", ground.store, ground.tasks / (time.perf_counter() - began), "tasks/s", floor)
+    queue.close()
+
+
+def latency(ground: Ground) -> Iterator[Figure]:
+    """From add to the handler's first line, in another process, on an idle system."""
+    count = 200
+    pipeline, queue = one_phase(ground, 0), ground.queue()
+    process = start(ground.url, pipeline.name, count=count, latency=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(1.5)
+    for _ in range(count):
+        queue.add(pipeline, {"ts": time.time()})
+        time.sleep(0.05)
+    found = sorted(finish(process)["latencies"])
+    yield Figure("latency p50", ground.store, found[len(found) // 2] * 1000, "ms")
+    yield Figure("latency p99", ground.store, found[int(len(found) * 0.99)] * 1000, "ms")
+    queue.close()
+
+
+def idle(ground: Ground) -> Iterator[Figure]:
+    """What a worker costs while there is nothing to do."""
+    pipeline = one_phase(ground, 0)
+    process = start(ground.url, pipeline.name, count=1, idle_for=5.0)
+    found = finish(process)
+    yield Figure("idle cpu", ground.store, found["idle_cpu"] * 100, "% of a core")
+    yield Figure("idle memory", ground.store, found["rss"] / 1e6, "MB")
+
+
+def scale(ground: Ground) -> Iterator[Figure]:
+    """One claim of 100 with very many rows in front, against the same with a thousand."""
+    few = _claim_time(ground, waiting=1_000, not_due=0)
+    many = _claim_time(ground, waiting=ground.scale, not_due=0)
+    yield Figure(f"claim, {ground.scale:,} waiting", ground.store, many * 1000, "ms", few * 1000, "1,000 waiting")
+    late = _claim_time(ground, waiting=1_000, not_due=ground.scale)
+    yield Figure(f"claim, {ground.scale:,} not due", ground.store, late * 1000, "ms", few * 1000, "1,000 waiting")
+
+
+def _claim_time(ground: Ground, *, waiting: int, not_due: int) -> float:
+    pipeline, queue = ground.pipeline(), ground.queue()
+    pipeline.phase(_noop, name="noop")
+    queue.publish(pipeline)
+    later = queue.store.now() + timedelta(days=300)
+    for first in range(0, not_due, 10_000):
+        queue.add_many(pipeline, [Addition(PAYLOAD, run_at=later, priority=-50)] * min(10_000, not_due - first))
+    for first in range(0, waiting, 10_000):
+        queue.add_many(pipeline, [PAYLOAD] * min(10_000, waiting - first))
+    want = Want(pipeline=pipeline.name, phase="noop", limit=100, lease_for=timedelta(minutes=5))
+    times = []
+    for _ in range(9):
+        began = time.perf_counter()
+        found = queue.store.claim(Claim("bench", [want]))
+        times.append(time.perf_counter() - began)
+        assert len(found) == 100
+        assert found[0].status is not WAITING
+    queue.close()
+    return sorted(times)[len(times) // 2]
+
+
+@dataclass(frozen=True)
+class Measure:
+    measure: Callable[[Ground], Iterator[Figure]]
+    repeats: bool = True
+
+
+FIGURES = {
+    "drain": Measure(drain),
+    "threads": Measure(drain_sync),
+    "two": Measure(drain_two),
+    "five": Measure(drain_five),
+    "add": Measure(add),
+    "add_many": Measure(add_many),
+    "latency": Measure(latency),
+    "idle": Measure(idle, repeats=False),
+    "scale": Measure(scale, repeats=False),
+}

@@ -1,0 +1,116 @@
+"""A worker process that measures itself: told by one JSON argument, answers with one JSON line."""
+
+import json
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from onerow.core.pipeline import Pipeline
+from onerow.engine.worker import Worker
+from onerow.wiring import Queue, count_statements, open_store
+
+
+class Probe:
+    """Counts calls and notes when they came."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.calls = 0
+        self.first = self.last = 0.0
+        self.latencies: list[float] = []
+        self.done = threading.Event()
+
+    def tick(self, job: Any) -> None:
+        now = time.time()
+        if self.calls == 0:
+            self.first = now
+        self.calls += 1
+        self.last = now
+        if self.calls >= self.count:
+            self.done.set()
+
+
+def main() -> None:
+    """Serve the pipeline until it has seen all its tasks, or nothing is left."""
+    order = json.loads(sys.argv[1])
+    probe = Probe(order["count"])
+    pipeline = Pipeline(order["pipeline"])
+    _add_phases(pipeline, probe, order)
+    store = open_store(order["url"])
+    statements = count_statements(store)
+    queue = Queue(store)
+    live = bool(order.get("latency") or order.get("idle_for"))
+    worker = Worker(queue, [pipeline], until_idle=not live)
+    if order.get("go"):
+        print("ready", flush=True)
+        sys.stdin.readline()
+    if live:
+        threading.Thread(target=_live, args=(worker, probe, order), daemon=True).start()
+    before = time.process_time()
+    worker.run()
+    cpu = time.process_time() - before
+    span = max(probe.last - probe.first, 1e-9)
+    print(
+        json.dumps(
+            {
+                "rate": probe.calls / span,
+                "first": probe.first,
+                "last": probe.last,
+                "calls": probe.calls,
+                "cpu": cpu,
+                "statements": statements() if statements else None,
+                "latencies": probe.latencies,
+            }
+            | order.get("found", {})
+        )
+    )
+
+
+def _add_phases(pipeline: Pipeline, probe: Probe, order: dict[str, Any]) -> None:
+    tick = probe.tick
+
+    async def noop(job: Any) -> None:
+        tick(job)
+
+    def noop_in_thread(job: Any) -> None:
+        tick(job)
+
+    async def timed(job: Any) -> None:
+        probe.latencies.append(time.time() - job["ts"])
+        tick(job)
+
+    function = noop_in_thread if order.get("threads") else timed if order.get("latency") else noop
+    count = order.get("phases", 1)
+    for number in range(count):
+        pipeline.phase(function, name="noop" if count == 1 else f"noop{number}", timeout="30s")
+
+
+def _live(worker: Worker, probe: Probe, order: dict[str, Any]) -> None:
+    worker.ready.wait()
+    print("ready", flush=True)
+    if order.get("idle_for"):
+        time.sleep(2)
+        before = time.process_time()
+        time.sleep(order["idle_for"])
+        order["found"] = {
+            "idle_cpu": (time.process_time() - before) / order["idle_for"],
+            "rss": _resident(),
+        }
+    else:
+        probe.done.wait(60)
+        time.sleep(0.2)
+    worker.stop()
+
+
+def _resident() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()

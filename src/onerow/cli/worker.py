@@ -1,0 +1,86 @@
+"""`onerow worker APP`: a supervisor and its worker processes."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from onerow.cli.app import load_app
+from onerow.engine.log import write_log
+from onerow.engine.queue import Queue
+from onerow.engine.worker import Worker
+from onerow.engine.worker.supervisor import Supervisor, is_supervised, watch_lifeline
+
+_FORMAT = "%(asctime)s %(levelname).1s %(message)s"
+
+
+@click.command("worker")
+@click.argument("app", metavar="APP")
+@click.option("--store", envvar="ONEROW_STORE", help="Store URL, for an app without a queue of its own.")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 10_000),
+    default=16,
+    show_default=True,
+    help="Tasks at once in each process.",
+)
+@click.option("--processes", "-p", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--interval", default="1s", show_default=True, help="How often to look for due work when nothing wakes us."
+)
+@click.option("--grace", default="30s", show_default=True, help="How long running work may go on after a stop.")
+@click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); may be given more than once.")
+@click.option("--drain", is_flag=True, help="Work off what is due, then exit.")
+@click.option("--verbose", "-v", is_flag=True, help="A log line for each task.")
+def command(
+    app: str,
+    store: str | None,
+    concurrency: int,
+    processes: int,
+    interval: str,
+    grace: str,
+    phases: Sequence[str],
+    drain: bool,
+    verbose: bool,
+) -> None:
+    """Run the phases of APP (module[:queue]) until stopped.
+
+    A first SIGTERM or Ctrl-C drains: no new work, running work may end; a second one hurries.
+    """
+    logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
+    logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not is_supervised():
+        argv = [sys.executable, "-m", "onerow.cli.worker_process", *sys.argv[1:]]
+        sys.exit(Supervisor(argv, processes, lambda line: click.echo(f"onerow: {line}", err=True), once=drain).run())
+    queue = load_app(app, store)
+    worker = Worker(queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain)
+    write_log(queue.events)
+    _announce(queue)
+    sys.exit(_run(worker))
+
+
+def _announce(queue: Queue) -> None:
+    click.echo(f"store     {queue.url}", err=True)
+    for pipeline in queue.pipelines.values():
+        click.echo(f"pipeline  {pipeline.name}: {' → '.join(phase.name for phase in pipeline.plan.phases)}", err=True)
+
+
+def _run(worker: Worker) -> int:
+    def stop(number: int, frame: FrameType | None) -> None:
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    threading.Thread(target=watch_lifeline, args=(worker.stop,), name="onerow-lifeline", daemon=True).start()
+    code = worker.run()
+    if worker.condemned:
+        # A thread that won't end would keep the interpreter from ending.
+        sys.stderr.flush()
+        os._exit(code)
+    return code

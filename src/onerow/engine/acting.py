@@ -1,0 +1,34 @@
+"""Acting on one task: read, apply a rule, swap, and again if someone wrote meanwhile."""
+
+from collections.abc import Callable
+
+from onerow.core.errors import KeyTaken, LostRace, UnknownName
+from onerow.core.task import Task
+from onerow.ports import Conflict, Move, Stale, Store, Swapped
+
+_TRIES = 50
+
+
+def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
+    """The task; one of another user is as unknown as one that isn't there."""
+    found = store.fetch([task_id])
+    if not found or found[0].purged_at is not None or (user_id is not None and found[0].user_id != user_id):
+        raise UnknownName(f"no task {task_id!r}; look at: onerow list", field="task_id")
+    return found[0]
+
+
+def act(store: Store, task_id: str, rule: Callable[[Task], Task], user_id: str | None = None) -> Task:
+    """The task after the rule was applied to it and written; nothing is written when the rule raises."""
+    for _ in range(_TRIES):
+        before = find_task(store, task_id, user_id)
+        after = rule(before)
+        if after is before:
+            return before
+        match store.swap([Move(before, after)])[0]:
+            case Swapped(task=task):
+                return task
+            case Conflict(other_id=other):
+                raise KeyTaken(task_id, other, before.unique_key or "")
+            case Stale():
+                continue
+    raise LostRace(f"task {task_id} changed {_TRIES} times while we tried to act on it; try again")

@@ -1,0 +1,141 @@
+"""A task about to be born: what the caller gave, checked field by field."""
+
+import string
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from onerow.core import rules, values
+from onerow.core.durations import Duration, parse_duration, spell_duration
+from onerow.core.errors import BadInput
+from onerow.core.plan import Plan
+from onerow.core.status import WAITING
+from onerow.core.task import Task
+from onerow.core.times import parse_time
+
+
+class Addition(msgspec.Struct, frozen=True):
+    """One task to add, with everything that `add` takes."""
+
+    payload: Any = None
+    task_id: str | None = None
+    user_id: str = ""
+    title: str | None = None
+    run_at: datetime | str | None = None
+    priority: int = 0
+    unique: str | None = None
+    unique_for: Duration | None = None
+    limit_key: str = ""
+    max_retries: int | None = None
+    metadata: dict[str, Any] | None = None
+    parent_id: str | None = None
+
+
+terms = attrgetter(*(field for field in Addition.__struct_fields__ if field != "payload"))
+"""Everything about an addition but its payload."""
+
+
+def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: datetime, user: str | None) -> Task:
+    """The row as it will first stand; raises BadInput, naming the field, and stores nothing."""
+    user_id = given.user_id if user is None else user
+    if user is not None and given.user_id not in ("", user):
+        raise BadInput(f"this queue adds for user {user!r} only, not for {given.user_id!r}", field="user_id")
+    asked = None if given.run_at is None else parse_time(given.run_at, "run_at")
+    for phase in plan.timed:
+        rules.due_time(phase, values.decode(payload), now)  # a time that can't be read is refused now, not later
+    entered = rules.entering(plan.first, now, payload)
+    run_at, awaiting = entered["run_at"], entered["awaiting"]
+    if asked is not None and awaiting is None:
+        run_at = max(run_at, asked)
+    return Task(
+        new_id if given.task_id is None else _task_id(given.task_id),
+        plan.name,
+        plan.first.name,
+        user_id and values.check_text(user_id, "user_id", 200),
+        _title(plan, given.title, payload),
+        given.parent_id,
+        now,
+        asked if asked is not None else (run_at if plan.first.kind == "wait_until" else None),
+        run_at,
+        None, None, now, None,
+        rules.check_priority(given.priority),
+        WAITING,
+        awaiting,
+        False, 0, 0,
+        plan.first.retry.max_retries if given.max_retries is None else _retries(given.max_retries),
+        given.max_retries is not None,
+        0, 0, 0, None, None,
+        None, None, 0, 1,
+        given.limit_key and values.check_text(given.limit_key, "limit_key", 200),
+        None, None,
+        None if given.unique is None else _key(given.unique),
+        None if given.unique_for is None else _lifetime(given),
+        given.unique,
+        None, None, None,
+        payload, "{}", "{}", "[]", "null",
+        "{}" if given.metadata is None else _metadata(given.metadata),
+        "[]",
+    )  # fmt: skip
+
+
+def like(first: Task, plan: Plan, payload: str, new_id: str) -> Task | None:
+    """Another task with the same terms as one already made; None where the payload decides more than itself."""
+    if plan.timed or plan.title:
+        return None
+    return replace(first, task_id=new_id, payload_json=payload)
+
+
+def _task_id(task_id: str) -> str:
+    values.check_text(task_id, "task_id", 200)
+    if not task_id or not task_id.isprintable() or task_id != task_id.strip() or "/" in task_id:
+        raise BadInput(f"task_id {task_id!r} must be printable text without '/' or outer blanks", field="task_id")
+    return task_id
+
+
+def _key(key: str) -> str:
+    values.check_text(key, "unique", 500)
+    if not key:
+        raise BadInput("unique must not be empty; leave it out for a task that may stand many times", field="unique")
+    return key
+
+
+def _lifetime(given: Addition) -> str:
+    if given.unique is None:
+        raise BadInput("unique_for needs a unique key", field="unique_for")
+    if given.unique_for == "forever":
+        return "forever"
+    assert given.unique_for is not None
+    return spell_duration(parse_duration(given.unique_for, "unique_for"))
+
+
+def _retries(count: int) -> int:
+    if type(count) is not int or not 0 <= count <= 1000:
+        raise BadInput(f"max_retries must be a whole number from 0 to 1000, not {count!r}", field="max_retries")
+    return count
+
+
+def _metadata(metadata: dict[str, Any]) -> str:
+    if not isinstance(metadata, dict):
+        raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
+    return values.encode(metadata, "metadata")
+
+
+_MAX_TITLE = 500
+
+
+def _title(plan: Plan, given: str | None, payload: str) -> str:
+    if given is not None:
+        return values.check_text(given, "title", _MAX_TITLE)
+    if not plan.title:
+        return ""
+    fields = values.decode(payload)
+    # Only plain field names: a template must not reach into attributes.
+    parts = []
+    for text, field, _, _ in string.Formatter().parse(plan.title):
+        parts.append(text)
+        if field:
+            parts.append(str(fields.get(field, "")) if isinstance(fields, dict) else "")
+    return "".join(parts)[:_MAX_TITLE]

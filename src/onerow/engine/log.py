@@ -1,0 +1,66 @@
+"""The one file that writes log lines: events in, sentences out. Payloads are never logged."""
+
+import logging
+
+from onerow.core.task import Task
+from onerow.engine import events as e
+
+log = logging.getLogger("onerow")
+
+
+def describe(event: e.Event) -> tuple[int, str] | None:
+    """The level and the sentence for an event; None for those that are not worth a line."""
+    match event:
+        case e.WorkerStarted(worker=worker, store=store, pipelines=names):
+            return logging.INFO, f"worker {worker} serves {', '.join(names)} in {store}"
+        case e.WorkerStopped(worker=worker, reason=reason):
+            return logging.INFO, f"worker {worker} stopped: {reason}"
+        case e.TaskAdvanced(task=task, phase=phase):
+            return logging.DEBUG, f"{_name(task)} advanced: {phase} → {task.phase}"
+        case e.TaskCompleted(task=task):
+            return logging.DEBUG, f"{_name(task)} completed"
+        case e.TaskRetried(task=task):
+            return logging.WARNING, f"{_name(task)} failed in {task.phase} and waits until {task.run_at}: {task.error}"
+        case e.TaskFailed(task=task):
+            return logging.ERROR, f"{_name(task)} failed in {task.phase} ({task.error_class}): {task.error}"
+        case e.TaskCancelled(task=task):
+            return logging.INFO, f"{_name(task)} cancelled in {task.phase}"
+        case e.TaskRescued(task=task, worker=worker):
+            return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
+        case e.LeaseGone(task=task):
+            return logging.WARNING, f"{_name(task)} is no longer ours in {task.phase}; nothing was written"
+        case e.WorkerHung(task=task, reason=reason):
+            return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
+        case e.StoreAway(error=error):
+            return logging.ERROR, f"the store is away, trying again: {error}"
+        case e.StoreBack():
+            return logging.INFO, "the store is back"
+        case e.RoleFailed(role=role, error=error, trace=trace):
+            return logging.ERROR, f"{role} met an error and goes on: {error}\n{trace}"
+    return None
+
+
+def write_log(events: e.Events) -> None:
+    """Write a line for every event worth one."""
+    quiet = (e.TaskAdvanced, e.TaskCompleted)
+
+    def line(event: e.Event) -> None:
+        found = describe(event)
+        if found is not None and log.isEnabledFor(found[0]):
+            log.log(*found)
+
+    kinds: list[type[e.Event]] = [
+        e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
+        e.WorkerHung, e.StoreAway, e.StoreBack, e.RoleFailed,
+    ]  # fmt: skip
+    if log.isEnabledFor(logging.DEBUG):
+        kinds += quiet
+    for kind in kinds:
+        events.on(kind, line)
+    events.on_hook_error = lambda event, error: log.exception(
+        "a hook for %s raised %r", type(event).__name__, error, exc_info=error
+    )
+
+
+def _name(task: Task) -> str:
+    return f"task {task.task_id}" + (f" “{task.title}”" if task.title else "")

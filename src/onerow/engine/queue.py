@@ -1,0 +1,463 @@
+"""The Queue: what user code, commands and faces call to add work, look at it and act on it."""
+
+import asyncio
+import getpass
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self
+from uuid import uuid4
+
+import msgspec
+
+from onerow.core import rules, values
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, UnknownName
+from onerow.core.names import check_name
+from onerow.core.pipeline import Pipeline
+from onerow.core.plan import Plan
+from onerow.core.status import ENDS, WAITING, Status
+from onerow.core.task import Task
+from onerow.core.times import parse_time
+from onerow.engine import definitions
+from onerow.engine.acting import act, find_task
+from onerow.engine.adding import Addition, like, new_task, terms
+from onerow.engine.calls import check_payload
+from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
+from onerow.engine.ids import new_ids
+from onerow.engine.pull import Leases
+from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
+
+
+class Queue:
+    """Tasks in one store. Making it opens nothing; the first use does."""
+
+    def __init__(self, store: Store, *, keep: Duration | None = None) -> None:
+        self._store = store
+        self._ready = False
+        self._user: str | None = None
+        self._plans: dict[str, Plan] = {}
+        self.pipelines: dict[str, Pipeline] = {}
+        self.events = Events()
+        self.keep = None if keep is None else parse_duration(keep, "keep")
+
+    def __repr__(self) -> str:
+        return f"Queue({self._store.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Where the store is, absolute, any password masked."""
+        return self._store.url
+
+    @property
+    def store(self) -> Store:
+        """The store, prepared."""
+        if not self._ready:
+            self._store.prepare()
+            self._ready = True
+        return self._store
+
+    def close(self) -> None:
+        """Let go of connections; the next use opens them again."""
+        self._store.close()
+
+    def for_user(self, user_id: str) -> Self:
+        """The same queue for one tenant: it sees, adds and touches only its own tasks."""
+        scoped = object.__new__(type(self))
+        scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
+        return scoped
+
+    def on(self, kind: type[EventType], hook: Callable[[EventType], None] | None = None) -> Any:
+        """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator."""
+        if hook is None:
+
+            def register(function: Callable[[EventType], None]) -> Callable[[EventType], None]:
+                self.events.on(kind, function)
+                return function
+
+            return register
+        self.events.on(kind, hook)
+        return hook
+
+    # ── adding ──
+
+    def add(
+        self,
+        pipeline: Pipeline | str,
+        payload: Any = None,
+        *,
+        task_id: str | None = None,
+        user_id: str = "",
+        title: str | None = None,
+        run_at: datetime | str | None = None,
+        priority: int = 0,
+        unique: str | None = None,
+        unique_for: Duration | None = None,
+        limit_key: str = "",
+        max_retries: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        parent_id: str | None = None,
+        tx: Any = None,
+    ) -> Task:
+        """Put one task in, and return it; with a unique key or id that is taken, the task that has it.
+
+        run_at: not before this time. unique: no second open task with this key (for this pipeline and user);
+        unique_for ('7d', 'forever') remembers the key after the end. limit_key: group for per_key limits.
+        tx: your own open transaction on the same database; the task appears when you commit.
+        """
+        addition = Addition(
+            payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
+            parent_id,
+        )  # fmt: skip
+        return self._add(pipeline, [addition], tx)[0]
+
+    def add_many(
+        self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
+    ) -> list[Task]:
+        """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
+        given = _common(common)
+        items = [item if isinstance(item, Addition) else Addition(item, **given) for item in payloads]
+        return self._add(pipeline, items, tx) if items else []
+
+    def _add(self, pipeline: Pipeline | str, additions: Sequence[Addition], tx: Any) -> list[Task]:
+        plan, declared = self._plan_to_add(pipeline)
+        now = self.store.now()
+        ids = new_ids(now, len(additions))
+        tasks: list[Task] = []
+        for number, (addition, new_id) in enumerate(zip(additions, ids, strict=True)):
+            try:
+                text = check_payload(declared, addition.payload)
+                alike = tasks and addition.task_id is None and terms(addition) == terms(additions[0])
+                task = like(tasks[0], plan, text, new_id) if alike else None
+                tasks.append(task or new_task(plan, addition, text, new_id, now, self._user))
+            except BadInput as error:
+                if len(additions) > 1:
+                    error.args = (f"item {number}: {error.args[0]}",)
+                raise
+        answers = self._insert(tasks, tx)
+        if self.events.wanted(TaskAdded):
+            for answer in answers:
+                if isinstance(answer, Inserted) and tx is None:
+                    self.events.send(TaskAdded(answer.task))
+        return [self._own(answer) for answer in answers]
+
+    def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
+        answers = self.store.insert(tasks, tx=tx)
+        now = self.store.now()
+        for index, answer in enumerate(answers):
+            # A key that was remembered for a time is free when the time is over, whoever notices.
+            if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
+                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
+                answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
+        return answers
+
+    def _own(self, answer: Inserted | Existing) -> Task:
+        task = answer.task
+        if isinstance(answer, Existing) and self._user is not None and task.user_id != self._user:
+            raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
+        return task
+
+    def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
+        if isinstance(pipeline, Pipeline):
+            return pipeline.plan, pipeline.payload_type
+        if pipeline in self.pipelines:
+            return self.pipelines[pipeline].plan, self.pipelines[pipeline].payload_type
+        return self.plan(pipeline), None
+
+    def serve(self, *pipelines: Pipeline) -> Self:
+        """Name the pipelines that a worker of this queue runs."""
+        for pipeline in pipelines:
+            known = self.pipelines.get(pipeline.name)
+            if known is not None and known is not pipeline:
+                raise BadInput(f"two different pipelines are named {pipeline.name!r}", field="pipeline")
+            self.pipelines[pipeline.name] = pipeline
+        return self
+
+    # ── looking ──
+
+    def get(self, task_id: str) -> Task:
+        """The task as it stands now."""
+        return find_task(self.store, task_id, self._user)
+
+    def find(
+        self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
+    ) -> Page:
+        """Tasks that match, a page at a time."""
+        return self.store.find(self._scoped(where), limit=limit, order=order, after=after)
+
+    def count(self, where: Filter | None = None) -> list[Tally]:
+        """How many tasks there are, by pipeline, phase and status."""
+        return self.store.count(self._scoped(where))
+
+    def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
+        """Output lines of a task."""
+        self.get(task_id)
+        return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
+
+    def plan(self, pipeline: str) -> Plan:
+        """A pipeline's definition: from the code served here, else as published in the store."""
+        if pipeline in self.pipelines:
+            return self.pipelines[pipeline].plan
+        if pipeline not in self._plans:
+            self._plans = definitions.load_plans(self.store)
+        return definitions.known_plan(self._plans, pipeline)
+
+    def _scoped(self, where: Filter | None) -> Filter:
+        where = where or Filter()
+        if self._user is None:
+            return where
+        if where.user_id not in (None, self._user):
+            raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
+        return msgspec.structs.replace(where, user_id=self._user)
+
+    # ── acting ──
+
+    def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
+        """End a task for good; running work is stopped within about a second. Its children go with it."""
+        task = self._act(task_id, lambda task: rules.cancel(task, self._now(), by=_who(by), note=note), "cancel", by)
+        if task.status is Status.CANCELLED:
+            self.events.send(TaskCancelled(task))
+        return task
+
+    def retry(self, task_id: str, *, by: str = "", note: str = "") -> Task:
+        """A failed task runs again from its phase, with a fresh budget of retries."""
+        return self._act(
+            task_id,
+            lambda task: rules.retry(task, self._plan_of(task), self._now(), by=_who(by), note=note),
+            "retry",
+            by,
+        )
+
+    def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
+        """A completed or failed task runs again from an earlier phase; later results are cleared."""
+        return self._act(
+            task_id,
+            lambda task: rules.replay(task, self._plan_of(task), phase, self._now(), by=_who(by), note=note),
+            "replay",
+            by,
+        )
+
+    def finish(self, task_id: str, *, phase_only: bool = False, by: str = "", note: str = "") -> Task:
+        """Mark a waiting or failed task (or only its phase) as done by hand."""
+        return self._act(
+            task_id,
+            lambda task: rules.finish(
+                task, self._plan_of(task), self._now(), by=_who(by), note=note, phase_only=phase_only
+            ),
+            "finish",
+            by,
+        )
+
+    def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
+        """A waiting task is due at another time."""
+        moment = parse_time(run_at, "run_at")
+        return self._act(
+            task_id, lambda task: rules.reschedule(task, moment, self._now(), by=_who(by), note=note), "reschedule", by
+        )
+
+    def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
+        """A task that has not ended gets another place in the order (-100…100, lower first)."""
+        return self._act(
+            task_id,
+            lambda task: rules.reprioritise(task, priority, self._now(), by=_who(by), note=note),
+            "priority",
+            by,
+        )
+
+    def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
+        """Tell a task that something happened; one that doesn't wait for it yet will find it when it does."""
+        check_name(name, "signal")
+        text = values.encode(payload, "payload")
+        given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
+        return self._act(task_id, lambda task: rules.signal(task, name, text, given, self._now()), "signal", by)
+
+    def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
+        """Replace the task's metadata."""
+        text = values.encode(metadata, "metadata")
+        return self._act(task_id, lambda task: rules.annotate(task, text, self._now()), "annotate", "")
+
+    def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
+        task = act(self.store, task_id, rule, self._user)
+        self.events.send(TaskActed(task, name, _who(by)))
+        return task
+
+    def _plan_of(self, task: Task) -> Plan:
+        return self.plan(task.pipeline)
+
+    def _now(self) -> datetime:
+        return self.store.now()
+
+    # ── phases ──
+
+    def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
+        """Nobody claims from the phase (by default the whole pipeline) until it is resumed; what runs goes on."""
+        self._everyone()
+        name = self._known(pipeline, phase)
+        definitions.set_pause(self.store, name, phase, _who(by), reason)
+
+    def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
+        """Undo a pause; whether there was one."""
+        self._everyone()
+        name = self._known(pipeline, phase)
+        return self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]) > 0
+
+    def set_limit(
+        self, pipeline: Pipeline | str, phase: str, *, concurrency: int | None = None, per_key: int | None = None
+    ) -> None:
+        """The limit in force from now on, whatever the code says; running tasks above it finish first."""
+        self._everyone()
+        name = self._known(pipeline, phase)
+        definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
+
+    def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
+        """Back to the limit that the code names; whether another was in force."""
+        self._everyone()
+        return self.store.drop_notes(definitions.LIMIT, [f"{self._known(pipeline, phase)}/{phase}"]) > 0
+
+    def publish(self, *pipelines: Pipeline) -> list[str]:
+        """Write definitions to the store, so that others can add by name; the names of those that changed."""
+        self.serve(*pipelines)
+        return definitions.publish(self.store, [pipeline.plan for pipeline in self.pipelines.values()])
+
+    def _known(self, pipeline: Pipeline | str, phase: str) -> str:
+        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+        definitions.known_phases(plan, [phase])
+        return plan.name
+
+    def _everyone(self) -> None:
+        if self._user is not None:
+            raise BadInput("a queue for one user can't change what holds for all", field="user_id")
+
+    # ── pulling ──
+
+    def claim(
+        self,
+        pipeline: Pipeline | str,
+        phase: str | None = None,
+        *,
+        limit: int = 1,
+        ids: Sequence[str] | None = None,
+        lease_for: Duration = timedelta(seconds=30),
+        worker: str = "",
+    ) -> Leases:
+        """Take due tasks for code that is no handler; settle each lease, or leave them to run out.
+
+        As a context manager the leases are kept alive, and what was not settled is handed back at the end.
+        """
+        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+        wanted = plan.phase(phase) if phase is not None else plan.first
+        if not wanted.has_code:
+            raise BadInput(f"phase {wanted.name!r} has nothing to work on: it only waits", field="phase")
+        if type(limit) is not int or not 1 <= limit <= 10_000:
+            raise BadInput(f"limit must be a whole number from 1 to 10,000, not {limit!r}", field="limit")
+        span = parse_duration(lease_for, "lease_for")
+        if span < timedelta(milliseconds=100):
+            raise BadInput("lease_for must be at least 100 ms", field="lease_for")
+        if self._user is not None and ids is None:
+            ids = [
+                t.task_id
+                for t in self.find(Filter(statuses=frozenset({WAITING}), pipeline=plan.name), order="due").tasks
+            ]
+        elif self._user is not None and ids is not None:
+            ids = [t.task_id for t in self.store.fetch(ids) if t.user_id == self._user]
+        name = worker or f"pull-{uuid4().hex[:12]}"
+        controls = definitions.load_controls(self.store)
+        tasks: list[Task] = []
+        now = self.store.now()
+        if (
+            controls.pause_of(plan.name, wanted.name) is None
+            and controls.held_until(plan.name, wanted.name, now) is None
+        ):
+            slots, key_slots = controls.limits_of(plan.name, wanted)
+            want = Want(
+                pipeline=plan.name, phase=wanted.name, limit=limit, lease_for=span, slots=slots, key_slots=key_slots
+            )
+            tasks = self.store.claim(Claim(name, [want], ids))
+        return Leases(self.store, plan, tasks, span, self.events)
+
+    # ── clearing away ──
+
+    def purge(
+        self,
+        *,
+        older_than: Duration,
+        statuses: Iterable[Status | str] = ENDS,
+        pipeline: str | None = None,
+        limit: int = 10_000,
+    ) -> int:
+        """Remove tasks that ended so long ago, at most `limit`; remembered keys stay behind as tombstones."""
+        chosen = frozenset(_status(status) for status in statuses)
+        if not chosen <= ENDS:
+            raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
+        before = self.store.now() - parse_duration(older_than, "older_than")
+        where = self._scoped(Filter(statuses=chosen, ended_by=before, pipeline=pipeline))
+        gone = 0
+        after: str | None = None
+        while gone < limit:
+            page = self.store.find(where, limit=min(500, limit - gone), order="ended", after=after)
+            gone += self._purge(page.tasks)
+            after = page.next
+            if after is None:
+                break
+        return gone
+
+    def _purge(self, tasks: list[Task]) -> int:
+        now = self.store.now()
+        parents = {t.task_id: t for t in self.store.fetch([t.parent_id for t in tasks if t.parent_id])}
+        free = [t for t in tasks if t.parent_id not in parents or parents[t.parent_id].ended]
+        remembered = [t for t in free if t.held_until is not None and t.held_until > now]
+        kept = {t.task_id for t in remembered}
+        buried = self.store.swap([Move(t, rules.bury(t, now)) for t in remembered]) if remembered else []
+        return self.store.remove([t for t in free if t.task_id not in kept]) + sum(
+            isinstance(answer, Swapped) for answer in buried
+        )
+
+    # ── the async face: the same code, in a thread ──
+
+    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
+        """`add`, awaited."""
+        return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
+
+    async def aadd_many(self, pipeline: Pipeline | str, payloads: Iterable[Any], **more: Any) -> list[Task]:
+        """`add_many`, awaited."""
+        return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **more))
+
+    async def aget(self, task_id: str) -> Task:
+        """`get`, awaited."""
+        return await asyncio.to_thread(self.get, task_id)
+
+    async def acancel(self, task_id: str, **more: Any) -> Task:
+        """`cancel`, awaited."""
+        return await asyncio.to_thread(lambda: self.cancel(task_id, **more))
+
+    async def aretry(self, task_id: str, **more: Any) -> Task:
+        """`retry`, awaited."""
+        return await asyncio.to_thread(lambda: self.retry(task_id, **more))
+
+    async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
+        """`signal`, awaited."""
+        return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
+
+
+def _common(given: dict[str, Any]) -> dict[str, Any]:
+    unknown = set(given) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(given))
+    if unknown:
+        raise BadInput(
+            f"add_many can't take {', '.join(sorted(unknown))} for all; use Addition items", field="add_many"
+        )
+    return given
+
+
+def _status(value: Status | str) -> Status:
+    try:
+        return Status(value)
+    except ValueError:
+        raise UnknownName(f"no status {value!r}; one of {', '.join(Status)}", field="status") from None
+
+
+def _who(by: str) -> str:
+    if by:
+        return values.check_text(by, "by", 200)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

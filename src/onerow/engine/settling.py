@@ -1,0 +1,103 @@
+"""What a finished attempt means: an outcome becomes a move, and a move that landed becomes events."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from onerow.core import rules
+from onerow.core.durations import spell_duration
+from onerow.core.errors import BadInput
+from onerow.core.failure import Failure, classify, failure
+from onerow.core.plan import Plan
+from onerow.core.status import CANCELLED, COMPLETED, FAILED
+from onerow.core.task import Task
+from onerow.engine.events import Event, TaskAdvanced, TaskCancelled, TaskCompleted, TaskFailed, TaskRetried
+
+StopReason = Literal["cancel", "timeout", "lost", "drain"]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The handler returned; its result as JSON text."""
+
+    result: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised."""
+
+    why: Failure
+
+
+class Crashed(msgspec.Struct, frozen=True):
+    """The process of its own in which it ran died."""
+
+    why: Failure
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to come back later."""
+
+    for_: timedelta
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """We ended the work."""
+
+    reason: StopReason
+
+
+class Unstarted(msgspec.Struct, frozen=True):
+    """Claimed, and never begun."""
+
+
+Outcome = Done | Failed | Crashed | Snoozed | Stopped | Unstarted
+NOTHING = Done(None)
+
+
+def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> Task | None:
+    """The task after its attempt; None when it is not ours to say."""
+    match outcome:
+        case Done(result=result):
+            try:
+                return rules.advance(task, plan, result, now, by=by)
+            except BadInput as error:  # a result that would make the row too large
+                return rules.fail(task, classify(error), plan, now, by=by)
+        case Failed(why=why):
+            return rules.fail(task, why, plan, now, by=by)
+        case Snoozed(for_=span):
+            return rules.snooze(task, span, now, by=by)
+        case Crashed(why=why):
+            return rules.crash(task, why, now, by=by)
+        case Stopped(reason="timeout"):
+            return rules.fail(task, timed_out(task, plan), plan, now, by=by)
+        case Stopped(reason="cancel"):
+            return rules.stop_cancelled(task, now, by=by)
+        case Stopped(reason="drain"):
+            return rules.hand_back(task, now, by=by)
+        case Unstarted():
+            return rules.hand_back(task, now, by=by, started=False)
+    return None
+
+
+def timed_out(task: Task, plan: Plan) -> Failure:
+    """The failure of work that ran too long; names the phase and its time."""
+    limit = plan.phase(task.phase).timeout or timedelta(0)
+    minutes = limit / timedelta(minutes=1)
+    spelled = f"{minutes:g} minutes" if minutes >= 1 and minutes == int(minutes) else spell_duration(limit)
+    return failure(f"{task.phase} ran longer than {spelled} and was stopped", "timeout", exception="Timeout")
+
+
+def told(before: Task, after: Task, why: Failure | None) -> Iterator[Event]:
+    """The events of a move that a holder made."""
+    if after.status is COMPLETED:
+        yield TaskCompleted(after)
+    elif after.status is FAILED:
+        yield TaskFailed(after, why)
+    elif after.status is CANCELLED:
+        yield TaskCancelled(after)
+    elif after.phase != before.phase:
+        yield TaskAdvanced(after, before.phase)
+    elif why is not None:
+        yield TaskRetried(after, why)

@@ -1,0 +1,105 @@
+"""The heart keeps leases alive and hears of cancels; the warden watches deadlines and never touches the store."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from time import monotonic
+
+import msgspec
+
+from onerow.core.status import PROCESSING
+from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.hands import Hands
+from onerow.ports import Filter, Held, Lease, Store
+
+_LOOK_EVERY = 1.0
+
+
+class Heart:
+    """Heartbeats, only of leases that are getting old, in one write; and a look at our own cancels each second."""
+
+    def __init__(self, store: Store, worker: str, hands: Hands) -> None:
+        self._store = store
+        self._worker = worker
+        self._hands = hands
+        self._look_at = 0.0
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        attempts = list(self._hands.attempts.values())
+        if not attempts:
+            return _LOOK_EVERY
+        self._beat(attempts)
+        if monotonic() >= self._look_at:
+            self._look_at = monotonic() + _LOOK_EVERY
+            self._hear_cancels()
+        shortest = min(attempt.lane.lease for attempt in attempts)
+        return min(_LOOK_EVERY, shortest / 6)
+
+    def _beat(self, attempts: list[Attempt]) -> None:
+        clock = monotonic()
+        # A third of the lease, so that two lost heartbeats don't cost us the task.
+        ageing: dict[timedelta, list[Attempt]] = {}
+        for attempt in attempts:
+            if clock - attempt.beat_at >= attempt.lane.lease / 3 and attempt.stop != "lost":
+                ageing.setdefault(attempt.lane.phase.lease, []).append(attempt)
+        for lease_for, group in ageing.items():
+            sent_at = monotonic()
+            answers = self._store.extend([Lease(a.task.task_id, a.task.token) for a in group], lease_for)
+            for attempt, answer in zip(group, answers, strict=True):
+                if isinstance(answer, Held):
+                    attempt.beat_at = sent_at
+                    attempt.heard(
+                        msgspec.structs.replace(
+                            attempt.task,
+                            version=answer.version,
+                            leased_until=answer.leased_until,
+                            cancel_requested=answer.cancel_requested,
+                        )
+                    )
+                    if answer.cancel_requested:
+                        attempt.ask_to_stop("cancel")
+                elif self._hands.attempts.get(attempt.task.task_id) is attempt:
+                    attempt.ask_to_stop("lost")
+
+    def _hear_cancels(self) -> None:
+        where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._worker, cancel_requested=True)
+        for task in self._store.find(where, limit=1000, order="oldest").tasks:
+            attempt = self._hands.attempts.get(task.task_id)
+            if attempt is not None and attempt.task.token == task.token:
+                attempt.heard(task)
+                attempt.ask_to_stop("cancel")
+
+
+class Warden:
+    """Ends work that runs too long or whose lease may be another's, and tells of work that won't end."""
+
+    def __init__(self, hands: Hands, grace: float, hung: Callable[[Attempt], None]) -> None:
+        self._hands = hands
+        self._grace = grace
+        self._hung = hung
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        rest = 1.0
+        clock = monotonic()
+        for attempt in list(self._hands.attempts.values()):
+            lane = attempt.lane
+            if attempt.stop is not None:
+                if attempt.started_at is not None and clock - attempt.stop_at > self._grace + 1:
+                    self._hung(attempt)
+                rest = min(rest, 0.2)
+                continue
+            # By now someone else may think us dead and start it: better to stop than to run twice.
+            safe_until = attempt.beat_at + lane.lease * 0.85
+            if clock > safe_until:
+                attempt.ask_to_stop("lost")
+                continue
+            rest = min(rest, safe_until - clock)
+            if lane.timeout is not None and attempt.started_at is not None:
+                left = attempt.started_at + lane.timeout - clock
+                if left <= 0:
+                    attempt.ask_to_stop("timeout")
+                rest = min(rest, max(0.0, left))
+            elif lane.timeout is not None:
+                rest = min(rest, lane.timeout / 2)
+        return max(rest, 0.01)

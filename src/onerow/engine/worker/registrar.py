@@ -1,0 +1,82 @@
+"""The registrar: what operators have set, read about once a second; which worker serves what, kept on a roll."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from time import monotonic
+
+from onerow.engine import definitions
+from onerow.engine.definitions import Controls
+from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.identity import Identity
+from onerow.ports import Note, Store
+
+WORKER = "worker"
+_ROLL_EVERY = 5.0
+_REPORT_EVERY = 1.0
+
+
+class Registrar:
+    """Knows the limits, pauses and holds in force, and keeps this worker on the roll."""
+
+    def __init__(self, store: Store, identity: Identity, lanes: Sequence[Lane], concurrency: int) -> None:
+        self._store = store
+        self._identity = identity
+        self._lanes = lanes
+        self._concurrency = concurrency
+        self._controls = Controls()
+        self._roll_at = 0.0
+        self._roll_version = 0
+        self._report_at = 0.0
+        self.draining = False
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        self._controls = definitions.load_controls(self._store)
+        if monotonic() >= self._roll_at:
+            self.enrol(now)
+        return 1.0
+
+    def enrol(self, now: datetime) -> None:
+        """Write this worker's line of the roll."""
+        body = {
+            "worker": self._identity.name,
+            "host": self._identity.host,
+            "boot": self._identity.boot,
+            "namespace": self._identity.namespace,
+            "pid": self._identity.pid,
+            "born": self._identity.born,
+            "started_at": self._identity.started_at.isoformat(),
+            "concurrency": self._concurrency,
+            "phases": [[lane.pipeline, lane.phase.name] for lane in self._lanes],
+            "draining": self.draining,
+        }
+        if self._store.write_notes([Note(WORKER, self._identity.name, body, self._roll_version)])[0]:
+            self._roll_version += 1
+        else:  # someone took us for dead, and off the roll
+            mine = [note for note in self._store.notes(WORKER) if note.name == self._identity.name]
+            self._roll_version = mine[0].version if mine else 0
+        self._roll_at = monotonic() + _ROLL_EVERY
+
+    def leave(self) -> None:
+        """Off the roll."""
+        self._store.drop_notes(WORKER, [self._identity.name])
+
+    def terms(self, lane: Lane, now: datetime) -> tuple[int | None, int | None] | None:
+        """The limits of a phase, or None while nobody may claim from it."""
+        controls = self._controls
+        if controls.pauses and controls.pause_of(lane.pipeline, lane.phase.name) is not None:
+            return None
+        if controls.holds and controls.held_until(lane.pipeline, lane.phase.name, now) is not None:
+            return None
+        return controls.limits_of(lane.pipeline, lane.phase)
+
+    def due_reports(self, hands: Hands) -> list[Attempt]:
+        """Attempts with progress to write, at most once a second."""
+        if monotonic() < self._report_at:
+            return []
+        due = [attempt for attempt in list(hands.attempts.values()) if attempt.progress_json is not None]
+        if due:
+            self._report_at = monotonic() + _REPORT_EVERY
+        finished = {attempt.task.task_id for attempt, _ in list(hands.finished)}
+        return [attempt for attempt in due if attempt.task.task_id not in finished]

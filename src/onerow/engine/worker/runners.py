@@ -1,0 +1,218 @@
+"""Runners: where handlers run. Each takes attempts, starts them as room allows, and can stop them."""
+
+import asyncio
+import contextvars
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Protocol
+
+from onerow.core import values
+from onerow.core.failure import classify, failure
+from onerow.core.outcomes import Cancelled, Snooze
+from onerow.engine.context import Context, current
+from onerow.engine.settling import NOTHING, Done, Failed, Outcome, Snoozed, Stopped, Unstarted
+from onerow.engine.worker.attempt import Attempt
+
+
+class Runner(Protocol):
+    """Runs attempts of one kind."""
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        """Start these, in order, as room allows."""
+
+    def stop(self, attempt: Attempt) -> None:
+        """Make the attempt end; `attempt.stop` says why. Its outcome comes as always."""
+
+    def close(self) -> None: ...
+
+
+def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
+    """What it means that a handler raised."""
+    if attempt.stop is not None and not isinstance(error, Snooze):
+        return Stopped(attempt.stop)
+    if isinstance(error, Snooze):
+        return Snoozed(error.for_)
+    if isinstance(error, asyncio.CancelledError):
+        return Failed(
+            failure("the handler was cancelled, but nobody asked for it", "unknown", exception="CancelledError")
+        )
+    if isinstance(error, Cancelled):
+        return Failed(
+            failure("the handler raised Cancelled, but nobody asked for it", "unknown", exception="Cancelled")
+        )
+    return Failed(classify(error))
+
+
+def unbegun(attempt: Attempt) -> Outcome:
+    """What it means that an attempt was stopped before it began."""
+    return Unstarted() if attempt.stop in (None, "drain") else Stopped(attempt.stop)
+
+
+def outcome_of_result(result: Any) -> Outcome:
+    """What it means that a handler returned."""
+    return NOTHING if result is None else Done(values.encode(result, "result"))
+
+
+class LoopRunner:
+    """`async def` handlers on one event loop, in a thread of its own."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._waiting: deque[Attempt] = deque()
+        self._running = 0
+        self._context = contextvars.copy_context()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self._loop.call_soon_threadsafe(self._take, attempts)
+
+    def stop(self, attempt: Attempt) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, attempt)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _take(self, attempts: Sequence[Attempt]) -> None:
+        self._waiting.extend(attempts)
+        self._start_some()
+
+    def _start_some(self) -> None:
+        while self._waiting and self._running < self._concurrency:
+            attempt = self._waiting.popleft()
+            if attempt.stop is not None:
+                attempt.hands.finish(attempt, unbegun(attempt))
+                continue
+            attempt.started_at = monotonic()
+            self._running += 1
+            # A context of its own, so that no handler sees what another one set.
+            attempt.handle = self._loop.create_task(self._run(attempt), context=self._context.copy())
+
+    async def _run(self, attempt: Attempt) -> None:
+        current.set(attempt)
+        try:
+            call = attempt.lane.call
+            context = Context(attempt.task, attempt) if call.wants_context else None
+            positional, named = call.arguments(attempt.task, context)
+            outcome = outcome_of_result(await call.function(*positional, **named))
+        except BaseException as error:
+            outcome = outcome_of(attempt, error)
+        attempt.hands.finish(attempt, outcome)
+        self._running -= 1
+        if self._waiting:
+            self._start_some()
+
+    def _cancel(self, attempt: Attempt) -> None:
+        if attempt.handle is not None:
+            attempt.handle.cancel()
+        elif attempt in self._waiting:
+            self._waiting.remove(attempt)
+            attempt.hands.finish(attempt, unbegun(attempt))
+
+
+class ThreadRunner:
+    """Blocking work on a fixed set of threads, started as they are needed."""
+
+    def __init__(self, concurrency: int, work: "Callable[[Attempt], Outcome]", name: str) -> None:
+        self._concurrency = concurrency
+        self._work = work
+        self._name = name
+        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            self._queue.put(attempt)
+        with self._lock:
+            while len(self._threads) < self._concurrency and self._queue.qsize() > self._idle:
+                thread = threading.Thread(
+                    target=self._main, name=f"onerow-{self._name}-{len(self._threads)}", daemon=True
+                )
+                self._threads.append(thread)
+                self._idle += 1
+                thread.start()
+
+    def stop(self, attempt: Attempt) -> None:
+        if attempt.handle is not None:
+            attempt.handle.interrupt()
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _main(self) -> None:
+        while (attempt := self._queue.get()) is not None:
+            self._idle -= 1
+            if attempt.stop is not None:
+                outcome = unbegun(attempt)
+            else:
+                attempt.started_at = monotonic()
+                outcome = contextvars.copy_context().run(self._attempt, attempt)
+            self._idle += 1
+            attempt.hands.finish(attempt, outcome)
+
+    def _attempt(self, attempt: Attempt) -> Outcome:
+        current.set(attempt)
+        try:
+            return self._work(attempt)
+        except BaseException as error:
+            return outcome_of(attempt, error)
+
+
+class ThreadHandle:
+    """Interrupts a Python thread between two of its instructions; a call that blocks in C is out of reach."""
+
+    __slots__ = ("_inside", "_lock", "_thread")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread = threading.get_ident()
+        self._inside = True
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._inside:
+                _raise_in(self._thread, Cancelled)
+
+    def leave(self) -> None:
+        """After this no interruption arrives, so that it can't hit what the thread does next."""
+        with self._lock:
+            self._inside = False
+            _raise_in(self._thread, None)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error) if error else None)
+
+
+def run_in_thread(attempt: Attempt) -> Outcome:
+    """Call a `def` handler in this thread."""
+    call = attempt.lane.call
+    context = Context(attempt.task, attempt) if call.wants_context else None
+    positional, named = call.arguments(attempt.task, context)
+    handle = attempt.handle = ThreadHandle()
+    try:
+        try:
+            result = call.function(*positional, **named)
+        finally:
+            handle.leave()
+    except Cancelled as error:
+        return outcome_of(attempt, error)
+    return outcome_of_result(result)

@@ -1,0 +1,143 @@
+"""Sweeps: what spans rows, done after the commit, again and again, without harm."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from time import monotonic
+
+from onerow.core import rules
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.engine.events import Events, TaskRescued, told_status
+from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.registrar import WORKER
+from onerow.ports import Filter, Move, Store, Swapped
+
+_PAGE = 500
+
+
+class Usher:
+    """Passes due tasks through phases without code, expires parked ones, and follows renamed phases."""
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], events: Events) -> None:
+        self._store = store
+        self._plans = plans
+        self._events = events
+        self._renamed_at = 0.0
+        self.passed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        moved = False
+        for plan in self._plans.values():
+            for phase in plan.phases:
+                if not phase.has_code:
+                    moved |= self._pass(plan, phase.name, now)
+        moved |= self._expire(now)
+        if monotonic() >= self._renamed_at:
+            self._renamed_at = monotonic() + 10
+            moved |= self._rename(now)
+        if moved:
+            self.passed()
+        return 1.0
+
+    def _pass(self, plan: Plan, phase: str, now: datetime) -> bool:
+        where = Filter(
+            statuses=frozenset({WAITING}), pipeline=plan.name, phases=frozenset({phase}), parked=False, due_by=now
+        )
+        return self._sweep(where, lambda task: rules.pass_(task, plan, now))
+
+    def _expire(self, now: datetime) -> bool:
+        where = Filter(statuses=frozenset({WAITING}), parked=True, due_by=now)
+        return self._sweep(where, lambda task: rules.expire(task, self._plans.get(task.pipeline), now))
+
+    def _rename(self, now: datetime) -> bool:
+        moved = False
+        for plan in self._plans.values():
+            old = frozenset(name for phase in plan.phases for name in phase.renamed_from)
+            if old:
+                where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
+                moved |= self._sweep(where, partial(_renamed, plan, now))
+        return moved
+
+    def _sweep(self, where: Filter, rule: Callable[[Task], Task]) -> bool:
+        moved = False
+        while True:
+            tasks = self._store.find(where, limit=_PAGE, order="due").tasks
+            moves = []
+            for task in tasks:
+                try:
+                    moves.append(Move(task, rule(task)))
+                except IllegalMove:
+                    continue
+            written = (
+                [answer.task for answer in self._store.swap(moves) if isinstance(answer, Swapped)] if moves else []
+            )
+            for task in written:
+                for event in told_status(task):
+                    self._events.send(event)
+            moved |= bool(written)
+            if len(tasks) < _PAGE or not written:
+                return moved
+
+
+def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
+    return rules.rename(task, plan, now)
+
+
+class Rescuer:
+    """Gives tasks of dead workers back, soon after their lease ended, or at once when the death is certain."""
+
+    def __init__(self, store: Store, identity: Identity, events: Events, lease: timedelta) -> None:
+        self._store = store
+        self._identity = identity
+        self._events = events
+        self._lease = lease.total_seconds()
+        self._up_since = monotonic()
+
+    def store_was_away(self) -> None:
+        """After an outage live workers need time to beat before anyone may take them for dead."""
+        self._up_since = monotonic()
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        self._rescue_of_the_certainly_dead(now)
+        if monotonic() - self._up_since >= self._lease:
+            where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now)
+            self._rescue(self._store.find(where, limit=_PAGE, order="oldest").tasks, now, if_dead=True)
+        return 1.0
+
+    def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
+        for note in self._store.notes(WORKER):
+            if note.name == self._identity.name or not self._identity.knows_dead(note.body):
+                continue
+            where = Filter(statuses=frozenset({PROCESSING}), leased_by=note.name)
+            while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
+                if not self._rescue(tasks, now, if_dead=False):
+                    break
+            else:
+                self._store.drop_notes(WORKER, [note.name])
+
+    def _rescue(self, tasks: Sequence[Task], now: datetime, *, if_dead: bool) -> int:
+        moves = [Move(task, rules.rescue(task, now, by=self._identity.name), if_dead) for task in tasks]
+        rescued = 0
+        for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
+            if isinstance(answer, Swapped):
+                rescued += 1
+                self._events.send(TaskRescued(answer.task, move.before.leased_by or ""))
+                for event in told_status(answer.task):
+                    self._events.send(event)
+        return rescued
+
+
+class Purger:
+    """Clears away what ended long ago."""
+
+    def __init__(self, purge: Callable[[], int]) -> None:
+        self._purge = purge
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        return 0.5 if self._purge() else 60.0

@@ -1,0 +1,100 @@
+"""Threads for roles: a role has tick(now) and owns no thread; this is who calls it."""
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from time import monotonic
+from typing import Protocol
+
+from onerow.core.errors import StoreError
+from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
+
+
+class Role(Protocol):
+    """One round of work at a time."""
+
+    def tick(self, now: datetime) -> float:
+        """Do one round; seconds to rest until the next."""
+
+
+class Outage:
+    """Whether the store is away, told once when it goes and once when it is back, by whichever thread notices."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._lock = threading.Lock()
+        self._away = False
+        self.on_back: list[Callable[[], None]] = []
+
+    def away(self, error: Exception) -> None:
+        with self._lock:
+            first, self._away = not self._away, True
+        if first:
+            self._events.send(StoreAway(str(error)))
+
+    def back(self) -> None:
+        if not self._away:
+            return
+        with self._lock:
+            last, self._away = self._away, False
+        if last:
+            for told in self.on_back:
+                told()
+            self._events.send(StoreBack())
+
+
+class RoleThread:
+    """Calls some roles in turn, each when its rest is over; errors are told of and cost a pause."""
+
+    def __init__(
+        self, name: str, roles: Sequence[Role], now: Callable[[], datetime], events: Events, outage: Outage
+    ) -> None:
+        self._roles = list(roles)
+        self._now = now
+        self._events = events
+        self._outage = outage
+        self._wake = threading.Event()
+        self._stop = False
+        self._pause = {id(role): 0.05 for role in roles}
+        self._thread = threading.Thread(target=self._main, name=f"onerow-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Call the roles now."""
+        self._wake.set()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._stop = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _main(self) -> None:
+        due = {id(role): 0.0 for role in self._roles}
+        while not self._stop:
+            clock = monotonic()
+            woken = self._wake.is_set()
+            self._wake.clear()
+            for role in self._roles:
+                if (woken or due[id(role)] <= clock) and not self._stop:
+                    due[id(role)] = monotonic() + self._tick(role)
+            rest = min(due.values()) - monotonic()
+            if rest > 0:
+                self._wake.wait(rest)
+
+    def _tick(self, role: Role) -> float:
+        try:
+            rest = role.tick(self._now())
+        except Exception as error:
+            if isinstance(error, StoreError):
+                self._outage.away(error)
+            else:
+                self._events.send(RoleFailed(type(role).__name__, str(error), traceback.format_exc()))
+            pause = self._pause[id(role)]
+            self._pause[id(role)] = min(pause * 2, 2.0)
+            return pause
+        self._pause[id(role)] = 0.05
+        return rest

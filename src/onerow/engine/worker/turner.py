@@ -1,0 +1,273 @@
+"""The turn: write what finished, claim what fits, in one call to the store."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from time import monotonic
+
+from onerow.core import rules
+from onerow.core.errors import StoreUnavailable
+from onerow.core.failure import Failure, failure
+from onerow.core.status import PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
+from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, decide, timed_out, told
+from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.registrar import Registrar
+from onerow.ports import Claim, Move, Store, Swapped, Want
+
+_MOST = 500
+_AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
+
+
+class Turner:
+    """Settles and claims. `turn()` is one round; it returns how long to rest (0: not at all)."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        hands: Hands,
+        lanes: Sequence[Lane],
+        registrar: Registrar,
+        events: Events,
+        *,
+        concurrency: int,
+        interval: float,
+        statistics: Callable[[Task, Task, Outcome], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._hands = hands
+        self._lanes = {(lane.pipeline, lane.phase.name): lane for lane in lanes}
+        self._order = list(lanes)
+        self._registrar = registrar
+        self._events = events
+        self._concurrency = concurrency
+        self._interval = interval
+        self._statistics = statistics
+        self._run_for = 0.0  # seconds that an attempt takes, a moving mean; 0: not known yet
+        self._soon: list[datetime] = []  # when tasks that we put off are due again
+        self._unsettled: list[tuple[Attempt, Outcome]] = []
+        self._look_at = 0.0
+        self.claiming = True
+        self.hungry = True
+        self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
+        self.found = 0  # tasks that the last claim gave
+
+    def turn(self) -> float:
+        """One round: how many seconds to rest until the next, unless something happens."""
+        batch = self._take_finished()
+        now = self._store.now()
+        if self._soon and self._soon[0] <= now:
+            self.hungry = True
+            while self._soon and self._soon[0] <= now:
+                heappop(self._soon)
+        if monotonic() >= self._look_at:
+            self.hungry = True
+        claim = self._claim(len(batch), now) if self.hungry and self.claiming else None
+        moves, settling = self._decide(batch, now)
+        reports = self._reports()
+        if not moves and not reports and claim is None:
+            return self._rest(now)
+        sent_at = monotonic()
+        try:
+            answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
+        except BaseException:
+            self._unsettled = batch  # whether it landed or not, the tokens will tell
+            raise
+        if tasks:
+            self._begin(tasks, sent_at)
+        if claim is not None:
+            self.found = len(tasks)
+            self.hungry = bool(tasks)
+            if not tasks:
+                self._look_at = monotonic() + self._interval
+        again: list[tuple[Attempt, Outcome]] = []
+        for (attempt, outcome), answer in zip(settling, answers, strict=False):
+            if type(answer) is Swapped:
+                self._settled(attempt, answer.task, outcome)
+            else:
+                again.append((attempt, outcome))
+        for (attempt, _), answer in zip(reports, answers[len(moves) :], strict=True):
+            if type(answer) is Swapped:
+                attempt.heard(answer.task)
+        if again:
+            self._settle_again(again)
+        return self._rest(now)
+
+    # ── claiming ──
+
+    def _claim(self, settling: int, now: datetime) -> Claim | None:
+        in_hands = len(self._hands.attempts) - settling
+        free = self._concurrency - in_hands
+        ahead = self._ahead()
+        budget = free + ahead
+        # Under load wait until half of what lies ahead is used up: one large claim costs less than many small ones.
+        if budget <= ahead // 2 or not self._order:
+            return None
+        self._order.append(self._order.pop(0))  # round robin between phases
+        wants = []
+        for lane in self._order:
+            terms = self._registrar.terms(lane, now)
+            if terms is None:
+                continue
+            limited = terms != (None, None) or lane.runner is lane.isolated
+            limit = min(free, self._concurrency) if limited else min(budget, _MOST)
+            if limit > 0:
+                wants.append(
+                    Want(
+                        pipeline=lane.pipeline,
+                        phase=lane.phase.name,
+                        limit=limit,
+                        lease_for=lane.phase.lease,
+                        slots=terms[0],
+                        key_slots=terms[1],
+                    )
+                )
+        return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+
+    def _ahead(self) -> int:
+        """How many tasks to claim beyond what can run at once: a moment's worth."""
+        if self._run_for <= 0.0:
+            return 0
+        ahead = int(self._concurrency * _AHEAD_FOR / self._run_for)
+        return 0 if ahead * 4 < self._concurrency else min(ahead, _MOST)
+
+    def _begin(self, tasks: Sequence[Task], sent_at: float) -> None:
+        by_runner: dict[int, list[Attempt]] = {}
+        attempts = self._hands.attempts
+        for task in tasks:
+            attempt = Attempt(task, self._lanes[task.pipeline, task.phase], self._hands, sent_at)
+            attempts[task.task_id] = attempt
+            by_runner.setdefault(id(attempt.runner), []).append(attempt)
+        for group in by_runner.values():
+            group[0].runner.submit(group)
+
+    # ── settling ──
+
+    def _take_finished(self) -> list[tuple[Attempt, Outcome]]:
+        batch = self._unsettled
+        self._unsettled = []
+        finished = self._hands.finished
+        while finished and len(batch) < _MOST:
+            batch.append(finished.popleft())
+        return batch
+
+    def _decide(
+        self, batch: list[tuple[Attempt, Outcome]], now: datetime
+    ) -> tuple[list[Move], list[tuple[Attempt, Outcome]]]:
+        moves: list[Move] = []
+        settling: list[tuple[Attempt, Outcome]] = []
+        for attempt, outcome in batch:
+            after = decide(attempt.task, attempt.lane.plan, outcome, now, self._worker)
+            if after is None:
+                self._let_go(attempt, lost=True)
+                continue
+            moves.append(Move(attempt.task, after))
+            settling.append((attempt, outcome))
+        return moves, settling
+
+    def _reports(self) -> list[tuple[Attempt, Task]]:
+        """Progress to write, of attempts that still run."""
+        reports = []
+        for attempt in self._registrar.due_reports(self._hands):
+            text, attempt.progress_json = attempt.progress_json, None
+            reports.append((attempt, rules.report(attempt.task, self._store.now(), progress=text)))
+        return reports
+
+    def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
+        self._hands.attempts.pop(task.task_id, None)
+        if attempt.started_at is not None:
+            # From its start to its end; 0.1 ms stands for what was too short to be measured.
+            taken = (task.elapsed_time or 0.1) / 1000
+            self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
+        if task.status is WAITING:
+            self._put_off(attempt.task, task)
+        if self._statistics is not None:
+            self._statistics(attempt.task, task, outcome)
+        wanted = self._events.wanted
+        if type(outcome) is Done and not wanted(TaskCompleted) and not wanted(TaskAdvanced):
+            return
+        for event in told(attempt.task, task, why_of(attempt, outcome)):
+            self._events.send(event)
+
+    def _put_off(self, before: Task, task: Task) -> None:
+        if task.phase != before.phase:
+            if (task.pipeline, task.phase) not in self._lanes:
+                self.moved_on()
+            else:
+                self.hungry = True
+        elif task.awaiting is None:
+            heappush(self._soon, task.run_at)
+
+    def _settle_again(self, again: Sequence[tuple[Attempt, Outcome]]) -> None:
+        """Someone wrote meanwhile: read, look at the token, and decide anew."""
+        stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, _ in again])}
+        for attempt, outcome in again:
+            task = stored.get(attempt.task.task_id)
+            if task is None or task.token != attempt.task.token:
+                self._let_go(attempt, lost=True)
+            elif task.status is not PROCESSING:
+                self._settled(attempt, task, outcome)  # our own write had landed; only its answer was lost
+            else:
+                attempt.heard(task)
+                self._hands.finished.append((attempt, outcome))
+
+    def settle_singly(self) -> None:
+        """After an error that the store blames on us: each outcome alone, so that one can't hold up the others."""
+        batch = self._take_finished()
+        for position, (attempt, outcome) in enumerate(batch):
+            try:
+                self._settle_one(attempt, outcome)
+            except StoreUnavailable:
+                self._unsettled = batch[position:]
+                raise
+            except Exception as error:
+                why = failure(f"its outcome could not be recorded: {error}", "permanent")
+                if isinstance(outcome, Failed) and outcome.why.message == why.message:
+                    self._let_go(attempt, lost=True)  # the lease runs out, and a rescue decides
+                else:
+                    self._hands.finished.append((attempt, Failed(why)))
+
+    def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
+        after = decide(attempt.task, attempt.lane.plan, outcome, self._store.now(), self._worker)
+        if after is None:
+            self._let_go(attempt, lost=True)
+            return
+        answer = self._store.swap([Move(attempt.task, after)])[0]
+        if isinstance(answer, Swapped):
+            self._settled(attempt, answer.task, outcome)
+        else:
+            self._settle_again([(attempt, outcome)])
+
+    def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
+        self._hands.attempts.pop(attempt.task.task_id, None)
+        if lost:
+            self._events.send(LeaseGone(attempt.task))
+
+    @property
+    def gathering(self) -> bool:
+        """Whether short work is under way, so that waiting a moment makes the next turn's batch larger."""
+        return len(self._hands.attempts) - len(self._hands.finished) > self._ahead() // 2 > 0
+
+    def _rest(self, now: datetime) -> float:
+        if self._hands.finished or (self.hungry and self.claiming):
+            return 0.0
+        rest = max(0.0, self._look_at - monotonic()) if self.claiming else self._interval
+        if self._soon:
+            rest = min(rest, max(0.0, (self._soon[0] - now) / timedelta(seconds=1)))
+        if any(attempt.progress_json is not None for attempt in list(self._hands.attempts.values())):
+            rest = min(rest, 0.25)
+        return rest
+
+
+def why_of(attempt: Attempt, outcome: Outcome) -> Failure | None:
+    """The failure in an outcome, if there is one."""
+    match outcome:
+        case Failed(why=why) | Crashed(why=why):
+            return why
+        case Stopped(reason="timeout"):
+            return timed_out(attempt.task, attempt.lane.plan)
+    return None

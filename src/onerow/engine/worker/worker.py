@@ -1,0 +1,309 @@
+"""A worker process: builds the roles, gives each its thread, and ends in good order."""
+
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, sleep
+
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
+from onerow.core.pipeline import Pipeline
+from onerow.core.plan import DEFAULT_LEASE
+from onerow.engine import definitions
+from onerow.engine.calls import Call
+from onerow.engine.capture import Capture
+from onerow.engine.events import RoleFailed, WorkerHung, WorkerStarted, WorkerStopped
+from onerow.engine.keeper import Keeper
+from onerow.engine.queue import Queue
+from onerow.engine.settling import Stopped
+from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.heart import Heart, Warden
+from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.isolated import Isolated
+from onerow.engine.worker.registrar import Registrar
+from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
+from onerow.engine.worker.scribe import Scribe
+from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
+from onerow.engine.worker.threads import Outage, Role, RoleThread
+from onerow.engine.worker.turner import Turner
+
+DEFAULT_CONCURRENCY = 16
+_GATHER_FOR = 0.002
+
+
+class Worker:
+    """Runs the phases of a queue's pipelines in this process, until it is told to stop.
+
+    concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
+    grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        pipelines: Iterable[Pipeline] = (),
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        interval: Duration = 1.0,
+        grace: Duration = 30.0,
+        phases: Sequence[str] = (),
+        until_idle: bool = False,
+    ) -> None:
+        if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
+            raise BadInput(
+                f"concurrency must be a whole number from 1 to 10,000, not {concurrency!r}", field="concurrency"
+            )
+        queue.serve(*pipelines)
+        if not queue.pipelines:
+            raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
+        self.queue = queue
+        self.identity = Identity.of_this_process()
+        self.exit_code = 0
+        self._concurrency = concurrency
+        self._interval = parse_duration(interval, "interval").total_seconds()
+        self._grace = parse_duration(grace, "grace").total_seconds()
+        self._only = _chosen(queue, phases)
+        self._until_idle = until_idle
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        self._condemned: set[str] = set()
+        self._stop_grace = min(self._grace, 10.0)
+        self.ready = threading.Event()
+
+    @property
+    def name(self) -> str:
+        """This process start's own name; the `leased_by` of what it holds."""
+        return self.identity.name
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Drain: claim no more, let running work end within the grace period, hand the rest back."""
+        if hurry or self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+        if self.ready.is_set():
+            self._hands.wake()
+
+    def run(self) -> int:
+        """Work until stopped (or, `until_idle`, until nothing is due and nothing runs); the exit code."""
+        self._build()
+        try:
+            self._start()
+            self._serve()
+            self._drain()
+        finally:
+            self._end()
+        return self.exit_code
+
+    # ── building ──
+
+    def _build(self) -> None:
+        queue = self.queue
+        store = queue.store
+        definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
+        self._keeper = Keeper()
+        self._hands = Hands(store.now)
+        self._loop: LoopRunner | None = None
+        self._runners: list[Runner] = []
+        lanes = self._lanes()
+        self._registrar = Registrar(store, self.identity, lanes, self._concurrency)
+        self._turner = Turner(
+            store,
+            self.name,
+            self._hands,
+            lanes,
+            self._registrar,
+            queue.events,
+            concurrency=self._concurrency,
+            interval=self._interval,
+        )
+        self._outage = Outage(queue.events)
+        longest = max((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
+        self._rescuer = Rescuer(store, self.identity, queue.events, longest)
+        self._outage.on_back.append(self._rescuer.store_was_away)
+        plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        self._usher = Usher(store, plans, queue.events)
+        self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
+        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer]
+        if queue.keep is not None:
+            keep = queue.keep
+            sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
+        self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
+        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands)])
+        self._warden_thread = self._thread("warden", [self._warden])
+        self._sweep_thread = self._thread("sweeps", sweeps)
+        self._scribe = Scribe(store, self._hands)
+        self._scribe_thread = self._thread("scribe", [self._scribe])
+        self._waker = store.waker()
+        self._hands.wake = self._waker.poke
+        self._hands.wake_scribe = self._scribe_thread.wake
+        self._turner.moved_on = self._sweep_thread.wake
+        self._usher.passed = self._look_again
+        self._capture = Capture()
+
+    def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
+        return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage)
+
+    def _lanes(self) -> list[Lane]:
+        threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
+        isolated = ThreadRunner(self._concurrency, Isolated(self._keeper, self._stop_grace), "isolated")
+        self._runners += [threads, isolated]
+        lanes = []
+        for pipeline in self.queue.pipelines.values():
+            for phase in pipeline.plan.phases:
+                if phase.name not in pipeline.handlers or not self._serves(pipeline.name, phase.name):
+                    continue
+                handler = pipeline.handlers[phase.name]
+                runner: Runner = isolated if handler.isolated else threads
+                if handler.is_async and not handler.isolated:
+                    if self._loop is None:
+                        self._loop = LoopRunner(self._concurrency)
+                        self._runners.append(self._loop)
+                    runner = self._loop
+                lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
+        return lanes
+
+    def _serves(self, pipeline: str, phase: str) -> bool:
+        return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
+
+    def _start(self) -> None:
+        self._registrar.tick(self.queue.store.now())
+        self._capture.start()
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+            thread.start()
+        self.ready.set()
+        self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
+
+    # ── serving ──
+
+    def _serve(self) -> None:
+        idle_turns = 0
+        while not self._stopping.is_set():
+            rest = self._turn()
+            if self._until_idle:
+                quiet = not self._turner.hungry and not self._hands.attempts and not self._turner.found
+                idle_turns = idle_turns + 1 if quiet and self._nothing_due() else 0
+                if idle_turns >= 2:
+                    return
+                rest = min(rest, 0.05)
+            if rest > 0:
+                self._rest(rest)
+            elif self._turner.gathering:
+                sleep(_GATHER_FOR)
+
+    def _turn(self) -> float:
+        """A turn that outlives the store's absences and our own mistakes."""
+        pause = 0.02
+        while True:
+            try:
+                rest = self._turner.turn()
+                self._outage.back()
+                return rest
+            except CodeTooOld:
+                self._stopping.set()
+                raise
+            except StoreError as error:
+                self._outage.away(error)
+                if self._stopping.is_set() and self._hurry.is_set():
+                    return 0.1
+                self._stopping.wait(pause)
+                pause = min(pause * 2, 2.0)
+            except Exception as error:
+                self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
+                try:
+                    self._turner.settle_singly()
+                except StoreError as away:
+                    self._outage.away(away)
+                self._stopping.wait(pause)
+                pause = min(pause * 2, 2.0)
+
+    def _rest(self, seconds: float) -> None:
+        self._hands.resting = True
+        try:
+            # Whoever finished before it saw us resting did not wake us.
+            if not self._hands.finished and self._waker.wait(seconds):
+                self._look_again()
+                if self._passes and not self._hands.finished:
+                    self._sweep_thread.wake()  # what is new may stand at a phase without code
+        except StoreError as error:
+            self._outage.away(error)
+            self._stopping.wait(min(seconds, 0.2))
+        finally:
+            self._hands.resting = False
+
+    def _look_again(self) -> None:
+        self._turner.hungry = True
+        if self._hands.resting and threading.current_thread() is not threading.main_thread():
+            self._waker.poke()
+
+    def _nothing_due(self) -> bool:
+        self._usher.tick(self.queue.store.now())
+        return not self._turner.hungry
+
+    # ── ending ──
+
+    def _drain(self) -> None:
+        self._turner.claiming = False
+        self._registrar.draining = True
+        for attempt in list(self._hands.attempts.values()):
+            if attempt.started_at is None:
+                attempt.ask_to_stop("drain")
+        self._settle_until(monotonic() + self._grace, self._hurry.is_set)
+        for attempt in list(self._hands.attempts.values()):
+            attempt.ask_to_stop("drain")
+        self._settle_until(monotonic() + self._stop_grace + 2, lambda: False)
+        if self._hands.attempts:
+            self.exit_code = self.exit_code or 70
+
+    def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
+        while self._hands.attempts and monotonic() < deadline and not enough():
+            if all(task_id in self._condemned for task_id in list(self._hands.attempts)):
+                return
+            rest = self._turn()
+            if rest > 0:
+                self._rest(min(rest, 0.05))
+
+    def _on_hung(self, attempt: Attempt) -> None:
+        """Work that won't stop: settle it as what it is, hand back the rest, and let a fresh process take over."""
+        if attempt.task.task_id in self._condemned:
+            return
+        self._condemned.add(attempt.task.task_id)
+        self.exit_code = 75
+        self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
+        self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
+        self._stopping.set()
+        self._hands.wake()
+
+    def _end(self) -> None:
+        for runner in self._runners:
+            runner.close()
+        self._keeper.close()
+        self._capture.stop()
+        try:
+            while self._scribe.tick(self.queue.store.now()) < 1.0:
+                pass
+            self._registrar.leave()
+        except StoreError as error:
+            self._outage.away(error)
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+            thread.stop()
+        self._waker.close()
+        self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+
+    @property
+    def condemned(self) -> bool:
+        """Whether a thread of this process would not stop, so that the process itself should end."""
+        return bool(self._condemned)
+
+
+def _chosen(queue: Queue, phases: Sequence[str]) -> frozenset[str]:
+    known = {
+        name
+        for pipeline in queue.pipelines.values()
+        for phase in pipeline.plan.phases
+        for name in (phase.name, f"{pipeline.name}.{phase.name}")
+    }
+    for phase in phases:
+        if phase not in known:
+            raise UnknownName(f"no phase {phase!r} in this app; there are {', '.join(sorted(known))}", field="phases")
+    return frozenset(phases)

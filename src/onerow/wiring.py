@@ -1,0 +1,141 @@
+"""The only place that names concrete stores: a URL becomes a store, and a store a queue."""
+
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from onerow.core.durations import Duration
+from onerow.core.errors import BadStoreUrl
+from onerow.engine import queue as engine
+from onerow.ports import Store
+
+FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"
+
+
+def open_store(url: str, *, base: Path | None = None) -> Store:
+    """The store at a URL; opens nothing yet. A relative SQLite path is taken from the project's folder."""
+    if "://" not in str(url):
+        raise BadStoreUrl(f"{url!r} is no store URL; write it like {FORMS}", field="store")
+    scheme, _, rest = url.partition("://")
+    match scheme:
+        case "memory":
+            from onerow.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case "sqlite":
+            return _sqlite(url, rest, base)
+        case "postgresql" | "postgres":
+            return _needs("postgres", "onerow.stores.postgres", "PostgresStore")(url)  # type: ignore[no-any-return]
+        case "mongodb" | "mongodb+srv":
+            return _needs("mongo", "onerow.stores.mongo", "MongoStore")(url)  # type: ignore[no-any-return]
+    raise BadStoreUrl(f"{mask(url)!r}: there is no store named {scheme!r}; write it like {FORMS}", field="store")
+
+
+def _sqlite(url: str, rest: str, base: Path | None) -> Store:
+    from onerow.stores.sqlite import SqliteStore
+
+    location, _, query = rest.partition("?")
+    if not location.startswith("/") or location == "/":
+        raise BadStoreUrl(
+            f"{url!r}: write sqlite:///name.db (from the project's folder) or sqlite:////absolute/name.db",
+            field="store",
+        )
+    options: dict[str, Any] = dict(parse_qsl(query))
+    profile = options.pop("profile", "durable")
+    if options or profile not in ("durable", "fast"):
+        raise BadStoreUrl(f"{url!r}: the only option is ?profile=durable or ?profile=fast", field="store")
+    path = Path(unquote(location[1:])).expanduser()
+    if not path.is_absolute():
+        path = (base or project_folder(Path.cwd())) / path
+    return SqliteStore(path, profile=profile)
+
+
+def _needs(extra: str, module: str, name: str) -> Any:
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("onerow"):
+            raise BadStoreUrl(f"this onerow has no {extra} store", field="store") from None
+        raise BadStoreUrl(
+            f"the {extra} store needs {error.name}; install it with: pip install 'onerow[{extra}]'", field="store"
+        ) from None
+
+
+def mask(url: str) -> str:
+    """A URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username}:***@{host}").geturl()
+
+
+def project_folder(start: Path) -> Path:
+    """The nearest folder, upwards, with onerow.toml or pyproject.toml; `start` itself when there is none."""
+    for folder in (start, *start.parents):
+        if (folder / "onerow.toml").is_file() or (folder / "pyproject.toml").is_file():
+            return folder
+    return start
+
+
+def configured_store(start: Path) -> str | None:
+    """The store that onerow.toml or [tool.onerow] of pyproject.toml names."""
+    folder = project_folder(start)
+    for name, table in (("onerow.toml", ()), ("pyproject.toml", ("tool", "onerow"))):
+        path = folder / name
+        if path.is_file():
+            try:
+                found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise BadStoreUrl(f"{path} can't be read: {error}", field="store") from None
+            for key in table:
+                found = found.get(key, {})
+            if isinstance(found, dict) and found.get("store"):
+                return str(found["store"])
+    return None
+
+
+class Queue(engine.Queue):
+    """Tasks in the store at a URL. Making it opens nothing; the first use does.
+
+    `Queue("sqlite:///studio.db")` lies in the folder of the nearest pyproject.toml or onerow.toml above the file that
+    says so, wherever the program was started. keep: how long ended tasks stay ('30d'); None: for ever.
+    """
+
+    def __init__(self, store: str | Store, *, keep: Duration | None = None) -> None:
+        if isinstance(store, str):
+            store = open_store(store, base=_callers_project(sys._getframe(1).f_globals.get("__file__")))
+        super().__init__(store, keep=keep)
+
+
+def _callers_project(file: str | None) -> Path:
+    if file is None:
+        return project_folder(Path.cwd())
+    folder = Path(file).absolute().parent
+    found = project_folder(folder)
+    # Code without a project of its own (a script, a shell) means the folder it was started in.
+    return (
+        found
+        if found != folder or (folder / "pyproject.toml").is_file() or (folder / "onerow.toml").is_file()
+        else (project_folder(Path.cwd()))
+    )
+
+
+def thin_loop(url: str, folder: Path) -> Any:
+    """The thinnest loop on the same kind of store, for `onerow bench` to measure against."""
+    import importlib
+
+    scheme = url.partition("://")[0].replace("postgresql", "postgres").replace("mongodb", "mongo")
+    thin = importlib.import_module(f"onerow.stores.{scheme}.thin").Thin
+    return thin(folder) if scheme == "sqlite" else thin(url)
+
+
+def count_statements(store: Store) -> Callable[[], int] | None:
+    """A counter of the statements that a store sends from now on, where it can count them."""
+    counter = getattr(store, "count_statements", None)
+    return None if counter is None else counter()  # type: ignore[no-any-return]
