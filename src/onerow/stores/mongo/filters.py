@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import values
-from onerow.core.status import OPEN
+from onerow.core.status import OPEN, WAITING
 from onerow.core.task import Task
 from onerow.ports import Filter, Order
 from onerow.stores.mongo.documents import Document
@@ -24,11 +24,21 @@ ORDERS: dict[Order, tuple[str, int]] = {
     "ended": ("completed_at", 1),
 }
 
+_READY: Document = {"awaiting": None}
+_PARKED: Document = {"awaiting": {"$gte": ""}}
 _PLAIN_STEP = re.compile(r"[^$\x00.][^\x00.]*")
 
 
 def query_of(where: Filter) -> Document:
     """The condition as far as the server can judge it: it leaves no match out."""
+    terms = _terms(where)
+    if where.statuses == {WAITING} and where.parked is None and where.awaiting is None:
+        # Ready and parked tasks stand in an index each, and a question about both must name them.
+        return {"$or": [{"$and": [*terms, term]} for term in (_READY, _PARKED)]}
+    return {"$and": terms} if terms else {}
+
+
+def _terms(where: Filter) -> list[Document]:
     terms: list[Document] = []
     # Only ended tasks are ever buried; of others nothing need be asked, so that an index alone can answer.
     if not where.hidden and not (where.statuses and where.statuses <= OPEN):
@@ -53,7 +63,7 @@ def query_of(where: Filter) -> Document:
     if where.phases:
         terms.append({"type": {"$in": sorted(where.phases)}})
     if where.parked is not None:
-        terms.append({"awaiting": {"$gte": ""} if where.parked else None})
+        terms.append(_PARKED if where.parked else _READY)
     for key, comparison, moment in (
         ("run_at", "$lte", where.due_by),
         ("leased_until", "$lte", where.lease_ended_by),
@@ -69,7 +79,7 @@ def query_of(where: Filter) -> Document:
         if text is not None:
             terms.append({key: {"$regex": _containing(text)}})
     terms += [term for path, value in where.payload if (term := _payload_term(path, value)) is not None]
-    return {"$and": terms} if terms else {}
+    return terms
 
 
 def judge_of(where: Filter) -> Callable[[Task], bool] | None:

@@ -50,16 +50,18 @@ class Index(msgspec.Struct, frozen=True):
 
 
 INDEXES = (
-    # The claim's own order. The server skips from priority to priority, over whatever isn't due yet.
-    Index(READY_INDEX, ("pipeline", "type", "priority", "run_at", "_id"), READY),
+    # The claim's own order. The server skips from priority to priority, over whatever isn't due yet. The status is the
+    # same in all of it: it stands in front so that questions without a pipeline can use the index too.
+    Index(READY_INDEX, ("status", "pipeline", "type", "priority", "run_at", "_id"), READY),
     # The same per key, for phases that limit each key.
     Index(
         BY_KEY_INDEX,
-        ("pipeline", "type", "limit_key", "priority", "run_at", "_id"),
+        ("status", "pipeline", "type", "limit_key", "priority", "run_at", "_id"),
         READY | {"limit_key": {"$gt": ""}},
     ),
     Index("task_parked", ("run_at",), {"awaiting": _A_TEXT}),
-    Index("task_leased", ("pipeline", "type", "leased_until"), PROCESSING),
+    # Whatever is processing: a few thousand entries at the most, so that rescues and looks at cancels may walk them.
+    Index("task_leased", ("status", "pipeline", "type", "leased_until"), PROCESSING),
     # Limits: a slot has one holder, under any race. Without a range on the slot, those without one would collide.
     Index("task_slot", ("pipeline", "type", "slot"), PROCESSING | {"slot": {"$gte": 0}}, unique=True),
     Index(
@@ -72,6 +74,8 @@ INDEXES = (
     Index("task_remembered", ("held_until",), {"held_until": _A_TIME}),
     Index("task_child", ("parent_id",), {"parent_id": _A_TEXT}),
     Index("task_created", ("created_at", "_id")),
+    # A tenant's own list; who has no tenants pays nothing for it.
+    Index("task_of_user", ("user_id", "created_at", "_id"), {"user_id": {"$gt": ""}}),
     Index("task_ended", ("completed_at", "_id"), {"completed_at": _A_TIME}),
     Index("task_failed", ("completed_at", "_id"), {"status": "failed"}),
 )
