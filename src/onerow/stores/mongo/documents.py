@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 from bson.int64 import Int64
+from msgspec.structs import astuple
 
 from onerow.core.status import Status
 from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
@@ -26,8 +27,8 @@ _LONGS = tuple(FIELDS.index(field) for field in ("elapsed_time", "token", "versi
 _STATUS_OF = {status.value: status for status in Status}
 _JSON_SET = frozenset(JSON_FIELDS)
 
-_all = attrgetter(*FIELDS)
 _keys = tuple(KEY[field] for field in FIELDS)
+_json_keys = tuple(KEY[field] for field in JSON_FIELDS)
 _of_all_keys = itemgetter(*_keys)
 
 # A document that someone wrote by hand may lack keys; what a row has at birth stands in for them.
@@ -40,20 +41,19 @@ _AT_BIRTH: Document = dict.fromkeys(_keys) | {
 
 def document_of(task: Task) -> Document:
     """The whole task as a document."""
-    return {key: _stored(field, value) for field, key, value in zip(FIELDS, _keys, _all(task), strict=True)}
+    document: Document = dict(zip(_keys, astuple(task), strict=True))
+    document["status"] = task.status.value
+    for key in _json_keys:
+        document[key] = to_bson(document[key])
+    return document
 
 
 def stored(task: Task, field: str) -> Any:
     """One field's value as the document has it."""
-    return _stored(field, getattr(task, field))
-
-
-def _stored(field: str, value: Any) -> Any:
+    value = getattr(task, field)
     if field in _JSON_SET:
         return to_bson(value)
-    if field == "status":
-        return value.value
-    return value
+    return value.value if field == "status" else value
 
 
 def task_of(document: Mapping[str, Any]) -> Task:

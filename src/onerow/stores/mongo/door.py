@@ -13,6 +13,7 @@ import bson.errors
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient, ReadPreference, WriteConcern, errors
 from pymongo.collection import Collection
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 
@@ -82,6 +83,7 @@ class Door:
         self._checked = False
         self._answers_each = bulk
         self._has_streams: bool | None = None
+        self._listeners: list[CommandListener] = []
 
     @contextmanager
     def open(self, *, checked: bool = True) -> Iterator[Rooms]:
@@ -98,7 +100,7 @@ class Door:
             self._after_fork()
             if self._rooms is None:
                 client: MongoClient[Document] = MongoClient(
-                    self._given, appname="onerow", tz_aware=False, **self._options
+                    self._given, appname="onerow", event_listeners=self._listeners, **self._options
                 )
                 self._rooms = Rooms(client, self.database, self.collection)
             return self._rooms
@@ -123,6 +125,13 @@ class Door:
                 self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="onerow-mongo")
             return self._pool
 
+    def count_commands(self) -> Callable[[], int]:
+        """A counter of what is sent from now on."""
+        self.close()
+        counter = _Counter()
+        self._listeners.append(counter)
+        return lambda: counter.seen
+
     def close(self) -> None:
         with self._lock:
             self._after_fork()
@@ -139,6 +148,20 @@ class Door:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._rooms = self._pool = None
+
+
+class _Counter(CommandListener):
+    """Counts commands; what has to do with connections is not told to it."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.seen += 1
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
 
 
 def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:

@@ -179,6 +179,10 @@ class MongoStore:
     def close(self) -> None:
         self._door.close()
 
+    def count_statements(self) -> Callable[[], int]:
+        """A counter of the commands that the client sends from now on."""
+        return self._door.count_commands()
+
     def _tell(self, rooms: Rooms) -> None:
         """Work may have come: wake those in this process, and those that poll."""
         for waker in self._wakers:
