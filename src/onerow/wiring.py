@@ -138,4 +138,4 @@ def thin_loop(url: str, folder: Path) -> Any:
 def count_statements(store: Store) -> Callable[[], int] | None:
     """A counter of the statements that a store sends from now on, where it can count them."""
     counter = getattr(store, "count_statements", None)
-    return None if counter is None else counter()  # type: ignore[no-any-return]
+    return None if counter is None else counter()

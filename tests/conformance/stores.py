@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
 from onerow.stores.mongo import MongoStore
 from onerow.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:  # racing processes open stores by this file, and needn't load pytest for it
+    import pytest
 
 
 class Clock:
@@ -36,7 +38,7 @@ class Entry:
     """A kind of store: where a fresh one is made, and how that place is opened, here or in another process."""
 
     name: str
-    fresh: Callable[[pytest.FixtureRequest], str]  # an address that holds nothing yet
+    fresh: Callable[["pytest.FixtureRequest"], str]  # an address that holds nothing yet
     open: Callable[[str, Callable[[], datetime] | None], Store]  # None: the store's own clock
     clock: bool = True  # takes a clock, so that a test can own the time
     processes: bool = True  # other processes can open the same address
@@ -57,7 +59,7 @@ class Place:
 _memories: dict[str, MemoryStore] = {}
 
 
-def _fresh_memory(request: pytest.FixtureRequest) -> str:
+def _fresh_memory(request: "pytest.FixtureRequest") -> str:
     address = f"memory-{len(_memories)}"
     request.addfinalizer(lambda: _memories.pop(address, None))
     _memories[address] = MemoryStore()
@@ -71,7 +73,7 @@ def _open_memory(address: str, clock: Callable[[], datetime] | None) -> Store:
     return store
 
 
-def _fresh_sqlite(request: pytest.FixtureRequest) -> str:
+def _fresh_sqlite(request: "pytest.FixtureRequest") -> str:
     folder: Path = request.getfixturevalue("tmp_path")
     return str(folder / "onerow.db")
 
@@ -104,10 +106,10 @@ ENTRIES = {
 }
 
 
-def place(entry: Entry, request: pytest.FixtureRequest) -> Place:
-    """A fresh, prepared store; every handle on it is closed when the test ends."""
+def place(entry: Entry, request: "pytest.FixtureRequest", *, own_clock: bool = True, prepare: bool = True) -> Place:
+    """A fresh store, prepared, under a clock of the test's own; every handle on it is closed when the test ends."""
     address = entry.fresh(request)
-    clock = Clock() if entry.clock else None
+    clock = Clock() if entry.clock and own_clock else None
 
     def again() -> Store:
         store = entry.open(address, clock)
@@ -115,7 +117,8 @@ def place(entry: Entry, request: pytest.FixtureRequest) -> Place:
         return store
 
     store = again()
-    store.prepare()
+    if prepare:
+        store.prepare()
     return Place(
         entry, address, store, again, clock.forward if clock else lambda span: time.sleep(span.total_seconds())
     )

@@ -67,8 +67,8 @@ def test_every_field_comes_out_as_it_went_in(store: Store, numbers: Callable[[],
     assert same(stored(store, task.task_id), task)
 
 
-@_one_example_per_row
-@given(tasks=st.lists(tasks_of_any_kind(), min_size=2, max_size=5))
+@settings(_one_example_per_row, max_examples=15)
+@given(tasks=st.lists(tasks_of_any_kind(), min_size=2, max_size=4))
 def test_every_field_of_a_batch_comes_out_as_it_went_in(
     store: Store, numbers: Callable[[], str], tasks: list[Task]
 ) -> None:

@@ -195,7 +195,7 @@ class Pipeline:
 
     def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
         earlier = {phase.name for phase in self._phases}
-        hints = _hints(function, where)
+        hints = parameter_types(function, where)
         found: list[Parameter] = []
         for index, given in enumerate(inspect.signature(function).parameters.values()):
             if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
@@ -220,7 +220,8 @@ class Pipeline:
         return tuple(found)
 
 
-def _hints(function: Callable[..., Any], where: str) -> Mapping[str, Any]:
+def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
+    """What the parameters of a handler are declared to be; `ctx` aside."""
     wanted = {
         name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
     }

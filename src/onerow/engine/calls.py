@@ -42,12 +42,13 @@ class Call:
     """A handler bound to the way its arguments are made."""
 
     def __init__(self, handler: Handler, plan: Plan | None) -> None:
+        self.handler = handler
         self.function = handler.function
         self._makers: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
             what = "payload" if parameter.source == "payload" else f"result of {parameter.name}"
             self._makers.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
-        self._names = _former_names(plan)
+        self.former_names = _former_names(plan)
         self.wants_context = any(source == "context" for _, _, source, _ in self._makers)
         # Most handlers take the payload as it is: no loop for those.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._makers] == [(False, "payload")]
@@ -69,7 +70,9 @@ class Call:
             else:
                 if results is None:
                     results = values.members(task.results_json)
-                raw = next((results[known] for known in (name, *self._names.get(name, ())) if known in results), None)
+                raw = next(
+                    (results[known] for known in (name, *self.former_names.get(name, ())) if known in results), None
+                )
                 value = None if raw is None else decode(bytes(raw))
             if keyword:
                 named[name] = value

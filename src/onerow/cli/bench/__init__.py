@@ -32,7 +32,7 @@ def command(store: str | None, only: Sequence[str], tasks: int, runs: int, scale
     for name in only:
         if name not in FIGURES:
             raise BadInput(f"no figure {name!r}; there are {', '.join(FIGURES)}", field="only")
-    chosen = only or [name for name in FIGURES]
+    chosen = only or list(FIGURES)
     if not as_json:
         click.echo(f"{'figure':<28}{'value':>12}  {'unit':<12}{'baseline':>12}{'ratio':>8}")
     for name in chosen:

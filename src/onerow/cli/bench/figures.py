@@ -101,7 +101,7 @@ def fill(queue: Queue, pipeline: Pipeline, count: int) -> None:
 
 def one_phase(ground: Ground, count: int) -> Pipeline:
     pipeline = ground.pipeline()
-    pipeline.phase(_noop, name="noop")
+    pipeline.phase(name="noop")(_noop)
     with_queue = ground.queue()
     with_queue.publish(pipeline)
     fill(with_queue, pipeline, count)
@@ -156,7 +156,7 @@ def drain_five(ground: Ground) -> Iterator[Figure]:
     one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
     pipeline = ground.pipeline()
     for number in range(5):
-        pipeline.phase(_noop, name=f"noop{number}")
+        pipeline.phase(name=f"noop{number}")(_noop)
     queue = ground.queue()
     queue.publish(pipeline)
     fill(queue, pipeline, ground.tasks // 5)
@@ -228,7 +228,7 @@ def scale(ground: Ground) -> Iterator[Figure]:
 
 def _claim_time(ground: Ground, *, waiting: int, not_due: int) -> float:
     pipeline, queue = ground.pipeline(), ground.queue()
-    pipeline.phase(_noop, name="noop")
+    pipeline.phase(name="noop")(_noop)
     queue.publish(pipeline)
     later = queue.store.now() + timedelta(days=300)
     for first in range(0, not_due, 10_000):

@@ -5,6 +5,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ def _add_phases(pipeline: Pipeline, probe: Probe, order: dict[str, Any]) -> None
         probe.latencies.append(time.time() - job["ts"])
         tick(job)
 
-    function = noop_in_thread if order.get("threads") else timed if order.get("latency") else noop
+    function: Callable[..., Any] = noop_in_thread if order.get("threads") else timed if order.get("latency") else noop
     count = order.get("phases", 1)
     for number in range(count):
-        pipeline.phase(function, name="noop" if count == 1 else f"noop{number}", timeout="30s")
+        pipeline.phase(name="noop" if count == 1 else f"noop{number}", timeout="30s")(function)
 
 
 def _live(worker: Worker, probe: Probe, order: dict[str, Any]) -> None:

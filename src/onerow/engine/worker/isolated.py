@@ -1,4 +1,269 @@
+"""Handlers in a process of their own: started by the keeper, spoken to in JSON frames, ended as a whole tree."""
+
+import asyncio
+import inspect
+import os
+import selectors
+import signal
+import socket
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from onerow.core import values
+from onerow.core.failure import Failure, classify, failure
+from onerow.core.outcomes import Cancelled, Snooze
+from onerow.core.pipeline import Handler, Parameter, parameter_types
+from onerow.core.task import Task
+from onerow.engine.calls import Call
+from onerow.engine.child import command
+from onerow.engine.context import Context
+from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
+from onerow.engine.keeper.frames import BadFrame, Channel
+from onerow.engine.keeper.names import importable_name
+from onerow.engine.settling import Crashed, Done, Failed, Outcome, Snoozed, Stopped
+from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.runners import run_in_thread
+
+# ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 class Isolated:
-    def __init__(self, keeper, grace): ...
-    def __call__(self, attempt):
-        raise NotImplementedError
+    """Runs an attempt in a fresh interpreter; blocks until the whole tree of it is gone."""
+
+    def __init__(self, keeper: Keeper, grace: float) -> None:
+        self._keeper = keeper
+        self._grace = grace
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        try:
+            handler = importable_name(attempt.lane.call.function)
+        except ValueError:
+            # Only a task that crashed a worker comes here without a name; it runs as well as it can.
+            return run_in_thread(attempt)
+        ours, theirs = socket.socketpair()
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        try:
+            child = self._keeper.start(
+                command(theirs.fileno()),
+                stdin=None,
+                stdout=their_out,
+                stderr=their_err,
+                pass_fds=[theirs.fileno()],
+                on_exit=_ignore,
+            )
+        except CannotStart as error:
+            os.close(out)
+            os.close(err)
+            ours.close()
+            return Failed(failure(str(error), "resource", exception="CannotStart"))
+        finally:
+            theirs.close()
+            os.close(their_out)
+            os.close(their_err)
+        attempt.handle = _Stopper(child, self._grace)
+        if attempt.stop is not None:
+            attempt.handle.interrupt()  # asked while we were starting
+        channel = Channel(ours.detach())
+        try:
+            said = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
+        finally:
+            channel.close()
+            os.close(out)
+            os.close(err)
+        return _outcome(attempt, said, child.wait())
+
+
+class _Stopper:
+    """What `ThreadRunner.stop` calls."""
+
+    def __init__(self, child: Child, grace: float) -> None:
+        self._child = child
+        self._grace = grace
+
+    def interrupt(self) -> None:
+        self._child.stop(self._grace)
+
+
+class _Conversation:
+    """Listens to a child's frames and output until all of it has ended."""
+
+    def __init__(self, attempt: Attempt, channel: Channel, child: Child, out: int, err: int) -> None:
+        self._attempt = attempt
+        self._channel = channel
+        self._child = child
+        self._said: Outcome | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel.fileno(), selectors.EVENT_READ, self._hear)
+        for descriptor, level in ((out, "out"), (err, "err")):
+            self._selector.register(descriptor, selectors.EVENT_READ, self._reader(descriptor, level))
+
+    def hold(self, first: dict[str, object]) -> Outcome | None:
+        """What the child said in the end; None when it said nothing."""
+        try:
+            self._channel.send(first)
+        except BrokenPipeError:
+            pass  # it died at once; its exit tells
+        with self._selector:
+            while self._selector.get_map():
+                ready = self._selector.select(1.0)
+                for key, _ in ready:
+                    if not key.data():
+                        self._selector.unregister(key.fileobj)
+                if not ready and self._child.wait(0) is not None:
+                    break  # gone, though someone of another user still holds its output open
+        return self._said
+
+    def _hear(self) -> bool:
+        try:
+            frame = self._channel.receive()
+        except BadFrame as error:
+            self._said = Failed(failure(f"the process of the handler spoke nonsense: {error}", "crash"))
+            self._child.stop(0)
+            return False
+        match frame:
+            case None:
+                return False
+            case {"t": "begun"}:
+                self._attempt.started_at = monotonic()  # an interpreter's start is not the handler's time
+            case {"t": "progress", "text": str(text)}:
+                self._attempt.progress(text)
+            case {"t": "log", "level": str(level), "text": str(text)}:
+                self._attempt.log(level, text)
+            case {"t": "result", "text": str(text)}:
+                self._said = Done(text)
+            case {"t": "snooze", "seconds": float() | int() as seconds}:
+                self._said = Snoozed(timedelta(seconds=seconds))
+            case {"t": "failed", "why": dict(why)}:
+                self._said = Failed(msgspec.convert(why, Failure))
+            case {"t": "error", "exception": str(name), "message": str(message)}:
+                self._said = Failed(failure(f"{name}: {message}", "unknown", exception=name))
+        return True
+
+    def _reader(self, descriptor: int, level: str) -> Callable[[], bool]:
+        decoder = getincrementaldecoder("utf-8")("replace")
+
+        def read() -> bool:
+            piece = os.read(descriptor, 65536)
+            self._attempt.write(level, decoder.decode(piece, final=not piece))
+            return bool(piece)
+
+        return read
+
+
+def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
+    call = attempt.lane.call
+    return {
+        "handler": handler,
+        "sys_path": sys.path,
+        "parameters": [[parameter.name, parameter.source, parameter.keyword] for parameter in call.handler.parameters],
+        "aliases": call.former_names,
+        "task": msgspec.to_builtins(attempt.task),
+    }
+
+
+def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outcome:
+    if isinstance(said, Done):
+        return said
+    if attempt.stop is not None:
+        return Stopped(attempt.stop)
+    if said is not None:
+        return said
+    if exit is None or exit.signal is not None:
+        number = 9 if exit is None or exit.signal is None else exit.signal
+        how = f"was killed by {signal.Signals(number).name}"
+    else:
+        how = f"ended with exit code {exit.code} and no word"
+    return Crashed(failure(f"the process that ran {attempt.task.phase} {how}", "crash", exception="Crash"))
+
+
+def _ignore(exit: Exit) -> None:
+    """The one who waits for the child reads its exit there."""
+
+
+# ── in the child ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+Send = Callable[[dict[str, object]], None]
+
+
+class _Wire:
+    """The context's link to a worker on the other end of a pipe."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.stopped: str | None = None
+
+    def stop_reason(self) -> str | None:
+        return self.stopped
+
+    def progress(self, text: str) -> None:
+        self._send({"t": "progress", "text": text})
+
+    def log(self, level: str, text: str) -> None:
+        self._send({"t": "log", "level": level, "text": text})
+
+    def write(self, level: str, text: str) -> None:
+        self.log(level, text)
+
+
+def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send) -> None:
+    """Call the handler and send what came of it; a TERM reaches it as Cancelled."""
+    task = msgspec.convert(frame["task"], Task)
+    link = _Wire(send)
+    try:
+        types = parameter_types(function)
+        parameters = tuple(
+            Parameter(name, source, types.get(name, Any), keyword) for name, source, keyword in frame["parameters"]
+        )
+        is_async = inspect.iscoroutinefunction(function)
+        call = Call(Handler(function, parameters, is_async, True), None)
+        call.former_names = frame["aliases"]
+        positional, named = call.arguments(task, Context(task, link))
+        run = _run_async if is_async else _run_sync
+        send({"t": "begun"})
+        result = run(function, positional, named, link)
+        send({"t": "result", "text": values.encode(result, "result")})
+    except Snooze as snooze:
+        send({"t": "snooze", "seconds": snooze.for_.total_seconds()})
+    except Cancelled:
+        if link.stopped is None:
+            send({"t": "failed", "why": msgspec.to_builtins(_uncalled_for())})
+    except Exception as error:
+        send({"t": "failed", "why": msgspec.to_builtins(classify(error))})
+
+
+def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    def on_term(number: int, frame: FrameType | None) -> None:
+        link.stopped = "stop"
+        raise Cancelled("stop")
+
+    signal.signal(signal.SIGTERM, on_term)
+    return function(*positional, **named)
+
+
+def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    async def run() -> Any:
+        task = asyncio.ensure_future(function(*positional, **named))
+
+        def on_term() -> None:
+            link.stopped = "stop"
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, on_term)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise Cancelled("stop") from None
+
+    return asyncio.run(run())
+
+
+def _uncalled_for() -> Failure:
+    return failure("the handler was cancelled, but nobody asked for it", "unknown", exception="Cancelled")

@@ -5,7 +5,9 @@ CREATE TABLE task_queue (
   pipeline         TEXT NOT NULL DEFAULT '',
   type             TEXT NOT NULL,
   status           TEXT NOT NULL DEFAULT 'waiting'
-                   CHECK (status IN ('waiting', 'processing', 'completed', 'failed', 'cancelled')),
+                   -- Not IN (…): for that SQLite builds a table in memory, anew with every statement.
+                   CHECK (status = 'waiting' OR status = 'processing' OR status = 'completed' OR status = 'failed'
+                          OR status = 'cancelled'),
   user_id          TEXT NOT NULL DEFAULT '',
   title            TEXT NOT NULL DEFAULT '',
   parent_id        TEXT,

@@ -1,0 +1,78 @@
+"""A child process as the worker sees it."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from .exits import Exit
+from .host.wire import Message
+from .link import LineLost, Link
+
+
+class Child:
+    """One started program and everything that it starts."""
+
+    pid: int
+    mark: str
+    """The value of ONEROW_CHILD in the environment of the whole tree."""
+
+    def __init__(self, link: Link, on_exit: Callable[[Exit], None]) -> None:
+        self.link = link
+        self.begun = False
+        self.asked = False
+        self._on_exit = on_exit
+        self._lock = threading.Lock()
+        self._attached = True
+        self._gone = threading.Event()
+        self._exit: Exit | None = None
+
+    def stop(self, grace: float) -> None:
+        """Have the tree end: TERM now, KILL after `grace` seconds; returns at once.
+
+        A second call can only bring the KILL nearer; after the end it does nothing.
+        """
+        with self._lock:
+            # Once we are detached, the line may belong to the next child.
+            if self._attached:
+                self.asked = True
+                try:
+                    self.link.ask({"stop": max(0.0, grace)})
+                except LineLost:
+                    pass  # the reader is about to hear of it
+
+    def wait(self, timeout: float | None = None) -> Exit | None:
+        """The exit, once the tree is gone; None if it is not within `timeout` seconds."""
+        self._gone.wait(timeout)
+        return self._exit
+
+    def begin(self, message: Message, raw: bytes, fds: Sequence[int]) -> Message | None:
+        """Have the warden start us: its answer, None if it died without one; for the keeper."""
+        # Locked, so that whoever hears of our end before this answer is read leaves the line to us.
+        with self._lock:
+            self.mark = str(message["mark"])
+            self.link.ask(message, raw, fds)
+            try:
+                answer = self.link.hear()
+            except LineLost:
+                return None
+            match answer:
+                case {"pid": int(pid)}:
+                    self.pid = pid
+                    self.begun = True
+            return answer
+
+    def detach(self) -> bool:
+        """Use the line no more; False if we never began; for the keeper."""
+        with self._lock:
+            self._attached = False
+            return self.begun
+
+    def finish(self, exit: Exit) -> None:
+        """Record the exit and tell whoever waits; for the keeper."""
+        self._exit = exit
+        self._gone.set()
+        try:
+            self._on_exit(exit)
+        except Exception:
+            # Shown like any thread's; it must not keep the reader from telling the others.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,0 +1,57 @@
+"""How a child ended, and why one could not begin."""
+
+import os
+from collections.abc import Sequence
+from errno import E2BIG
+
+import msgspec
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """The end of a child and of everything it started."""
+
+    code: int | None
+    """What it returned; None if a signal ended it."""
+    signal: int | None
+    """The signal that ended it; KILL also when its warden was killed and nobody saw its end."""
+    stopped: bool
+    """Whether we had asked for it."""
+    max_rss: int = 0
+    """The most memory, in bytes, that it or one of its own waited-for children held."""
+    left: int = 0
+    """Processes that run as another user and could not be ended; else 0."""
+
+    @classmethod
+    def of(cls, status: int | None, *, stopped: bool, max_rss: int = 0, left: int = 0) -> "Exit":
+        """From a wait status; None means that nobody saw the end."""
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        if code is None or code < 0:
+            return cls(None, -code if code else 9, stopped, max_rss, left)
+        return cls(code, None, stopped, max_rss, left)
+
+
+class CannotStart(Exception):
+    """A child that did not begin: the program, the reason, and the errno if the system gave one."""
+
+    def __init__(self, program: str, reason: str, errno: int | None = None) -> None:
+        self.program = program
+        self.reason = reason
+        self.errno = errno
+        super().__init__(f"Cannot start {program!r}: {reason}.")
+
+    def __reduce__(self) -> tuple[type["CannotStart"], tuple[str, str, int | None]]:
+        return type(self), (self.program, self.reason, self.errno)
+
+
+def refusal(argv: Sequence[str], cwd: str, step: str, errno: int) -> CannotStart:
+    """The exception for a refused start, with what to do next."""
+    why = os.strerror(errno).lower()
+    if step == "program" and errno == E2BIG:
+        return CannotStart(argv[0], f"{why}; pass large values in a file or on its standard input", errno)
+    reasons = {
+        "search": "there is no such program on the PATH; install it or give its full path",
+        "program": f"{why}; the path must lead to an executable program, and so must a script's first line",
+        "cwd": f"its folder {cwd!r} cannot be entered ({why}); create it or give another",
+        "descriptors": f"a passed descriptor could not be put in place ({why})",
+    }
+    return CannotStart(argv[0], reasons.get(step, f"its {step} setting was refused ({why}); change or drop it"), errno)

@@ -1,0 +1,97 @@
+"""What worker, keeper and wardens say to each other; all of them use this file.
+
+Orders and answers are JSON, raw bytes and file descriptors on a Unix stream socket. Ends are reported
+on one pipe per keeper, in records small enough that the kernel writes each of them whole.
+"""
+
+import _socket
+import array
+import json
+import os
+import struct
+from collections.abc import Sequence
+
+Message = dict[str, object]
+
+# The kernel passes at most 253 descriptors in one message.
+MOST_FDS = 253
+_CLOEXEC: int = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+_FDS_ROOM = _socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
+_HEAD = struct.Struct("!II")
+_REPORT = struct.Struct("!IiBQI")
+_UNSEEN = -1
+
+
+def send(line: _socket.socket, message: Message, raw: bytes = b"", fds: Sequence[int] = ()) -> None:
+    """Send one message whole; raises OSError when the other end is gone."""
+    body = json.dumps(message).encode()
+    rest = _HEAD.pack(len(body), len(raw)) + body + raw
+    if not fds:
+        line.sendall(rest)
+        return
+    sent = line.sendmsg([rest], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", fds))])
+    line.sendall(rest[sent:])
+
+
+def receive(line: _socket.socket) -> tuple[Message, bytes, list[int]] | None:
+    """The next message, its raw bytes, and its descriptors, now the caller's; None when the other end is gone."""
+    try:
+        # Descriptors travel with the first byte, so only the head need be read this way.
+        head, ancillary, _, _ = line.recvmsg(_HEAD.size, _FDS_ROOM, _CLOEXEC)
+        if not head:
+            return None
+        fds = _descriptors(ancillary) if ancillary else []
+        size, raw_size = _HEAD.unpack(head + _exactly(line, _HEAD.size - len(head)))
+        body = _exactly(line, size + raw_size)
+    except (ConnectionError, EOFError):
+        return None
+    return json.loads(body[:size]), body[size:], fds
+
+
+def report(
+    pipe: int, warden: int, status: int | None, *, stopped: bool = False, max_rss: int = 0, left: int = 0
+) -> None:
+    """Say that a warden's child and its tree are gone; without a status, so is the warden."""
+    try:
+        os.write(pipe, _REPORT.pack(warden, _UNSEEN if status is None else status, stopped, max_rss, left))
+    except OSError:
+        pass  # the worker is gone, which we hear otherwise
+
+
+Report = tuple[int, int | None, bool, int, int]
+"""The number of the warden, then status, stopped, max_rss and left."""
+
+
+def reports(pipe: int) -> list[Report] | None:
+    """The reports that have come in on a non-blocking pipe; None when all who could write are gone."""
+    try:
+        records = os.read(pipe, _REPORT.size * 64)
+    except BlockingIOError:
+        return []
+    if not records:
+        return None
+    return [
+        (warden, None if status == _UNSEEN else status, bool(stopped), max_rss, left)
+        for warden, status, stopped, max_rss, left in _REPORT.iter_unpack(records)
+    ]
+
+
+def _exactly(line: _socket.socket, size: int) -> bytes:
+    whole = b""
+    while len(whole) < size:
+        part = line.recv(size - len(whole))
+        if not part:
+            raise EOFError
+        whole += part
+    return whole
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    if not _CLOEXEC:
+        for fd in fds:
+            os.set_inheritable(fd, False)
+    return list(fds)

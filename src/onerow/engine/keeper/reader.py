@@ -1,0 +1,55 @@
+"""One thread that waits on many descriptors and calls whoever each belongs to."""
+
+import os
+import selectors
+import threading
+from collections.abc import Callable
+
+
+class Reader:
+    """Calls back, from one daemon thread, whenever a descriptor has something to read."""
+
+    def __init__(self, name: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wake = os.pipe()
+        self._closing = False
+        self._selector.register(self._woken, selectors.EVENT_READ, self._close_soon)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def add(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call `ready` while the descriptor is readable; any thread may add."""
+        try:
+            # epoll and kqueue take new descriptors while another thread waits in them.
+            self._selector.register(fd, selectors.EVENT_READ, ready)
+        except KeyError:
+            pass  # added before
+
+    def drop(self, fd: int) -> None:
+        """Forget a descriptor; before it is closed."""
+        try:
+            self._selector.unregister(fd)
+        except (KeyError, ValueError):
+            pass  # dropped before
+
+    def is_current(self) -> bool:
+        """Whether the caller is one of our callbacks."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """End the thread and wait for it; not from a callback."""
+        os.write(self._wake, b".")
+        self._thread.join()
+
+    def _close_soon(self) -> None:
+        self._closing = True
+
+    def _run(self) -> None:
+        while not self._closing:
+            for key, _ in self._selector.select():
+                # One callback may have dropped the descriptor of the next.
+                if self._selector.get_map().get(key.fd) is key:
+                    key.data()
+        self._selector.close()
+        os.close(self._woken)
+        os.close(self._wake)

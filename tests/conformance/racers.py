@@ -1,0 +1,247 @@
+"""What racing processes do, and the track they run on: real processes, one gate, no lock.
+
+The processes are started once and run many races. This file loads no test tools, so that they start quickly.
+"""
+
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+from msgspec.structs import replace
+
+from onerow.core import rules
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import OPEN, PROCESSING
+from onerow.core.task import Task
+from onerow.ports import Claim, Filter, Held, Inserted, Lease, Move, Store, Swapped, Want
+from tests.conformance.stores import ENTRIES
+
+PATIENCE = 60.0
+MINUTE = timedelta(minutes=1)
+FINISHED = 1_000_000  # nobody waits for one that is through
+
+Go = Callable[[], None]
+
+
+class Track:
+    """Some processes that wait for a race."""
+
+    def __init__(self, count: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._steps = spawn.RawArray("l", count)  # how often each has come to the barrier; written by it alone
+        self._lines: list[Connection] = []
+        self._processes = []
+        for place in range(count):
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=_run, args=(theirs, self._steps, place), daemon=True)
+            process.start()
+            theirs.close()
+            self._lines.append(ours)
+            self._processes.append(process)
+
+    def race(self, entry: str, address: str, *acts: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
+        """Run each act in a process of its own; they meet wherever they say `go`. What each returned."""
+        lines = self._lines[: len(acts)]
+        assert len(lines) == len(acts), "too few processes for this race"
+        for place in range(len(self._steps)):
+            self._steps[place] = 0
+        for line, (act, given) in zip(lines, acts, strict=True):
+            line.send((len(acts), act, entry, address, given))
+        return [_receive(line) for line in lines]
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.close()
+        for process in self._processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+
+
+def _receive(line: Connection) -> Any:
+    if not line.poll(PATIENCE * 1.5):
+        raise TimeoutError("a racer neither finished nor failed")
+    succeeded, value = line.recv()
+    if not succeeded:
+        raise AssertionError(value)
+    return value
+
+
+def _run(line: Connection, steps: Any, place: int) -> None:
+    while True:
+        try:
+            count, act, entry, address, given = line.recv()
+        except EOFError:
+            return
+
+        def go(count: int = count) -> None:
+            steps[place] += 1
+            give_up = time.monotonic() + PATIENCE
+            while min(steps[:count]) < steps[place]:
+                time.sleep(0)
+                if time.monotonic() > give_up:
+                    raise TimeoutError("the others never came to the barrier")
+
+        store = ENTRIES[entry].open(address, None)
+        try:
+            answer = (True, act(store, go, *given))
+        except BaseException:
+            answer = (False, traceback.format_exc())
+        steps[place] = FINISHED
+        store.close()
+        line.send(answer)
+
+
+# ── acts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def prepare_and_add(store: Store, go: Go, task: Task) -> bool:
+    go()
+    store.prepare()
+    return isinstance(store.insert([task])[0], Inserted)
+
+
+def add_each(store: Store, go: Go, tasks: list[Task]) -> list[tuple[bool, str]]:
+    """One by one: whether it went in, and which task is there now."""
+    answers = []
+    for task in tasks:
+        go()
+        (answer,) = store.insert([task])
+        answers.append((isinstance(answer, Inserted), answer.task.task_id))
+    return answers
+
+
+def claim_all(store: Store, go: Go, worker: str, batch: int) -> list[str]:
+    """Claim until nothing is left; what was ours."""
+    want = Want(pipeline="videos", phase="script", limit=batch, lease_for=MINUTE)
+    ours: list[str] = []
+    go()
+    while tasks := store.claim(Claim(worker, [want])):
+        ours += [task.task_id for task in tasks]
+    return ours
+
+
+def work_within(store: Store, go: Go, worker: str, want: Want) -> tuple[list[str], int, list[tuple[str, int]]]:
+    """Claim and complete within a limit until all has ended; the most that were seen processing at once."""
+    ours: list[str] = []
+    most, held_keys = 0, []
+    give_up = time.monotonic() + PATIENCE
+    go()
+    while time.monotonic() < give_up:
+        tasks = store.claim(Claim(worker, [want]))
+        running = store.find(Filter(statuses=frozenset({PROCESSING}))).tasks
+        most = max(most, len(running))
+        for key in {task.limit_key for task in running}:
+            held_keys.append((key, sum(task.limit_key == key for task in running)))
+        if tasks:
+            ours += [task.task_id for task in tasks]
+            store.swap([Move(task, rules.complete(task, None, store.now(), by=worker)) for task in tasks])
+        elif not store.count(Filter(statuses=OPEN)):
+            break
+    return ours, most, sorted(set(held_keys))
+
+
+def finish_each(store: Store, go: Go, held: list[Task]) -> list[str]:
+    """Complete each; after Stale, look, and decide anew while the lease is ours. How each ended, as far as we know."""
+    ends = []
+    for task in held:
+        go()
+        while True:
+            (answer,) = store.swap([Move(task, rules.complete(task, '"done"', store.now(), by="holder"))])
+            if isinstance(answer, Swapped):
+                ends.append(str(answer.task.status))
+                break
+            (found,) = store.fetch([task.task_id])
+            if found.status is not PROCESSING or found.token != task.token:
+                ends.append("lost")
+                break
+            task = found
+    return ends
+
+
+def cancel_each(store: Store, go: Go, ids: list[str]) -> list[bool]:
+    """Cancel each, as a person does: read, decide, write, again if someone wrote meanwhile. Whether it was granted."""
+    granted = []
+    for task_id in ids:
+        go()
+        while True:
+            (found,) = store.fetch([task_id])
+            try:
+                asked = rules.cancel(found, store.now(), by="ann")
+            except IllegalMove:
+                granted.append(False)
+                break
+            if isinstance(store.swap([Move(found, asked)])[0], Swapped):
+                granted.append(True)
+                break
+    return granted
+
+
+def beat_each(store: Store, go: Go, held: list[Task]) -> list[bool]:
+    held_on = []
+    for task in held:
+        go()
+        held_on.append(isinstance(store.extend([Lease(task.task_id, task.token)], MINUTE)[0], Held))
+    return held_on
+
+
+def rescue_each(store: Store, go: Go, ids: list[str]) -> list[bool]:
+    """Rescue each whose lease has run out, from what was read just before. Whether it was."""
+    rescued = []
+    for task_id in ids:
+        go()
+        (found,) = store.fetch([task_id])
+        if found.status is not PROCESSING:
+            rescued.append(False)
+            continue
+        move = Move(found, rules.rescue(found, store.now(), by="rescuer"), if_dead=True)
+        rescued.append(isinstance(store.swap([move])[0], Swapped))
+    return rescued
+
+
+def advance_each_twice(store: Store, go: Go, held: list[Task], plan: Plan) -> list[str]:
+    """Advance each; the answer is lost, so the same write is tried again, and then the row is looked at."""
+    go()
+    ends = []
+    for task in held:
+        move = Move(task, rules.advance(task, plan, '"v.mp4"', store.now(), by="holder"))
+        store.swap([move])
+        if isinstance(store.swap([move])[0], Swapped):
+            ends.append("advanced twice")
+            continue
+        (found,) = store.fetch([task.task_id])
+        if found.status is PROCESSING and found.token == task.token:
+            ends.append("not written")
+        else:
+            ends.append("landed" if found.token == task.token else "another's")
+    return ends
+
+
+def count_up(store: Store, go: Go, times: int) -> None:
+    """Add one to a note so many times, by compare and swap."""
+    go()
+    for _ in range(times):
+        while True:
+            (note,) = store.notes("counter")
+            if store.write_notes([replace(note, body=note.body + 1)])[0]:
+                break
+
+
+def live_until_killed(line: Connection, entry: str, address: str, tasks: list[Task], plan: Plan) -> None:
+    """Add, claim, advance and complete; say what was acknowledged, one act after the other."""
+    store = ENTRIES[entry].open(address, None)
+    wants = [Want(pipeline="videos", phase=phase, limit=1, lease_for=MINUTE) for phase in ("video", "youtube")]
+    for task in tasks:
+        store.insert([task])
+        line.send(("added", task.task_id))
+        for held in store.claim(Claim("doomed", wants)):
+            (answer,) = store.swap([Move(held, rules.advance(held, plan, '"made"', store.now()))])
+            if isinstance(answer, Swapped):
+                line.send((str(answer.task.status), held.task_id))
