@@ -82,7 +82,7 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
-def _fresh_mongo(request: pytest.FixtureRequest) -> str:
+def _fresh_mongo(request: "pytest.FixtureRequest") -> str:
     url: str = request.getfixturevalue("mongo_url")
     return url
 

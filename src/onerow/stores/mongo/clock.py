@@ -1,19 +1,27 @@
 """The server's clock, without asking it each time.
 
 Asked now and then; in between our own monotonic clock counts on, so that a jump of this machine's clock moves nothing.
-The server's answer is taken as of the moment it arrived, so that what we say never runs ahead of the server's clock:
-nothing starts before it is due, and no lease is taken for dead that still lives.
+An answer was true before it arrived, so it puts a floor under the server's time; the highest floor of several answers
+is within the fastest way back. What we say never runs ahead of the server: nothing starts before it is due, and no
+lease is taken for dead that still lives.
 """
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-_GOOD_FOR = 10.0
-_SAMPLES = 3
+Stamp = str | dict[str, datetime]
+"""The time of a write, as an expression in it: the server's own, or a test's."""
+SERVER_NOW: Stamp = "$$NOW"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LATER = 8, 2  # how often the server is asked when nothing is known yet, and from time to time
+_GOOD_FOR = 5.0
 _RETRY_AFTER = 1.0
-_JUMP = timedelta(seconds=1)
+_REMEMBERED = 24  # floors of about a minute: clocks drift
+_TICK = 0.001  # the server's answer is cut to the millisecond
 
 
 class ServerClock:
@@ -22,42 +30,39 @@ class ServerClock:
     def __init__(self, ask: Callable[[], datetime]) -> None:
         self._ask = ask
         self._lock = threading.Lock()
-        self._known: tuple[datetime, float] | None = None  # the server's time at a moment of our monotonic clock
+        self._floors: deque[float] = deque(maxlen=_REMEMBERED)  # the server's time less our monotonic clock's
+        self._floor: float | None = None
         self._good_until = 0.0
-        self._last: datetime | None = None
 
     def __call__(self) -> datetime:
-        known = self._known
-        if known is None or time.monotonic() > self._good_until:
-            known = self._measure()
-        told, came = known
-        now = told + timedelta(seconds=time.monotonic() - came)
-        last = self._last
-        # Two measures differ by a round trip; that must not make time go back. A set clock may.
-        if last is not None and now < last < now + _JUMP:
-            return last
-        self._last = now
-        return now
+        floor = self._floor
+        if floor is None or time.monotonic() > self._good_until:
+            floor = self._measure()
+        return _EPOCH + timedelta(seconds=floor + time.monotonic())
 
-    def _measure(self) -> tuple[datetime, float]:
+    def _measure(self) -> float:
         with self._lock:
-            known = self._known
-            if known is not None and time.monotonic() <= self._good_until:
-                return known
+            floor = self._floor
+            if floor is not None and time.monotonic() <= self._good_until:
+                return floor
             try:
-                known = self._known = min((self._sample() for _ in range(_SAMPLES)), key=lambda found: found[0])[1]
+                for _ in range(_FIRST if floor is None else _LATER):
+                    self._sample()
             except Exception:
-                if known is None:
+                if floor is None:
                     raise
                 # Away for now: our own clock goes on counting, and whoever needs the server will notice.
                 self._good_until = time.monotonic() + _RETRY_AFTER
-                return known
+                return floor
+            self._floor = max(self._floors)
             self._good_until = time.monotonic() + _GOOD_FOR
-            return known
+            return self._floor
 
-    def _sample(self) -> tuple[float, tuple[datetime, float]]:
-        """(how long the answer took, what it was and when it came)."""
+    def _sample(self) -> None:
         sent = time.monotonic()
-        told = self._ask()
+        told = (self._ask() - _EPOCH).total_seconds()
         came = time.monotonic()
-        return came - sent, (told, came)
+        ceiling = told + _TICK - sent
+        if self._floors and max(self._floors) > ceiling:
+            self._floors.clear()  # someone set the server's clock back
+        self._floors.append(told - came)

@@ -1,20 +1,29 @@
 """Heartbeats: leases that are still ours last longer."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pymongo import ReturnDocument, UpdateOne
 
 from onerow.ports import Held, Lease, Lost
+from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.documents import Document, moment_of
 from onerow.stores.mongo.door import Rooms
 
 _TOLD = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
 
 
-def extend(rooms: Rooms, leases: Sequence[Lease], lease_for: timedelta, now: datetime) -> list[Held | Lost]:
+def extend(rooms: Rooms, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
     """See ports.Store.extend."""
-    change = {"$set": {"leased_until": now + lease_for, "updated_at": now}, "$inc": {"version": 1}}
+    change = [
+        {
+            "$set": {
+                "leased_until": {"$add": [stamp, lease_for // timedelta(milliseconds=1)]},
+                "updated_at": stamp,
+                "version": {"$add": ["$version", 1]},
+            }
+        }
+    ]
     if len(leases) == 1:
         row = rooms.tasks.find_one_and_update(
             _ours(leases[0]), change, projection=_TOLD, return_document=ReturnDocument.AFTER

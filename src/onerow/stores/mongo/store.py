@@ -31,7 +31,7 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.mongo import claiming, counting, extending, inserting, logbook, notes, schema, swapping
-from onerow.stores.mongo.clock import ServerClock
+from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
 from onerow.stores.mongo.documents import Document, task_of
 from onerow.stores.mongo.door import Door, Rooms, translated
 from onerow.stores.mongo.filters import ORDERS, judge_of, query_of
@@ -57,6 +57,7 @@ class MongoStore:
     ) -> None:
         self._door = Door(url, database, collection, schema.check, bulk)
         self._clock = clock or ServerClock(self._server_time)
+        self._own_time = clock is not None
         self._bounds = logbook.Bounds(log_lines, log_bytes)
         self._wakers: list[MongoWaker] = []
 
@@ -90,7 +91,7 @@ class MongoStore:
 
     def claim(self, claim: Claim) -> list[Task]:
         with self._door.open() as rooms:
-            return claiming.claim(rooms, claim, self.now())
+            return claiming.claim(rooms, claim, self.now, self._stamp())
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         if not moves:
@@ -109,7 +110,7 @@ class MongoStore:
         if not leases:
             return []
         with self._door.open() as rooms:
-            return extending.extend(rooms, leases, lease_for, self.now())
+            return extending.extend(rooms, leases, lease_for, self._stamp())
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.open() as rooms:
@@ -192,6 +193,9 @@ class MongoStore:
                 ring(rooms)
         except PyMongoError:
             pass  # what was written stands; that nobody was woken costs a moment
+
+    def _stamp(self) -> Stamp:
+        return {"$literal": self.now()} if self._own_time else SERVER_NOW
 
     def _server_time(self) -> datetime:
         with self._door.open(checked=False) as rooms:
