@@ -212,6 +212,9 @@ class Store(Protocol):
     def prepare(self) -> None:
         """Create or migrate what is needed; safe from many processes at once."""
 
+    def check(self) -> None:
+        """Raise CodeTooOld when newer code has made the store its own, SchemaMissing when it was never prepared."""
+
     def now(self) -> datetime:
         """The store's clock, to the millisecond."""
 

@@ -11,6 +11,9 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    # As text, in C: an Enum's own hash is a Python function, and every move asks for it.
+    __hash__ = str.__hash__
+
 
 WAITING, PROCESSING, COMPLETED, FAILED, CANCELLED = Status
 

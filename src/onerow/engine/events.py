@@ -79,6 +79,13 @@ class WorkerStopped(Event, frozen=True):
     reason: str
 
 
+class WorkerOutdated(Event, frozen=True):
+    """The store was migrated past this code; the worker drains."""
+
+    worker: str
+    error: str
+
+
 class WorkerHung(TaskEvent, frozen=True):
     """Work that would not stop: the worker process must go."""
 

@@ -31,6 +31,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, f"{_name(task)} is no longer ours in {task.phase}; nothing was written"
         case e.WorkerHung(task=task, reason=reason):
             return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
+        case e.WorkerOutdated(worker=worker, error=error):
+            return logging.ERROR, f"worker {worker} drains: {error}"
         case e.StoreAway(error=error):
             return logging.ERROR, f"the store is away, trying again: {error}"
         case e.StoreBack():
@@ -51,7 +53,7 @@ def write_log(events: e.Events) -> None:
 
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
-        e.WorkerHung, e.StoreAway, e.StoreBack, e.RoleFailed,
+        e.WorkerHung, e.WorkerOutdated, e.StoreAway, e.StoreBack, e.RoleFailed,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

@@ -72,6 +72,9 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing to let go of."""
 
+    def check(self) -> None:
+        """Nothing to check: nobody else knows of it."""
+
     def now(self) -> datetime:
         return times.to_millis(self._clock())
 

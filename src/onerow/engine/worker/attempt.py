@@ -34,6 +34,7 @@ class Attempt:
 
     __slots__ = (
         "beat_at",
+        "ended_at",
         "handle",
         "hands",
         "lane",
@@ -54,6 +55,7 @@ class Attempt:
         self.runner: Runner = lane.runner if task.crash_count == 0 else lane.isolated
         self.beat_at = sent_at  # the lease counts from when we asked for it, not from when we were told
         self.started_at: float | None = None
+        self.ended_at = 0.0
         self.stop: StopReason | None = None
         self.stop_at = 0.0
         self.handle: Any = None

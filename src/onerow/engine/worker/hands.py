@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from time import monotonic
 
 from onerow.core.plan import PhasePlan
 from onerow.engine.settling import Outcome
@@ -29,6 +30,7 @@ class Hands:
         if attempt.partial:
             for level, rest in attempt.partial.items():
                 self.log(attempt, level, rest)
+        attempt.ended_at = monotonic()
         self.finished.append((attempt, outcome))
         if self.resting:
             self.wake()

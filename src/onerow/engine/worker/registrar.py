@@ -1,9 +1,10 @@
 """The registrar: what operators have set, read about once a second; which worker serves what, kept on a roll."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from time import monotonic
 
+from onerow.core.errors import CodeTooOld
 from onerow.engine import definitions
 from onerow.engine.definitions import Controls
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -29,11 +30,16 @@ class Registrar:
         self._roll_version = 0
         self._report_at = 0.0
         self.draining = False
+        self.outdated: Callable[[CodeTooOld], None] = lambda error: None
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         self._controls = definitions.load_controls(self._store)
         if monotonic() >= self._roll_at:
+            try:
+                self._store.check()
+            except CodeTooOld as error:
+                self.outdated(error)  # someone migrated the store past us: finish what we hold, claim no more
             self.enrol(now)
         return 1.0
 

@@ -17,6 +17,8 @@ from onerow.engine.context import Context, current
 from onerow.engine.settling import NOTHING, Done, Failed, Outcome, Snoozed, Stopped, Unstarted
 from onerow.engine.worker.attempt import Attempt
 
+_YIELD_AFTER = 0.005
+
 
 class Runner(Protocol):
     """Runs attempts of one kind."""
@@ -58,12 +60,16 @@ def outcome_of_result(result: Any) -> Outcome:
 
 
 class LoopRunner:
-    """`async def` handlers on one event loop, in a thread of its own."""
+    """`async def` handlers on one event loop, in a thread of its own.
+
+    An asyncio task per attempt would cost more than all else that we do in Python for it. So a few long-lived tasks
+    take attempts one after the other; one that a handler left changed (its context, a pending cancel) is replaced.
+    """
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._waiting: deque[Attempt] = deque()
-        self._running = 0
+        self._hands: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
@@ -90,32 +96,54 @@ class LoopRunner:
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
         self._waiting.extend(attempts)
-        self._start_some()
+        self._more_hands()
 
-    def _start_some(self) -> None:
-        while self._waiting and self._running < self._concurrency:
-            attempt = self._waiting.popleft()
+    def _more_hands(self) -> None:
+        for _ in range(min(len(self._waiting), self._concurrency - len(self._hands))):
+            task = self._loop.create_task(self._work(), context=self._context.copy())
+            self._hands.add(task)
+            task.add_done_callback(self._end_of_hand)
+
+    def _end_of_hand(self, task: asyncio.Task[None]) -> None:
+        self._hands.discard(task)
+        if self._waiting:
+            self._more_hands()
+
+    async def _work(self) -> None:
+        """Take attempts until none waits, or until one has left its mark on this task."""
+        me = asyncio.current_task()
+        assert me is not None
+        current.set(None)
+        clean = contextvars.copy_context()
+        waiting = self._waiting
+        yield_at = monotonic() + _YIELD_AFTER
+        while waiting:
+            attempt = waiting.popleft()
             if attempt.stop is not None:
                 attempt.hands.finish(attempt, unbegun(attempt))
                 continue
-            attempt.started_at = monotonic()
-            self._running += 1
-            # A context of its own, so that no handler sees what another one set.
-            attempt.handle = self._loop.create_task(self._run(attempt), context=self._context.copy())
-
-    async def _run(self, attempt: Attempt) -> None:
-        current.set(attempt)
-        try:
-            call = attempt.lane.call
-            context = Context(attempt.task, attempt) if call.wants_context else None
-            positional, named = call.arguments(attempt.task, context)
-            outcome = outcome_of_result(await call.function(*positional, **named))
-        except BaseException as error:
-            outcome = outcome_of(attempt, error)
-        attempt.hands.finish(attempt, outcome)
-        self._running -= 1
-        if self._waiting:
-            self._start_some()
+            attempt.started_at = began = monotonic()
+            if began > yield_at:
+                # Handlers that never wait must not keep the loop from everyone else.
+                waiting.appendleft(attempt)
+                attempt.started_at = None
+                await asyncio.sleep(0)
+                yield_at = monotonic() + _YIELD_AFTER
+                continue
+            attempt.handle = me
+            current.set(attempt)
+            try:
+                call = attempt.lane.call
+                context = Context(attempt.task, attempt) if call.wants_context else None
+                positional, named = call.arguments(attempt.task, context)
+                outcome = outcome_of_result(await call.function(*positional, **named))
+            except BaseException as error:
+                outcome = outcome_of(attempt, error)
+            current.set(None)
+            attempt.handle = None
+            attempt.hands.finish(attempt, outcome)
+            if attempt.stop_reason() is not None or me.cancelling() or contextvars.copy_context() != clean:
+                return
 
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.handle is not None:

@@ -180,8 +180,7 @@ class Turner:
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
         self._hands.attempts.pop(task.task_id, None)
         if attempt.started_at is not None:
-            # From its start to its end; 0.1 ms stands for what was too short to be measured.
-            taken = (task.elapsed_time or 0.1) / 1000
+            taken = max(attempt.ended_at - attempt.started_at, 1e-5)
             self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
         if task.status is WAITING:
             self._put_off(attempt.task, task)

@@ -12,7 +12,7 @@ from onerow.core.plan import DEFAULT_LEASE
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import RoleFailed, WorkerHung, WorkerStarted, WorkerStopped
+from onerow.engine.events import RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
@@ -139,6 +139,7 @@ class Worker:
         self._hands.wake_scribe = self._scribe_thread.wake
         self._turner.moved_on = self._sweep_thread.wake
         self._usher.passed = self._look_again
+        self._registrar.outdated = self._on_outdated
         self._capture = Capture()
 
     def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
@@ -273,6 +274,11 @@ class Worker:
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
+
+    def _on_outdated(self, error: CodeTooOld) -> None:
+        self.queue.events.send(WorkerOutdated(self.name, str(error)))
+        self.exit_code = 69
+        self.stop()
 
     def _end(self) -> None:
         for runner in self._runners:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.stores.sqlite.filters import add_functions
 
 Profile = Literal["durable", "fast"]
 
@@ -109,6 +110,7 @@ class Door:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._profile == 'durable' else 'NORMAL'}")
             connection.execute("PRAGMA cache_size = -32768")
             connection.execute("PRAGMA foreign_keys = OFF")
+            add_functions(connection)
         except BaseException:
             connection.close()
             raise

@@ -1,6 +1,9 @@
 """A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
 
+import sqlite3
 from typing import Any
+
+import msgspec
 
 from onerow.core.status import ENDS, Status
 from onerow.core.times import spell
@@ -10,8 +13,31 @@ ORDERS: dict[Order, tuple[str, str]] = {
     "newest": ("created_at", "DESC"),
     "oldest": ("created_at", "ASC"),
     "due": ("run_at", "ASC"),
-    "ended": ("completed_at", "DESC"),
+    "ended": ("completed_at", "ASC"),
 }
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """What SQL lacks: looking for text whatever its case, in any script, and at a dotted path."""
+    connection.create_function("onerow_has", 2, _has, deterministic=True)
+    connection.create_function("onerow_at", 2, _at, deterministic=True)
+
+
+def _has(text: str | None, folded: str) -> bool:
+    return text is not None and folded in text.casefold()
+
+
+def _at(payload: str, path: str) -> str | None:
+    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    value = msgspec.json.decode(payload)
+    for step in path.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
@@ -61,10 +87,10 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
     if where.text is not None:
         needle = where.text.casefold()
         term(
-            "(onerow_has(title, ?) OR onerow_has(error, ?) OR task_id = ? OR onerow_has(payload, ?))",
+            "(onerow_has(title, ?) OR onerow_has(error, ?) OR onerow_has(task_id, ?) OR onerow_has(payload, ?))",
             needle,
             needle,
-            where.text,
+            needle,
             needle,
         )
     for path, value in where.payload:

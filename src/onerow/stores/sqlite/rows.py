@@ -22,6 +22,7 @@ BORN_FIELDS = (
     "updated_at", "priority", "awaiting", "max_retries", "own_retries", "limit_key", "unique_key", "unique_for",
     "held_key", "payload_json", "metadata_json",
 )  # fmt: skip
+_BORN_TIMES = tuple(BORN_FIELDS.index(field) for field in TIME_FIELDS if field in BORN_FIELDS)
 _LATER = {
     "started_at": None, "completed_at": None, "elapsed_time": None, "status": Status.WAITING, "cancel_requested": False,
     "attempt": 0, "retry_count": 0, "retry_base": 0, "crash_count": 0, "generation": 0, "error": None,
@@ -42,7 +43,11 @@ def is_newborn(task: Task) -> bool:
 
 def newborn_row(task: Task) -> tuple[Any, ...]:
     """The values of BORN_FIELDS as SQLite takes them."""
-    return tuple([spell(value) if type(value) is datetime else value for value in _born(task)])
+    found = list(_born(task))
+    for index in _BORN_TIMES:
+        if found[index] is not None:
+            found[index] = spell(found[index])
+    return tuple(found)
 
 
 def whole_row(task: Task) -> tuple[Any, ...]:

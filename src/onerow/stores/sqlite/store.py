@@ -81,6 +81,9 @@ class SqliteStore:
     def prepare(self) -> None:
         schema.migrate(self._door)
 
+    def check(self) -> None:
+        schema.check(self._door)
+
     def now(self) -> datetime:
         return to_millis(self._clock())
 
@@ -116,8 +119,10 @@ class SqliteStore:
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
-        held = {task_id: Held(task_id, version, until, bool(asked)) for task_id, version, asked in rows}
-        return [held.get(lease.task_id) or Lost(lease.task_id) for lease in leases]
+        held = {
+            (task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows
+        }
+        return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.read() as connection:

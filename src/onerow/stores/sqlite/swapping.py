@@ -26,7 +26,7 @@ def swap(connection: sqlite3.Connection, moves: Sequence[Move], now: datetime) -
     single: list[int] = []
     for index, move in enumerate(moves):
         fields = changed_fields(move.before, move.after)
-        if move.if_dead or "held_key" in fields:
+        if move.if_dead or "held_key" in fields or move.after.version != move.before.version + 1:
             single.append(index)  # has a condition of its own, or may collide with another task's key
         else:
             groups.setdefault(fields, []).append(index)
@@ -76,8 +76,8 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
 
 def _swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
     before, after = move.before, move.after
-    fields = tuple(field for field in changed_fields(before, after) if field != "version")
-    sets = ", ".join(["version = version + 1", *(f"{COLUMN[field]} = ?" for field in fields)])
+    fields = ("version", *(field for field in changed_fields(before, after) if field != "version"))
+    sets = ", ".join(f"{COLUMN[field]} = ?" for field in fields)
     sql = f"UPDATE task_queue SET {sets} WHERE task_id = ? AND version = ?"
     given = [*(to_sql(getattr(after, field)) for field in fields), before.task_id, before.version]
     if move.if_dead:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 _IN_MODIFY = 0x2
 _POLL = 0.005
+_SETTLES_WITHIN = 0.05
+_SHORT = 0.0005
 
 
 class SqliteWaker:
@@ -31,24 +33,29 @@ class SqliteWaker:
     def wait(self, timeout: float) -> bool:
         """See ports.Waker."""
         until = time.monotonic() + timeout
+        look_until = 0.0
         while True:
             version = self._data_version()
             if version != self._seen:
                 self._seen = version
                 return True
-            left = until - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= until:
                 return False
-            if self._rest(left):
+            # The -wal file is written before the commit can be seen: after a hint, look again for a while.
+            poked, hinted = self._rest(until - now if now >= look_until else min(_SHORT, until - now))
+            if poked:
                 return True
+            if hinted:
+                look_until = time.monotonic() + _SETTLES_WITHIN
 
-    def _rest(self, left: float) -> bool:
-        """Rest until something is worth a look; True when poked."""
+    def _rest(self, left: float) -> tuple[bool, bool]:
+        """Rest until something is worth a look; whether it was a poke, and whether the file was written to."""
         watched = [self._poked] if self._watch is None else [self._poked, self._watch]
         ready, _, _ = select.select(watched, [], [], left if self._watch is not None else min(left, _POLL))
         for source in ready:
             _drain(source)
-        return self._poked in ready
+        return self._poked in ready, self._watch is not None and self._watch in ready
 
     def poke(self) -> None:
         """See ports.Waker."""

@@ -4,4 +4,4 @@ UPDATE task_queue
   FROM json_each(:leases) AS m
  WHERE task_queue.task_id = json_extract(m.value, '$[0]') AND task_queue.token = json_extract(m.value, '$[1]')
    AND task_queue.status = 'processing'
-RETURNING task_id, version, cancel_requested
+RETURNING task_id, token, version, cancel_requested
