@@ -16,6 +16,7 @@ from onerow.core.status import OPEN, WAITING
 from onerow.core.task import Task
 from onerow.ports import Filter, Order
 from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.schema import A_TIME
 
 ORDERS: dict[Order, tuple[str, int]] = {
     "newest": ("created_at", -1),
@@ -74,7 +75,7 @@ def _terms(where: Filter) -> list[Document]:
         ("created_at", "$lte", where.created_by),
     ):
         if moment is not None:
-            terms.append({key: {comparison: moment}})
+            terms.append({key: A_TIME | {comparison: moment}})
     for key, text in (("error", where.error_text), ("title", where.title_text)):
         if text is not None:
             terms.append({key: {"$regex": _containing(text)}})

@@ -31,7 +31,7 @@ READY_INDEX = "task_ready"
 BY_KEY_INDEX = "task_ready_by_key"
 PROCESSING = {"status": "processing"}
 _A_TEXT = {"$gte": ""}  # partial indexes can't say 'not null'; this says it of texts
-_A_TIME = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}
+A_TIME: Document = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}  # and this of times; who asks must say it too
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ INDEXES = (
         ("status", "pipeline", "type", "limit_key", "priority", "run_at", "_id"),
         READY | {"limit_key": {"$gt": ""}},
     ),
-    Index("task_parked", ("run_at",), {"awaiting": _A_TEXT}),
+    Index("task_parked", ("status", "pipeline", "type", "run_at"), {"status": "waiting", "awaiting": _A_TEXT}),
     # Whatever is processing: a few thousand entries at the most, so that rescues and looks at cancels may walk them.
     Index("task_leased", ("status", "pipeline", "type", "leased_until"), PROCESSING),
     # Limits: a slot has one holder, under any race. Without a range on the slot, those without one would collide.
@@ -71,12 +71,12 @@ INDEXES = (
         unique=True,
     ),
     Index("task_unique", ("pipeline", "user_id", "held_key"), {"held_key": _A_TEXT}, unique=True),
-    Index("task_remembered", ("held_until",), {"held_until": _A_TIME}),
+    Index("task_remembered", ("held_until",), {"held_until": A_TIME}),
     Index("task_child", ("parent_id",), {"parent_id": _A_TEXT}),
     Index("task_created", ("created_at", "_id")),
     # A tenant's own list; who has no tenants pays nothing for it.
     Index("task_of_user", ("user_id", "created_at", "_id"), {"user_id": {"$gt": ""}}),
-    Index("task_ended", ("completed_at", "_id"), {"completed_at": _A_TIME}),
+    Index("task_ended", ("completed_at", "_id"), {"completed_at": A_TIME}),
     Index("task_failed", ("completed_at", "_id"), {"status": "failed"}),
 )
 

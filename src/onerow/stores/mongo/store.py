@@ -120,7 +120,7 @@ class MongoStore:
         query = query_of(where)
         key, direction = ORDERS[order]
         if order == "ended":
-            query = {"$and": [query, {"completed_at": {"$gte": datetime(1, 1, 1, tzinfo=UTC)}}]}
+            query = {"$and": [query, {"completed_at": schema.A_TIME}]}
         if after is not None:
             moment, task_id = _read_cursor(after)
             beyond = "$lt" if direction < 0 else "$gt"
