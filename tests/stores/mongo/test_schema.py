@@ -33,7 +33,7 @@ def test_a_database_that_newer_code_left_for_newer_code_is_refused(store: MongoS
     with pymongo.MongoClient[Document](mongo_url) as client:
         client.get_default_database()["onerow_meta"].update_one({"_id": "min_code"}, {"$set": {"value": 99}})
     store.close()
-    for act in (store.prepare, lambda: store.fetch(["x"])):
+    for act in (store.prepare, store.check, lambda: store.fetch(["x"])):
         with pytest.raises(CodeTooOld, match="99"):
             act()
 
@@ -149,7 +149,10 @@ def test_a_password_is_shown_nowhere() -> None:
 def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_url: str) -> None:
     with pytest.raises(BadInput, match="ClientSession"):
         store.insert([new(store)], tx=object())
-    with pymongo.MongoClient[Document](mongo_url) as client, client.start_session() as session:
-        with pytest.raises(BadInput, match="start_transaction"):
-            store.insert([new(store)], tx=session)
+    with (
+        pymongo.MongoClient[Document](mongo_url) as client,
+        client.start_session() as session,
+        pytest.raises(BadInput, match="start_transaction"),
+    ):
+        store.insert([new(store)], tx=session)
     assert store.fetch(["t1"]) == []

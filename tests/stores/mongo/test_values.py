@@ -79,9 +79,9 @@ def test_what_is_looked_for_is_never_an_operator_a_path_or_a_pattern(
     for where in (
         {"title_text": text.upper()}, {"user_id": text}, {"text": text}, {"payload": (("at", as_text({"it": payload})),)},
     ):  # fmt: skip
-        assert [task.task_id for task in store.find(Filter(pipeline=task_id, **where)).tasks] == [task_id]  # type: ignore[arg-type]
-    for where in ({"title_text": f"{text}."}, {"payload": ((text, "no such"),)}, {"leased_by": text}):  # type: ignore[dict-item]
-        assert store.find(Filter(pipeline=task_id, **where)).tasks == []  # type: ignore[arg-type]
+        assert [task.task_id for task in store.find(Filter(pipeline=task_id, **where)).tasks] == [task_id]
+    for where in ({"title_text": f"{text}."}, {"payload": ((text, "no such"),)}, {"leased_by": text}):
+        assert store.find(Filter(pipeline=task_id, **where)).tasks == []
 
 
 @per_example

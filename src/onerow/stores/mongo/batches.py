@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 from pymongo.errors import ClientBulkWriteException, DuplicateKeyError
 
 from onerow.stores.mongo.documents import Document
-from onerow.stores.mongo.door import JOURNALED, Door, Rooms
+from onerow.stores.mongo.door import Door, Rooms
 
 _DUPLICATE = 11000
 
@@ -45,7 +45,7 @@ def write_each(door: Door, rooms: Rooms, collection: Collection[Document], write
     """Do every write, in order where they concern the same document; what became of each."""
     if len(writes) == 1:
         return [_write(collection, writes[0])]
-    if door.answers_each(rooms):
+    if rooms.answers_each:
         return _in_bulk(rooms, collection, writes)
     if len({_key(write) for write in writes}) < len(writes):
         return [_write(collection, write) for write in writes]
@@ -73,7 +73,7 @@ def _in_bulk(rooms: Rooms, collection: Collection[Document], writes: Sequence[Wr
     ]
     taken: set[int] = set()
     try:
-        result = rooms.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=JOURNALED)
+        result = rooms.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=rooms.concern)
     except ClientBulkWriteException as error:
         refused: list[Document] = error.details["writeErrors"]
         # Only an index's refusal is an answer; after anything else nobody knows what was written.

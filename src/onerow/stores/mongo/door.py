@@ -29,8 +29,11 @@ from onerow.core.errors import (
 )
 from onerow.stores.mongo.documents import Document
 
-JOURNALED = WriteConcern(w="majority", j=True, wtimeout=20_000)
-"""An acknowledged write is in the journal of most members: of the only one, where the server stands alone."""
+JOURNALED = WriteConcern(w=1, j=True)
+"""An acknowledged write is in the journal of the server, which stands alone. Not w='majority': a server without members
+took that for granted, and lost acknowledged writes when it was killed."""
+JOURNALED_BY_MOST = WriteConcern(w="majority", j=True, wtimeout=20_000)
+"""An acknowledged write is in the journals of most members of a replica set."""
 
 _WAITS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _IN_FLIGHT = 8
@@ -43,15 +46,21 @@ _NOT_ALLOWED = frozenset({13, 18, 8000})
 
 
 class Rooms:
-    """The collections of one store, with the concerns that its promises need."""
+    """The collections of one store, with the concerns that its promises need here."""
 
-    def __init__(self, client: MongoClient[Document], database: str, collection: str) -> None:
+    def __init__(self, client: MongoClient[Document], database: str, collection: str, bulk: bool | None) -> None:
+        hello = client.admin.command("hello")
         self.client = client
+        self.has_members = "setName" in hello or hello.get("msg") == "isdbgrid"
+        """Whether it is a replica set (or several): writes by majority, change streams and transactions."""
+        self.answers_each = hello.get("maxWireVersion", 0) >= _BULK_WRITE if bulk is None else bulk
+        """Whether a bulk write can tell which of its operations found their document."""
+        self.concern = JOURNALED_BY_MOST if self.has_members else JOURNALED
         found = client.get_database(
             database,
             codec_options=CodecOptions(tz_aware=False),
             read_preference=ReadPreference.PRIMARY,
-            write_concern=JOURNALED,
+            write_concern=self.concern,
             read_concern=ReadConcern("majority"),
         )
         # A second queue in the same database, under a name of its own, keeps its notes and output apart.
@@ -78,45 +87,41 @@ class Door:
         self._check = check
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._client: MongoClient[Document] | None = None
         self._rooms: Rooms | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._checked = False
-        self._answers_each = bulk
-        self._has_streams: bool | None = None
+        self._bulk = bulk
         self._listeners: list[CommandListener] = []
 
     @contextmanager
     def open(self, *, checked: bool = True) -> Iterator[Rooms]:
         """The collections, once they were found to be prepared; driver exceptions become ours."""
-        with translated(self.url):
-            rooms = self.rooms()
-            if checked and not self._checked:
-                self._check(rooms)
-                self._checked = True
-            yield rooms
+        try:
+            with translated(self.url):
+                rooms = self.rooms()
+                if checked and not self._checked:
+                    self._check(rooms)
+                    self._checked = True
+                yield rooms
+        except StoreUnavailable:
+            self._rooms = None  # another server may come back in its place: look again at what it is
+            raise
 
     def rooms(self) -> Rooms:
+        """The collections, through a client that is opened when first needed."""
+        rooms = self._rooms
+        if rooms is not None and self._pid == os.getpid():
+            return rooms
         with self._lock:
             self._after_fork()
-            if self._rooms is None:
-                client: MongoClient[Document] = MongoClient(
+            if self._client is None:
+                self._client = MongoClient(
                     self._given, appname="onerow", event_listeners=self._listeners, **self._options
                 )
-                self._rooms = Rooms(client, self.database, self.collection)
-            return self._rooms
-
-    def answers_each(self, rooms: Rooms) -> bool:
-        """Whether a bulk write can tell which of its operations found their document."""
-        if self._answers_each is None:
-            self._answers_each = rooms.client.admin.command("hello").get("maxWireVersion", 0) >= _BULK_WRITE
-        return self._answers_each
-
-    def has_streams(self, rooms: Rooms) -> bool:
-        """Whether the server tells of changes by itself: a replica set does, a server that stands alone doesn't."""
-        if self._has_streams is None:
-            hello = rooms.client.admin.command("hello")
-            self._has_streams = "setName" in hello or hello.get("msg") == "isdbgrid"
-        return self._has_streams
+            client = self._client
+        self._rooms = rooms = Rooms(client, self.database, self.collection, self._bulk)
+        return rooms
 
     def in_flight(self) -> ThreadPoolExecutor:
         """Threads for single operations, several at a time."""
@@ -135,19 +140,19 @@ class Door:
     def close(self) -> None:
         with self._lock:
             self._after_fork()
-            rooms, self._rooms = self._rooms, None
+            client, self._client, self._rooms = self._client, None, None
             pool, self._pool = self._pool, None
             self._checked = False
         if pool is not None:
             pool.shutdown()
-        if rooms is not None:
-            rooms.client.close()
+        if client is not None:
+            client.close()
 
     def _after_fork(self) -> None:
         # A client's sockets and threads stay with the parent.
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._rooms = self._pool = None
+            self._client = self._rooms = self._pool = None
 
 
 class _Counter(CommandListener):

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from onerow.stores.mongo import schema
-from onerow.stores.mongo.door import Door
+from onerow.stores.mongo.door import Door, Rooms
 
 FLOOR = (6, 0)
 """The oldest server that is supported."""
@@ -24,8 +24,7 @@ def inspect(door: Door) -> list[Finding]:
     """Server version, write concern, indexes, validator, in that order."""
     with door.open(checked=False) as rooms:
         build = rooms.client.server_info()
-        hello = rooms.client.admin.command("hello")
-        findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(hello)]
+        findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(rooms)]
         version, _ = schema.versions(rooms)
         if version < schema.SCHEMA:
             return [*findings, Finding("bad", f"schema {version}, not {schema.SCHEMA}", "onerow migrate")]
@@ -58,8 +57,8 @@ def _version(told: str, version: tuple[int, ...]) -> Finding:
     return Finding("good", f"MongoDB {told}")
 
 
-def _writes(hello: dict[str, object]) -> Finding:
-    if hello.get("setName") or hello.get("msg") == "isdbgrid":
+def _writes(rooms: Rooms) -> Finding:
+    if rooms.has_members:
         return Finding("good", "writes are journaled by a majority of the members; change streams wake workers")
     return Finding(
         "good",

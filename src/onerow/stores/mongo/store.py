@@ -69,6 +69,10 @@ class MongoStore:
         with self._door.open(checked=False) as rooms:
             schema.migrate(rooms)
 
+    def check(self) -> None:
+        with self._door.open(checked=False) as rooms:
+            schema.check(rooms)
+
     def now(self) -> datetime:
         return to_millis(self._clock())
 
@@ -189,7 +193,7 @@ class MongoStore:
         for waker in self._wakers:
             waker.poke()
         try:
-            if not self._door.has_streams(rooms):
+            if not rooms.has_members:
                 ring(rooms)
         except PyMongoError:
             pass  # what was written stands; that nobody was woken costs a moment

@@ -109,7 +109,7 @@ class _Stream:
         self._tell = tell
         self._closed = closed
         with door.open() as rooms:
-            self.runs = door.has_streams(rooms)
+            self.runs = rooms.has_members
         if self.runs:
             threading.Thread(target=self._run, name="onerow-mongo-waker", daemon=True).start()
 
