@@ -222,7 +222,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too short a lease": (lambda p: p.phase(lease="10ms")(render), "lease must be between 1 second and 7 days"),
     "a wait's timeout that is none": (lambda p: p.wait_for("w", signal="s", timeout="x"), "can't read the duration"),
     "a retry that is none": (lambda p: p.phase(retry="often")(render), "retry must be a Retry"),
-    "on_timeout to nowhere": (add_nowhere, "on_timeout names no phase: 'nowhere'"),
+    "on_timeout to nowhere": (add_nowhere, "on_timeout must name a later phase, not 'nowhere'"),
     "a payload that is no JSON": (add_bad_type, "can't be stored as JSON"),
 }
 

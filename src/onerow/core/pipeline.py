@@ -69,9 +69,12 @@ class Pipeline:
             )
             self._check_payload_names(plan)
             for phase in plan.phases:
-                if phase.on_timeout and not plan.knows(phase.on_timeout):
+                if phase.on_timeout and (
+                    not plan.knows(phase.on_timeout) or plan.position(phase.on_timeout) <= plan.position(phase.name)
+                ):
                     raise PipelineError(
-                        f"phase {phase.name!r} of {self.name!r}: on_timeout names no phase: {phase.on_timeout!r}"
+                        f"phase {phase.name!r} of {self.name!r}: on_timeout must name a later phase, "
+                        f"not {phase.on_timeout!r}"
                     )
             self._plan = plan
         return self._plan

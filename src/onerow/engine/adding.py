@@ -2,11 +2,9 @@
 
 import string
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration, spell_duration
@@ -32,10 +30,6 @@ class Addition(msgspec.Struct, frozen=True):
     max_retries: int | None = None
     metadata: dict[str, Any] | None = None
     parent_id: str | None = None
-
-
-terms = attrgetter(*(field for field in Addition.__struct_fields__ if field != "payload"))
-"""Everything about an addition but its payload."""
 
 
 def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: datetime, user: str | None) -> Task:
@@ -79,13 +73,6 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         "{}" if given.metadata is None else _metadata(given.metadata),
         "[]",
     )  # fmt: skip
-
-
-def like(first: Task, plan: Plan, payload: str, new_id: str) -> Task | None:
-    """Another task with the same terms as one already made; None where the payload decides more than itself."""
-    if plan.timed or plan.title:
-        return None
-    return replace(first, task_id=new_id, payload_json=payload)
 
 
 def _task_id(task_id: str) -> str:

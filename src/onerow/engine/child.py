@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 RUNNER = "onerow.engine.worker.isolated:run_in_child"
@@ -63,10 +64,9 @@ def _send_error(error: BaseException, send: Callable[[dict[str, object]], None])
         "message": _storable(str(error)),
         "traceback": _storable("".join(traceback.format_exception(error))),
     }
-    try:
+    # If the worker is gone, our exit code is all that is left.
+    with suppress(OSError):
         send(frame)
-    except OSError:
-        pass  # the worker is gone; our exit code is all that is left
 
 
 def _storable(text: str) -> str:

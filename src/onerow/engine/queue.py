@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import uuid4
 
-import msgspec
+from msgspec.structs import replace
 
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
@@ -20,7 +20,7 @@ from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, like, new_task, terms
+from onerow.engine.adding import Addition, new_task
 from onerow.engine.calls import check_payload
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
 from onerow.engine.ids import new_ids
@@ -108,53 +108,63 @@ class Queue:
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
             parent_id,
         )  # fmt: skip
-        return self._add(pipeline, [addition], tx)[0]
+        return self._add(pipeline, [addition], addition, tx)[0]
 
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
         """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
-        given = _common(common)
-        items = [item if isinstance(item, Addition) else Addition(item, **given) for item in payloads]
-        return self._add(pipeline, items, tx) if items else []
+        items = list(payloads)
+        return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
 
-    def _add(self, pipeline: Pipeline | str, additions: Sequence[Addition], tx: Any) -> list[Task]:
+    def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         plan, declared = self._plan_to_add(pipeline)
         now = self.store.now()
-        ids = new_ids(now, len(additions))
         tasks: list[Task] = []
-        for number, (addition, new_id) in enumerate(zip(additions, ids, strict=True)):
+        pattern: Task | None = None  # the first of those that differ in nothing but id and payload
+        for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
+            own = isinstance(item, Addition)
             try:
-                text = check_payload(declared, addition.payload)
-                alike = tasks and addition.task_id is None and terms(addition) == terms(additions[0])
-                task = like(tasks[0], plan, text, new_id) if alike else None
-                tasks.append(task or new_task(plan, addition, text, new_id, now, self._user))
+                text = check_payload(declared, item.payload if own else item)
+                if pattern is not None and not own:
+                    tasks.append(replace(pattern, task_id=new_id, payload_json=text))
+                    continue
+                task = new_task(plan, item if own else common, text, new_id, now, self._user)
             except BadInput as error:
-                if len(additions) > 1:
+                if len(items) > 1:
                     error.args = (f"item {number}: {error.args[0]}",)
                 raise
+            if not own and not plan.timed and not plan.title:
+                pattern = task
+            tasks.append(task)
+        if any(isinstance(item, Addition) and item.task_id is not None for item in items):
+            self._refuse_taken_ids(tasks)
         answers = self._insert(tasks, tx)
         if self.events.wanted(TaskAdded):
             for answer in answers:
                 if isinstance(answer, Inserted) and tx is None:
                     self.events.send(TaskAdded(answer.task))
-        return [self._own(answer) for answer in answers]
+        return [answer.task for answer in answers]
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = self.store.insert(tasks, tx=tx)
         now = self.store.now()
         for index, answer in enumerate(answers):
-            # A key that was remembered for a time is free when the time is over, whoever notices.
-            if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
+            # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
+            # transaction, which may hold the lock that this write needs: there the next sweep does it.)
+            held_until = answer.task.held_until
+            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
                 self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
+                answers[index] = self.store.insert([tasks[index]])[0]
         return answers
 
-    def _own(self, answer: Inserted | Existing) -> Task:
-        task = answer.task
-        if isinstance(answer, Existing) and self._user is not None and task.user_id != self._user:
-            raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
-        return task
+    def _refuse_taken_ids(self, tasks: Sequence[Task]) -> None:
+        """An id that belongs to another user or pipeline is refused, before anything is stored, and not shown."""
+        for there in self.store.fetch([task.task_id for task in tasks]):
+            if any(
+                (there.user_id, there.pipeline) != (t.user_id, t.pipeline) for t in tasks if t.task_id == there.task_id
+            ):
+                raise BadInput(f"task_id {there.task_id!r} is taken; choose another or leave it out", field="task_id")
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
         if isinstance(pipeline, Pipeline):
@@ -207,7 +217,7 @@ class Queue:
             return where
         if where.user_id not in (None, self._user):
             raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
-        return msgspec.structs.replace(where, user_id=self._user)
+        return replace(where, user_id=self._user)
 
     # ── acting ──
 
@@ -268,7 +278,9 @@ class Queue:
         check_name(name, "signal")
         text = values.encode(payload, "payload")
         given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-        return self._act(task_id, lambda task: rules.signal(task, name, text, given, self._now()), "signal", by)
+        return self._act(
+            task_id, lambda task: rules.signal(task, name, text, given, self._now(), by=_who(by)), "signal", by
+        )
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""

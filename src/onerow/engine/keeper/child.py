@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from .exits import Exit
 from .host.wire import Message
@@ -35,22 +36,21 @@ class Child:
             # Once we are detached, the line may belong to the next child.
             if self._attached:
                 self.asked = True
-                try:
+                # If the warden is gone, the reader is about to hear of it.
+                with suppress(LineLost):
                     self.link.ask({"stop": max(0.0, grace)})
-                except LineLost:
-                    pass  # the reader is about to hear of it
 
     def wait(self, timeout: float | None = None) -> Exit | None:
         """The exit, once the tree is gone; None if it is not within `timeout` seconds."""
         self._gone.wait(timeout)
         return self._exit
 
-    def begin(self, message: Message, raw: bytes, fds: Sequence[int]) -> Message | None:
+    def begin(self, message: Message, fds: Sequence[int]) -> Message | None:
         """Have the warden start us: its answer, None if it died without one; for the keeper."""
         # Locked, so that whoever hears of our end before this answer is read leaves the line to us.
         with self._lock:
-            self.mark = str(message["mark"])
-            self.link.ask(message, raw, fds)
+            self.mark = message["mark"].decode()
+            self.link.ask(message, fds)
             try:
                 answer = self.link.hear()
             except LineLost:

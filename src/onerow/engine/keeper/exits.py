@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from errno import E2BIG
+from errno import E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC
 
 import msgspec
 
@@ -46,12 +46,19 @@ class CannotStart(Exception):
 def refusal(argv: Sequence[str], cwd: str, step: str, errno: int) -> CannotStart:
     """The exception for a refused start, with what to do next."""
     why = os.strerror(errno).lower()
-    if step == "program" and errno == E2BIG:
-        return CannotStart(argv[0], f"{why}; pass large values in a file or on its standard input", errno)
-    reasons = {
-        "search": "there is no such program on the PATH; install it or give its full path",
-        "program": f"{why}; the path must lead to an executable program, and so must a script's first line",
-        "cwd": f"its folder {cwd!r} cannot be entered ({why}); create it or give another",
-        "descriptors": f"a passed descriptor could not be put in place ({why})",
-    }
-    return CannotStart(argv[0], reasons.get(step, f"its {step} setting was refused ({why}); change or drop it"), errno)
+    reason = _REASONS.get((step, errno)) or _REASONS.get((step, 0), _OTHER)
+    return CannotStart(argv[0], reason.format(why=why, cwd=cwd, step=step), errno)
+
+
+_OTHER = "its {step} setting was refused ({why}); change or drop it"
+_REASONS = {
+    ("search", ENOENT): "there is no such program on the PATH; install it or give its full path",
+    ("program", ENOENT): "{why}; give the path of a program, or of a script whose first line names one",
+    ("program", EACCES): "{why}; it must be an executable file",
+    ("program", ENOEXEC): "{why}; it is neither a program nor a script whose first line names one",
+    ("program", E2BIG): "{why}; pass large values in a file or on its standard input",
+    ("program", EAGAIN): "{why}; the limit of processes is reached",
+    ("program", 0): "{why}",
+    ("cwd", 0): "its folder {cwd!r} cannot be entered ({why}); create it or give another",
+    ("descriptors", 0): "a passed descriptor could not be put in place ({why})",
+}

@@ -69,13 +69,11 @@ class Keeper:
         self.close()
 
     def _start(self, order: Order, on_exit: Callable[[Exit], None]) -> Child:
-        message, raw, fds = order.message(f"{self._mark}{next(self._serial)}")
+        message, fds = order.message(f"{self._mark}{next(self._serial)}")
         for _ in range(_MOST_TRIES):
             try:
-                child = self._hosting.take(on_exit)
-                if child is None:
-                    raise CannotStart(order.program, "the keeper is closed")
-                answer = self._hosting.begin(child, message, raw, fds)
+                child = self._take(order.program, on_exit)
+                answer = self._hosting.begin(child, message, fds)
             except LineLost:
                 continue  # killed while idle; nothing was started, so another may
             except OSError as error:
@@ -86,4 +84,15 @@ class Keeper:
                 case {"refused": str(step), "errno": int(errno)}:
                     raise refusal(order.argv, str(order.cwd), step, errno)
             raise CannotStart(order.program, "its warden was killed while starting it")
-        raise CannotStart(order.program, "the keeper process dies as soon as it starts; its output says why")
+        raise CannotStart(
+            order.program, "no warden starts for it; look at the limit of processes and at the worker's error output"
+        )
+
+    def _take(self, program: str, on_exit: Callable[[Exit], None]) -> Child:
+        try:
+            child = self._hosting.take(on_exit)
+        except OSError as error:
+            raise CannotStart(program, f"there is no keeper process, and a new one cannot start ({error})") from error
+        if child is None:
+            raise CannotStart(program, "the keeper is closed")
+        return child

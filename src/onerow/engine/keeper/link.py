@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .host import wire
@@ -40,6 +41,10 @@ class Host:
                 # A session of its own: Ctrl-C is for the worker, which then decides.
                 start_new_session=True,
             )
+        except BaseException:
+            self.line.close()
+            os.close(self.reports)
+            raise
         finally:
             theirs.close()
             os.close(writing)
@@ -65,10 +70,9 @@ class Host:
         """Close our end of the line, upon which the keeper ends what runs under it and leaves."""
         self.alive = False
         self.line.close()
-        try:
+        # If it takes longer, it goes on without us until it has succeeded.
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LEAVES_FOR)
-        except subprocess.TimeoutExpired:
-            pass  # it goes on until it has succeeded
 
     def close(self) -> None:
         """Let go, and hear no more reports."""
@@ -84,10 +88,10 @@ class Link:
         self.host = host
         self.number = number
 
-    def ask(self, message: wire.Message, raw: bytes = b"", fds: Sequence[int] = ()) -> None:
+    def ask(self, message: wire.Message, fds: Sequence[int] = ()) -> None:
         """Send; raises LineLost if nobody can have heard it."""
         try:
-            wire.send(self.line, message, raw, fds)
+            wire.send(self.line, message, fds)
         except ConnectionError:
             raise LineLost from None
 

@@ -30,40 +30,39 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """The name for error messages."""
         return self.argv[0] if self.argv else ""
 
-    def message(self, mark: str) -> tuple[Message, bytes, list[int]]:
-        """For a warden: the message; folder, arguments and variables; descriptors. Raises CannotStart."""
+    def message(self, mark: str) -> tuple[Message, list[int]]:
+        """The message for a warden and the descriptors to send along; raises CannotStart."""
         if not self.argv:
             raise CannotStart("", "the argument list is empty; its first item names the program")
         fds = {0: self.stdin, 1: self.stdout, 2: self.stderr} | {fd: fd for fd in self.pass_fds}
         given = {target: fd for target, fd in fds.items() if fd is not None}
         if len(given) > MOST_FDS:
             raise CannotStart(self.program, f"at most {MOST_FDS} descriptors can be passed")
-        texts, env = self._texts(), self._variables()
-        message: Message = {"start": len(texts), "targets": list(given), "mark": mark}
-        for name in ("umask", "memory", "cpu_seconds"):
-            if (value := getattr(self, name)) is not None:
-                message[name] = value
-        if self.nice:
-            message["nice"] = self.nice
-        return message, texts + env, list(given.values())
+        message: Message = {
+            "start": [self._checked(os.fsencode(part)) for part in self.argv],
+            "cwd": os.getcwdb() if self.cwd is None else self._checked(os.fsencode(self.cwd)),
+            "env": _inherited() if self.env is None else self._variables(self.env),
+            "mark": mark.encode(),
+            "targets": list(given),
+            "nice": self.nice,
+            "umask": self.umask,
+            "memory": self.memory,
+            "cpu_seconds": self.cpu_seconds,
+        }
+        return message, list(given.values())
 
-    def _texts(self) -> bytes:
-        folder = os.getcwdb() if self.cwd is None else os.fsencode(self.cwd)
-        return self._joined([folder, *map(os.fsencode, self.argv)])
-
-    def _variables(self) -> bytes:
-        if self.env is None:
-            return _inherited()
-        if any(not name or "=" in name for name in self.env):
+    def _variables(self, env: Mapping[str, str]) -> bytes:
+        if any(not name or "=" in name for name in env):
             raise CannotStart(self.program, "the name of a variable is empty or contains '='")
-        return self._joined([os.fsencode(f"{name}={value}") for name, value in self.env.items()])
+        block = os.fsencode("\0".join([f"{name}={value}" for name, value in env.items()]))
+        if block.count(b"\0") >= max(1, len(env)):
+            raise CannotStart(self.program, "a variable contains a NUL character")
+        return block
 
-    def _joined(self, texts: Sequence[bytes]) -> bytes:
-        # As bytes separated by NUL, which none of them may contain, any name survives the trip.
-        joined = b"\0".join(texts)
-        if joined.count(b"\0") >= max(1, len(texts)):
-            raise CannotStart(self.program, "an argument, a variable or its folder contains a NUL character")
-        return joined
+    def _checked(self, text: bytes) -> bytes:
+        if b"\0" in text:
+            raise CannotStart(self.program, "an argument or its folder contains a NUL character")
+        return text
 
 
 _known: tuple[dict[bytes, bytes], bytes] = {}, b""

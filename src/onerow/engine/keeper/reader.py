@@ -4,6 +4,7 @@ import os
 import selectors
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Reader:
@@ -19,18 +20,14 @@ class Reader:
 
     def add(self, fd: int, ready: Callable[[], None]) -> None:
         """Call `ready` while the descriptor is readable; any thread may add."""
-        try:
-            # epoll and kqueue take new descriptors while another thread waits in them.
+        # epoll and kqueue take new descriptors while another thread waits in them.
+        with suppress(KeyError):  # added before
             self._selector.register(fd, selectors.EVENT_READ, ready)
-        except KeyError:
-            pass  # added before
 
     def drop(self, fd: int) -> None:
         """Forget a descriptor; before it is closed."""
-        try:
+        with suppress(KeyError, ValueError):  # dropped before
             self._selector.unregister(fd)
-        except (KeyError, ValueError):
-            pass  # dropped before
 
     def is_current(self) -> bool:
         """Whether the caller is one of our callbacks."""

@@ -4,10 +4,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from onerow.stores.sqlite.filters import add_functions
@@ -37,7 +37,7 @@ class Door:
         """A transaction that holds the write lock from its beginning, so that it never has to be given up."""
         with self._lock, translated(self.path):
             connection = self.writer()
-            self._begin(connection)
+            self._patiently(connection, "BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -45,6 +45,11 @@ class Door:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def execute(self, sql: str, given: Sequence[Any]) -> int:
+        """One statement as its own transaction; how many rows it changed."""
+        with self._lock, translated(self.path):
+            return self._patiently(self.writer(), sql, given).rowcount
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -76,12 +81,12 @@ class Door:
             self._writer = None
             self._readers = []
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _patiently(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Execute what needs the write lock, as soon as those before us have let it go."""
         give_up = time.monotonic() + _PATIENCE
         while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
+                return connection.execute(sql, given)
             except sqlite3.OperationalError as error:
                 if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
                     raise

@@ -16,43 +16,12 @@ _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
 _STATUS_OF = {status.value: status for status in Status}
 
-# What a task may have at birth; the rest then has its column's default, and an insert need not bind it.
-BORN_FIELDS = (
-    "task_id", "pipeline", "phase", "user_id", "title", "parent_id", "created_at", "scheduled_time", "run_at",
-    "updated_at", "priority", "awaiting", "max_retries", "own_retries", "limit_key", "unique_key", "unique_for",
-    "held_key", "payload_json", "metadata_json",
-)  # fmt: skip
-_BORN_TIMES = tuple(BORN_FIELDS.index(field) for field in TIME_FIELDS if field in BORN_FIELDS)
-_LATER = {
-    "started_at": None, "completed_at": None, "elapsed_time": None, "status": Status.WAITING, "cancel_requested": False,
-    "attempt": 0, "retry_count": 0, "retry_base": 0, "crash_count": 0, "generation": 0, "error": None,
-    "error_class": None, "leased_by": None, "leased_until": None, "token": 0, "version": 1, "slot": None,
-    "key_slot": None, "held_until": None, "children": None, "purged_at": None, "results_json": "{}",
-    "steps_json": "{}", "signals_json": "[]", "progress_json": "null", "logs_json": "[]",
-}  # fmt: skip
-_later = attrgetter(*_LATER)
-_later_at_birth = tuple(_LATER.values())
-_born = attrgetter(*BORN_FIELDS)
-_all = attrgetter(*FIELDS)
+values_of = attrgetter(*FIELDS)
 
 
-def is_newborn(task: Task) -> bool:
-    """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
-    return bool(_later(task) == _later_at_birth)
-
-
-def newborn_row(task: Task) -> tuple[Any, ...]:
-    """The values of BORN_FIELDS as SQLite takes them."""
-    found = list(_born(task))
-    for index in _BORN_TIMES:
-        if found[index] is not None:
-            found[index] = spell(found[index])
-    return tuple(found)
-
-
-def whole_row(task: Task) -> tuple[Any, ...]:
+def row_of(task: Task) -> tuple[Any, ...]:
     """All values as SQLite takes them, in the order of FIELDS."""
-    return tuple([spell(value) if type(value) is datetime else value for value in _all(task)])
+    return tuple([spell(value) if type(value) is datetime else value for value in values_of(task)])
 
 
 def to_sql(value: Any) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 
 from onerow.core.errors import BadInput, StoreError
 from onerow.core.status import Status
-from onerow.core.task import COLUMN, FIELDS, Task
+from onerow.core.task import FIELDS, Task
 from onerow.core.times import read, spell, to_millis
 from onerow.ports import (
     Claim,
@@ -31,20 +31,17 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.sqlite import claiming, logbook, notes, schema, swapping
+from onerow.stores.sqlite.batches import Batch, chunks, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
 from onerow.stores.sqlite.filters import ORDERS, where_sql
-from onerow.stores.sqlite.rows import BORN_FIELDS, COLUMNS, is_newborn, newborn_row, task_of, whole_row
+from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.waker import SqliteWaker
 
 _encode = msgspec.json.Encoder().encode
 
 _INSERT = f"INSERT INTO task_queue ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))}) ON CONFLICT DO NOTHING"
-_INSERT_NEWBORN = (
-    f"INSERT INTO task_queue ({', '.join(COLUMN[field] for field in BORN_FIELDS)}) "
-    f"VALUES ({', '.join('?' * len(BORN_FIELDS))}) ON CONFLICT DO NOTHING"
-)
 
 
 def _wall_clock() -> datetime:
@@ -93,8 +90,11 @@ class SqliteStore:
         if tx is not None:
             with translated(self.path, callers=True):
                 return _insert(callers_cursor(tx, self.path), tasks)
-        with self._door.write() as connection:
-            answers = _insert(connection.cursor(), tasks)
+        if len(tasks) == 1 and self._door.execute(_INSERT, row_of(tasks[0])):
+            answers: list[Inserted | Existing] = [Inserted(tasks[0])]
+        else:
+            with self._door.write() as connection:
+                answers = _insert(connection.cursor(), tasks)
         for waker in self._wakers:
             waker.poke()  # our own commits don't change data_version
         return answers
@@ -119,9 +119,7 @@ class SqliteStore:
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
-        held = {
-            (task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows
-        }
+        held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
@@ -220,13 +218,13 @@ class SqliteStore:
 
 def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Existing]:
     if len(tasks) > 1:
-        # Nearly always every row is new: one prepared statement for all, and a closer look only if some were not.
+        # Nearly always every row is new; a closer look only if some were not.
         cursor.execute("SAVEPOINT onerow_insert")
-        if all(is_newborn(task) for task in tasks):
-            cursor.executemany(_INSERT_NEWBORN, [newborn_row(task) for task in tasks])
-        else:
-            cursor.executemany(_INSERT, [whole_row(task) for task in tasks])
-        if cursor.rowcount == len(tasks):
+        written = 0
+        for chunk in chunks(tasks):
+            batch = Batch(FIELDS, [values_of(task) for task in chunk], always=1)
+            written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
+        if written == len(tasks):
             cursor.execute("RELEASE onerow_insert")
             return [Inserted(task) for task in tasks]
         cursor.execute("ROLLBACK TO onerow_insert")
@@ -235,11 +233,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
 
 
 def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
-    if is_newborn(task):
-        cursor.execute(_INSERT_NEWBORN, newborn_row(task))
-    else:
-        cursor.execute(_INSERT, whole_row(task))
-    if cursor.rowcount == 1:
+    if cursor.execute(_INSERT, row_of(task)).rowcount == 1:
         return Inserted(task)
     row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()
     if row is None:

@@ -7,17 +7,13 @@ row is written, and the count says so; only when some were not does a second loo
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from operator import attrgetter
-from typing import Any
 
 from onerow.core.task import COLUMN, Task, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
+from onerow.stores.sqlite.batches import Batch, chunks, update_sql
 from onerow.stores.sqlite.rows import to_sql
-
-_MOST = 500
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, _MOST)
 
 
 def swap(connection: sqlite3.Connection, moves: Sequence[Move], now: datetime) -> list[SwapAnswer]:
@@ -32,8 +28,7 @@ def swap(connection: sqlite3.Connection, moves: Sequence[Move], now: datetime) -
             groups.setdefault(fields, []).append(index)
     answers: list[SwapAnswer | None] = [None] * len(moves)
     for fields, indexes in groups.items():
-        for start in range(0, len(indexes), _MOST):
-            chunk = indexes[start : start + _MOST]
+        for chunk in chunks(indexes):
             if _swap_together(connection, fields, [moves[index] for index in chunk]):
                 for index in chunk:
                     answers[index] = Swapped(moves[index].after)
@@ -48,24 +43,12 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
     """Write rows that change the same columns; nothing at all unless every one could be written."""
     if len(moves) == 1:
         return False
-    written = tuple(field for field in fields if field != "version")
-    rows = [attrgetter("task_id", "version", *written)(move.after) for move in moves]
-    columns = list(zip(*rows, strict=True))[2:]
-    varying = tuple(field for field, column in zip(written, columns, strict=True) if not _all_same(column))
-    shared = [to_sql(column[0]) for field, column in zip(written, columns, strict=True) if field not in varying]
-    places = [2 + written.index(field) for field in varying]
-    size = next(size for size in _SIZES if size >= len(rows))
-    sql = _update(tuple(field for field in written if field not in varying), varying, size)
-    given = shared
-    for row in rows:
-        given.append(row[0])
-        given.append(row[1] - 1)
-        for place in places:
-            given.append(to_sql(row[place]))
-    given.extend([None] * ((size - len(rows)) * (2 + len(places))))
+    names = ("task_id", "version", *(field for field in fields if field != "version"))
+    batch = Batch(names, [attrgetter(*names)(move.after) for move in moves], always=2)
+    sql = update_sql(batch.shared, batch.varying, batch.size)
     connection.execute("SAVEPOINT onerow_swap")
     try:
-        whole = connection.execute(sql, given).rowcount == len(rows)
+        whole = connection.execute(sql, batch.given).rowcount == len(moves)
     except sqlite3.IntegrityError:
         whole = False  # a row that can't be written; found singly
     if not whole:
@@ -98,20 +81,3 @@ def _holder(connection: sqlite3.Connection, task: Task) -> str:
     if row is None:
         raise sqlite3.IntegrityError(f"task {task.task_id} breaks a rule of the table")
     return str(row[0])
-
-
-def _all_same(column: tuple[Any, ...]) -> bool:
-    first = column[0]
-    return all(value is first or value == first for value in column)
-
-
-@lru_cache(maxsize=512)
-def _update(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> str:
-    sets = ["version = version + 1"]
-    sets += [f"{COLUMN[field]} = ?" for field in shared]
-    sets += [f"{COLUMN[field]} = m.column{place}" for place, field in enumerate(varying, start=3)]
-    row = f"({', '.join('?' * (2 + len(varying)))})"
-    return (
-        f"UPDATE task_queue SET {', '.join(sets)} FROM (VALUES {', '.join([row] * size)}) AS m "
-        f"WHERE task_queue.task_id = m.column1 AND task_queue.version = m.column2"
-    )

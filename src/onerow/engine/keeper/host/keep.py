@@ -58,13 +58,15 @@ class Keep:
             if self._worker is not None:
                 self._poll.unregister(self._worker)
             return
-        message, _, fds = heard
-        number = message["warden"]
-        assert isinstance(number, int)
-        self._fork_warden(number, _socket.socket(fileno=fds[0]))
+        message, fds = heard
+        self._fork_warden(message["warden"], _socket.socket(fileno=fds[0]))
 
     def _fork_warden(self, number: int, line: _socket.socket) -> None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            line.close()  # the worker sees that nobody greets
+            return
         if pid == 0:
             try:
                 # Our own line must not stay open in a warden: its end tells the worker of our death.

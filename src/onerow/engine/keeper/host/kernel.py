@@ -12,8 +12,9 @@ _SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
 # children end, so keeper and wardens let these pass and leave when the worker does.
 _NOT_FOR_US = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-# Ignored signals are inherited through exec; Python itself ignores the last two.
-RESET_IN_CHILD = (*_NOT_FOR_US, signal.SIGPIPE, signal.SIGXFSZ)
+# Ignored signals are inherited through exec. All of them are named, although few are ever ignored,
+# because posix_spawn looks up every signal that it is not told about.
+RESET_IN_CHILD = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 
 
 def _no_prctl(*_: object) -> int:

@@ -12,20 +12,22 @@ from collections.abc import Callable, Sequence
 
 from .kernel import RESET_IN_CHILD, die_with_parent
 from .strays import MARK
+from .wire import Message
 
 
 class Order:
     """What a child is to be, as the worker's message says."""
 
-    def __init__(self, message: dict[str, object], texts: bytes, env: dict[bytes, bytes], fds: Sequence[int]) -> None:
-        self.cwd, *self.argv = texts.split(b"\0")
-        self.env = {**env, MARK.encode(): str(message["mark"]).encode()}
+    def __init__(self, message: Message, env: dict[bytes, bytes], fds: Sequence[int]) -> None:
+        self.argv: list[bytes] = message["start"]
+        self.cwd: bytes = message["cwd"]
+        self.env = {**env, MARK.encode(): message["mark"]}
         self.fds = fds
-        self.targets = _numbers(message["targets"])
-        self.nice = _number(message.get("nice")) or 0
-        self.umask = _number(message.get("umask"))
-        self.memory = _number(message.get("memory"))
-        self.cpu_seconds = _number(message.get("cpu_seconds"))
+        self.targets: list[int] = message["targets"]
+        self.nice: int = message["nice"]
+        self.umask: int | None = message["umask"]
+        self.memory: int | None = message["memory"]
+        self.cpu_seconds: int | None = message["cpu_seconds"]
 
 
 def variables(raw: bytes) -> dict[bytes, bytes]:
@@ -84,7 +86,12 @@ def _by_fork(order: Order, program: bytes) -> int:
     """The slower way, for what only the child itself can set."""
     warden = os.getpid()
     told, tell = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(told)
+        os.close(tell)
+        raise Refused("program", error.errno or 0) from None
     if pid == 0:
         try:
             _become(order, program, warden, tell := _clear_of(order.targets, tell))
@@ -163,13 +170,3 @@ def _step(name: str, act: Callable[..., object], *args: object) -> None:
         act(*args)
     except (OSError, ValueError) as error:
         raise Refused(name, getattr(error, "errno", None) or 22) from None
-
-
-def _numbers(value: object) -> list[int]:
-    assert isinstance(value, list)
-    return value
-
-
-def _number(value: object) -> int | None:
-    assert value is None or isinstance(value, int)
-    return value

@@ -8,6 +8,7 @@ ancestors, as orphans do.
 import os
 import signal
 import time
+from contextlib import suppress
 
 from .tree import stat
 
@@ -102,7 +103,5 @@ def _started(pid: int) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(OSError):
         os.kill(pid, signal.SIGKILL)
-    except OSError:
-        pass

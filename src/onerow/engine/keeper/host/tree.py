@@ -2,22 +2,17 @@
 
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-# A process that forks and leaves faster than we look is caught after a few looks, not at the first.
+# Processes that fork faster than we look are caught after some looks, not at the first; in between, the
+# caller collects the dead.
 _MOST_LOOKS = 64
 
 
 def descendants(skip: Collection[int] = ()) -> set[int]:
     """Every descendant of this process, zombies included, without those under `skip`."""
-    children = _by_task if _HAS_CHILDREN_FILE else _ByStat()
     found: set[int] = set()
-    ahead = [os.getpid()]
-    while ahead:
-        for pid in children(ahead.pop()):
-            if pid not in found and pid not in skip:
-                found.add(pid)
-                ahead.append(pid)
+    _walk(found, skip, lambda pid: None)
     return found
 
 
@@ -31,21 +26,45 @@ def ask_to_end(skip: Collection[int] = ()) -> None:
 def end(skip: Collection[int] = ()) -> set[int] | None:
     """KILL every descendant, once; returns those who refuse if there are none but them, else None.
 
-    They are stopped before they are killed: a stopped process cannot fork behind our back.
+    They are stopped before they are killed, each before its children are listed: a stopped process
+    cannot fork behind our back.
     """
-    caught: set[int] = set()
     refused: set[int] = set()
+
+    def stop(pid: int) -> None:
+        if not _signal(pid, signal.SIGSTOP):
+            refused.add(pid)
+
+    stopped: set[int] = set()
     for _ in range(_MOST_LOOKS):
-        seen = descendants(skip)
-        fresh = seen - caught
-        caught = seen
-        refused |= {pid for pid in fresh if not _signal(pid, signal.SIGSTOP)}
-        if not fresh:
+        if _walk(stopped, skip, stop):
+            continue
+        # One last look at everyone: a stop may reach a process in the middle of a fork.
+        missed = descendants(skip) - stopped
+        if not missed:
             break
-    refused &= caught
-    for pid in caught - refused:
+        for pid in missed:
+            stop(pid)
+        stopped |= missed
+    # Listed anew, because a number seen some time ago may be a stranger's by now.
+    there = descendants(skip)
+    for pid in there - refused:
         _signal(pid, signal.SIGKILL)
-    return refused if refused and refused == caught else None
+    return there if there and there <= refused else None
+
+
+def _walk(known: set[int], skip: Collection[int], meet: Callable[[int], None]) -> bool:
+    """Meet every descendant that is not known yet, before its own children; False if there was none."""
+    children = _by_task if _HAS_CHILDREN_FILE else _ByStat()
+    before = len(known)
+    ahead = [os.getpid()]
+    while ahead:
+        for pid in children(ahead.pop()):
+            if pid not in known and pid not in skip:
+                known.add(pid)
+                meet(pid)
+                ahead.append(pid)
+    return len(known) > before
 
 
 def _signal(pid: int, number: int) -> bool:

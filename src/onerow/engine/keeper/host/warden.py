@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from . import tree, wire
 from .kernel import become_subreaper, drain, wake_on_child_end
@@ -101,19 +102,17 @@ class Warden:
         if (heard := wire.receive(self._line)) is None:
             self._worker_gone()
             return
-        message, raw, fds = heard
-        match message:
-            case {"start": int(size)}:
-                self._start(message, raw[:size], raw[size:], fds)
-            case {"stop": int() | float() as grace} if self._run:
-                # Without a run it crossed our report, and is for nobody.
-                self._run.stop(time.monotonic(), grace)
+        message, fds = heard
+        if "start" in message:
+            self._start(message, fds)
+        elif self._run:  # without a run, the stop crossed our report and is for nobody
+            self._run.stop(time.monotonic(), message["stop"])
 
-    def _start(self, message: wire.Message, texts: bytes, env: bytes, fds: list[int]) -> None:
-        if env != self._env[0]:
-            self._env = env, variables(env)
+    def _start(self, message: wire.Message, fds: list[int]) -> None:
+        if message["env"] != self._env[0]:
+            self._env = message["env"], variables(message["env"])
         try:
-            self._run = Run(spawn(Order(message, texts, self._env[1], fds)))
+            self._run = Run(spawn(Order(message, self._env[1], fds)))
             self._tell({"pid": self._run.pid})
         except Refused as refused:
             self._tell({"refused": refused.step, "errno": refused.errno})
@@ -173,15 +172,12 @@ class Warden:
         wire.report(self._reports, self._number, run.status, stopped=run.stopped, max_rss=max_rss, left=left)
 
     def _tell(self, message: wire.Message) -> None:
-        try:
+        # If the worker is gone, its end of the line will tell us.
+        with suppress(OSError):
             wire.send(self._line, message)
-        except OSError:
-            pass  # the worker is gone, which its end of the line will tell us
 
 
 def _kill_group(leader: int, number: int) -> None:
     """All that a system without subreapers lets us do for descendants that lost their parents."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -1,0 +1,67 @@
+"""Many rows in one statement: what all of them share is bound once, what differs comes as a list of VALUES.
+
+One statement for 500 rows costs a quarter of 500 executions of the same prepared statement.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from onerow.core.task import COLUMN
+from onerow.stores.sqlite.rows import to_sql
+
+Item = TypeVar("Item")
+
+MOST = 600
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, MOST)
+
+
+class Batch:
+    """Rows of the same fields, told apart into what is shared and what varies."""
+
+    def __init__(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> None:
+        """`always`: so many leading fields vary in any case."""
+        columns = list(zip(*rows, strict=True))
+        # count() compares in C, and mostly finds the very same object.
+        alike = [index >= always and column.count(column[0]) == len(rows) for index, column in enumerate(columns)]
+        self.shared = tuple(field for field, same in zip(fields, alike, strict=True) if same)
+        self.varying = tuple(field for field, same in zip(fields, alike, strict=True) if not same)
+        # Few sizes, so that few statements have to be prepared; the list is filled up with rows of NULL.
+        self.size = next(size for size in _SIZES if size >= len(rows))
+        once = [to_sql(column[0]) for column, same in zip(columns, alike, strict=True) if same]
+        places = [index for index, same in enumerate(alike) if not same]
+        each = [to_sql(row[place]) for row in rows for place in places]
+        self.given = [*once, *each, *[None] * ((self.size - len(rows)) * len(places))]
+
+
+def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), MOST):
+        yield items[start : start + MOST]
+
+
+@lru_cache(maxsize=512)
+def insert_sql(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> str:
+    """Insert rows that are new; the count tells whether all were."""
+    columns = ", ".join(COLUMN[field] for field in (*shared, *varying))
+    terms = ", ".join([*["?"] * len(shared), *(f"m.column{place}" for place in range(1, len(varying) + 1))])
+    return (
+        f"INSERT INTO task_queue ({columns}) SELECT {terms} FROM (VALUES {_values(len(varying), size)}) AS m "
+        f"WHERE m.column1 IS NOT NULL ON CONFLICT DO NOTHING"
+    )
+
+
+@lru_cache(maxsize=512)
+def update_sql(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> str:
+    """Write to rows whose version (the second that varies) is one less than the new one."""
+    sets = ["version = version + 1"]
+    sets += [f"{COLUMN[field]} = ?" for field in shared]
+    sets += [f"{COLUMN[field]} = m.column{place}" for place, field in enumerate(varying[2:], start=3)]
+    return (
+        f"UPDATE task_queue SET {', '.join(sets)} FROM (VALUES {_values(len(varying), size)}) AS m "
+        f"WHERE task_queue.task_id = m.column1 AND task_queue.version = m.column2 - 1"
+    )
+
+
+def _values(width: int, size: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return ", ".join([row] * size)

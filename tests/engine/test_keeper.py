@@ -1,0 +1,544 @@
+"""P11: a stopped task leaves no process behind, whoever is killed on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="whole trees can be ended on Linux only")
+
+PRELUDE = """
+import os, signal, subprocess, sys, time
+def note(name):
+    with open(name + '.tmp', 'w') as file: file.write(str(os.getpid()))
+    os.rename(name + '.tmp', name)
+def idle():
+    while True: time.sleep(60)
+def ignore_term(): signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def fork(act):
+    if os.fork() == 0:
+        try: act()
+        finally: os._exit(0)
+def noted(name):
+    while not os.path.exists(name): time.sleep(0.005)
+def grandchild(): note('grandchild'); idle()
+"""
+
+# Ways in which a child can get a grandchild out of sight.
+TREES = {
+    "forked": "fork(grandchild)",
+    "in_a_session_of_its_own": "fork(lambda: (os.setsid(), grandchild()))",
+    "daemonised": "fork(lambda: (os.setsid(), fork(grandchild)))",
+    "deaf_to_term": "fork(lambda: (os.setsid(), ignore_term(), fork(grandchild)))",
+    "without_its_environment": """
+def bare():
+    os.execve(sys.executable, [sys.executable, '-c', sys.argv[1] + '\\ngrandchild()'], {})
+fork(lambda: (os.setsid(), fork(bare)))""",
+    "stopped": "fork(lambda: (os.setsid(), fork(lambda: (note('grandchild'), os.kill(os.getpid(), signal.SIGSTOP)))))",
+}
+every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for something that must come, with much patience."""
+    deadline = time.monotonic() + 30
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"still waiting for {what}"
+        time.sleep(0.005)
+    return value
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def noted(folder: Path, name: str) -> int:
+    return int(until(lambda: (folder / name).exists() and (folder / name).read_text(), name))
+
+
+class Runs:
+    """Starts Python programs under a keeper, and remembers who was alive when an exit was reported."""
+
+    def __init__(self, keeper: Keeper, folder: Path) -> None:
+        self.keeper = keeper
+        self.folder = folder
+        self.exits: list[Exit] = []
+        self.seen_alive: list[int] = []
+
+    def start(self, program: str, **settings: Any) -> Child:
+        usual: dict[str, Any] = {
+            "cwd": self.folder,
+            "stdin": None,
+            "stdout": None,
+            "stderr": 2,
+            "on_exit": self._on_exit,
+        }
+        argv = [sys.executable, "-S", "-c", PRELUDE + program, PRELUDE]
+        return self.keeper.start(argv, **usual | settings)
+
+    def pid(self, name: str) -> int:
+        return noted(self.folder, name)
+
+    def _on_exit(self, exit: Exit) -> None:
+        pids = [int(note.read_text()) for note in self.folder.iterdir() if not note.suffix]
+        self.seen_alive += [pid for pid in pids if alive(pid)]
+        self.exits.append(exit)
+
+
+def ended(child: Child) -> Exit:
+    exit = child.wait(30)
+    assert exit is not None, "the child is still there"
+    return exit
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    (folder := tmp_path / "notes").mkdir()
+    with Keeper() as keeper:
+        yield Runs(keeper, folder)
+    left = [pid for note in folder.iterdir() if not note.suffix and alive(pid := int(note.read_text()))]
+    assert not left, "processes survived the keeper"
+
+
+def keepers_of(pid: int) -> list[psutil.Process]:
+    return [one for one in psutil.Process(pid).children() if one.name() == "onerow-keeper"]
+
+
+def wardens_of(pid: int) -> list[psutil.Process]:
+    return [one for keeper in keepers_of(pid) for one in keeper.children() if one.name() == "onerow-warden"]
+
+
+# How it ends
+
+
+def test_an_exit_tells_the_code_of_the_child(runs: Runs) -> None:
+    exit = ended(runs.start("sys.exit(7)"))
+    assert (exit.code, exit.signal, exit.stopped, exit.left) == (7, None, False, 0)
+    assert exit.max_rss > 1_000_000
+
+
+def test_an_exit_tells_the_signal_that_ended_the_child(runs: Runs) -> None:
+    exit = ended(runs.start("os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGSEGV, False)
+
+
+def test_every_exit_is_told_once(runs: Runs) -> None:
+    children = [runs.start(f"sys.exit({code})") for code in range(5)]
+    assert [ended(child).code for child in children] == [0, 1, 2, 3, 4]
+    until(lambda: len(runs.exits) == 5, "five callbacks")
+    assert sorted(exit.code or 0 for exit in runs.exits) == [0, 1, 2, 3, 4]
+
+
+def test_a_stopped_child_may_end_in_its_own_way(runs: Runs) -> None:
+    child = runs.start("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); note('ready'); idle()")
+    runs.pid("ready")
+    child.stop(60)
+    exit = ended(child)
+    assert (exit.code, exit.signal, exit.stopped) == (5, None, True)
+
+
+def test_a_child_that_ignores_term_is_killed_after_the_grace(runs: Runs) -> None:
+    child = runs.start("ignore_term(); note('ready'); idle()")
+    runs.pid("ready")
+    child.stop(0.2)
+    exit = ended(child)
+    assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGKILL, True)
+
+
+def test_a_second_stop_can_only_hurry(runs: Runs) -> None:
+    child = runs.start("ignore_term(); note('ready'); idle()")
+    runs.pid("ready")
+    child.stop(3600)
+    assert child.wait(0.05) is None
+    child.stop(0)
+    child.stop(3600)
+    assert ended(child).signal == signal.SIGKILL
+    child.stop(0)
+
+
+def test_a_child_stopped_by_a_signal_still_hears_term(runs: Runs) -> None:
+    child = runs.start(
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(6)); note('ready'); os.kill(os.getpid(), 19); idle()"
+    )
+    runs.pid("ready")
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, "the child to be stopped")
+    child.stop(60)
+    assert ended(child).code == 6
+
+
+def test_a_mistake_in_one_callback_does_not_silence_the_others(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", shown.append)
+    ended(runs.start("", on_exit=lambda _: 1 / 0))
+    ended(runs.start(""))
+    until(lambda: runs.exits, "the second callback")
+    assert [args.exc_type for args in shown] == [ZeroDivisionError]
+
+
+# Trees
+
+
+@every_tree
+def test_a_stop_ends_a_grandchild_that_is(runs: Runs, tree: str) -> None:
+    child = runs.start(tree + "\nidle()")
+    assert alive(runs.pid("grandchild"))
+    child.stop(0.3)
+    exit = ended(child)
+    until(lambda: runs.exits, "the callback")
+    assert exit.stopped
+    assert runs.seen_alive == []
+
+
+@every_tree
+def test_a_child_that_ends_takes_along_a_grandchild_that_is(runs: Runs, tree: str) -> None:
+    exit = ended(runs.start(tree + "\nnoted('grandchild'); sys.exit(3)"))
+    until(lambda: runs.exits, "the callback")
+    assert (exit.code, exit.stopped) == (3, False)
+    assert runs.seen_alive == []
+
+
+def test_what_a_child_leaves_behind_may_finish_its_last_moment(runs: Runs) -> None:
+    ended(runs.start("fork(lambda: (time.sleep(0.02), note('finished')))"))
+    assert (runs.folder / "finished").exists()
+
+
+def test_a_chain_that_forks_and_leaves_is_caught(runs: Runs) -> None:
+    child = runs.start("""
+os.setsid() if os.getpid() != os.getpgid(0) else None
+note('ready')
+for _ in range(3000):  # bounded, and slow enough that a machine survives it if it is not caught
+    if os.fork(): os._exit(0)
+    os.setsid()
+    time.sleep(0.002)
+""")
+    runs.pid("ready")
+    child.stop(0)
+    ended(child)
+
+
+def test_a_crowd_that_keeps_growing_is_caught(runs: Runs) -> None:
+    child = runs.start("""
+ignore_term()
+for number in range(400):
+    fork(lambda: (os.setsid(), note(f'member{number}'), idle()))
+    time.sleep(0.001)
+idle()
+""")
+    runs.pid("member20")
+    child.stop(0.05)
+    ended(child)
+    until(lambda: runs.exits, "the callback")
+    assert runs.seen_alive == []
+
+
+def test_twenty_children_at_once_each_lose_only_their_own(runs: Runs) -> None:
+    tree = TREES["daemonised"].replace("grandchild", "lambda: (note(sys.argv[2]), idle())")
+    argv = [sys.executable, "-S", "-c", PRELUDE + tree + "\nidle()", PRELUDE]
+    settings: dict[str, Any] = {"cwd": runs.folder, "stdin": None, "stdout": None, "stderr": 2}
+    children = [runs.keeper.start([*argv, f"n{number}"], on_exit=lambda _: None, **settings) for number in range(20)]
+    pids = [runs.pid(f"n{number}") for number in range(20)]
+    for child in children[::2]:
+        child.stop(0.2)
+    for child in children[::2]:
+        ended(child)
+    assert [alive(pid) for pid in pids] == [False, True] * 10
+    assert all(child.wait(0) is None for child in children[1::2])
+
+
+# Whoever is killed
+
+
+WORKER = (
+    "import os, sys, time\nfrom pathlib import Path\nfrom onerow.engine.keeper import Keeper\n"
+    "keeper = Keeper()\n"
+    "def start(program):\n"
+    "    keeper.start([sys.executable, '-S', '-c', sys.argv[1] + program, sys.argv[1]], cwd=Path(sys.argv[2]),\n"
+    "                 stdin=None, stdout=None, stderr=2, on_exit=lambda exit: None)\n"
+)
+
+
+def start_worker(folder: Path, program: str) -> "subprocess.Popen[bytes]":
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", WORKER + program, PRELUDE, str(folder)], env=env)
+
+
+def test_a_worker_killed_leaves_no_process(tmp_path: Path) -> None:
+    trees = [tree.replace("'grandchild'", f"'g{number}'") for number, tree in enumerate(TREES.values())]
+    prelude = [PRELUDE.replace("'grandchild'", f"'g{number}'") for number in range(len(trees))]
+    program = "".join(
+        f"sys.argv[1] = {text!r}\nstart({tree!r} + '\\nignore_term(); idle()')\n"
+        for text, tree in zip(prelude, trees, strict=True)
+    )
+    with start_worker(tmp_path, program + "time.sleep(600)") as worker:
+        pids = [noted(tmp_path, f"g{number}") for number in range(len(trees))]
+        under = [one.pid for one in psutil.Process(worker.pid).children(recursive=True)]
+        assert set(pids) <= set(under)
+        worker.kill()
+    until(lambda: not any(map(alive, under)), "every process of the worker to end")
+
+
+def test_a_worker_killed_while_a_fork_of_it_lives_leaves_no_child(tmp_path: Path) -> None:
+    program = "start('note(\"child\"); idle()')\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)"
+    with start_worker(tmp_path, program) as worker:
+        child = noted(tmp_path, "child")
+        others = until(
+            lambda: [one for one in psutil.Process(worker.pid).children() if one.name() != "onerow-keeper"], "the fork"
+        )
+        worker.kill()
+    until(lambda: not alive(child), "the child to end")
+    for other in others:
+        assert alive(other.pid)
+        other.kill()
+
+
+def test_a_keeper_that_is_asked_to_leave_stays_with_its_children(runs: Runs) -> None:
+    child = runs.start("note('ready'); idle()")
+    runs.pid("ready")
+    for one in [*keepers_of(os.getpid()), *wardens_of(os.getpid())]:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            one.send_signal(number)
+    assert ended(runs.start("sys.exit(4)")).code == 4
+    assert alive(child.pid)
+
+
+def test_children_outlive_their_keeper_and_can_still_be_stopped(runs: Runs) -> None:
+    child = runs.start(TREES["daemonised"] + "\nidle()")
+    grandchild = runs.pid("grandchild")
+    [keeper] = keepers_of(os.getpid())
+    keeper.kill()
+    until(lambda: not keepers_of(os.getpid()), "the keeper to end")
+    assert ended(runs.start("sys.exit(4)")).code == 4
+    assert alive(grandchild)
+    child.stop(0.1)
+    assert ended(child).stopped
+    assert not alive(grandchild)
+
+
+def test_a_child_whose_warden_is_killed_is_reported_after_its_tree_is_gone(runs: Runs) -> None:
+    child = runs.start(TREES["without_its_environment"] + "\nidle()")
+    runs.pid("grandchild")
+    [warden] = wardens_of(os.getpid())
+    warden.kill()
+    exit = ended(child)
+    until(lambda: runs.exits, "the callback")
+    assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGKILL, False)
+    assert runs.seen_alive == []
+    assert ended(runs.start("sys.exit(4)")).code == 4
+
+
+def test_an_idle_warden_that_is_killed_is_replaced(runs: Runs) -> None:
+    ended(runs.start(""))
+    [warden] = wardens_of(os.getpid())
+    warden.kill()
+    until(lambda: not wardens_of(os.getpid()), "the warden to end")
+    assert ended(runs.start("sys.exit(4)")).code == 4
+    until(lambda: len(runs.exits) == 2, "both callbacks")
+
+
+def test_a_child_whose_keeper_and_warden_are_killed_is_ended_all_the_same(runs: Runs) -> None:
+    children = [runs.start(TREES["daemonised"] + "\nidle()"), runs.start("idle()")]
+    runs.pid("grandchild")
+    doomed = [*keepers_of(os.getpid()), *psutil.Process(children[0].pid).parents()[:1]]
+    for one in doomed:
+        one.suspend()
+    for one in doomed:
+        one.kill()
+    assert ended(children[0]).signal == signal.SIGKILL
+    until(lambda: runs.exits, "the callback")
+    assert runs.seen_alive == []
+    assert not alive(children[0].pid)
+    children[1].stop(0)
+    assert ended(children[1]).stopped
+
+
+def test_what_survives_worker_keeper_and_wardens_is_ended_by_the_next_keeper(tmp_path: Path, runs: Runs) -> None:
+    mine = runs.start("note('mine'); idle()")
+    with start_worker(tmp_path, "start('note(\"child\"); idle()')\ntime.sleep(600)") as worker:
+        stray = noted(tmp_path, "child")
+        everyone = [psutil.Process(worker.pid), *keepers_of(worker.pid), *wardens_of(worker.pid)]
+        for one in everyone:
+            one.suspend()
+        for one in reversed(everyone):
+            one.kill()
+    assert alive(stray)
+    with Keeper() as next_keeper:
+        next_keeper.start(["/bin/true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
+        until(lambda: not alive(stray), "the stray to end")
+    assert alive(mine.pid)
+
+
+def test_a_closed_keeper_has_ended_everything_and_said_so(tmp_path: Path) -> None:
+    keeper = Keeper()
+    runs = Runs(keeper, tmp_path)
+    for _ in range(3):
+        runs.start("ignore_term(); idle()")
+    keeper.close()
+    assert [exit.stopped for exit in runs.exits] == [True] * 3
+    assert not keepers_of(os.getpid())
+    keeper.close()
+    with pytest.raises(CannotStart, match="closed"):
+        runs.start("")
+
+
+# How it begins
+
+
+def start_failing(runs: Runs, *argv: str, **settings: Any) -> str:
+    streams: dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None}
+    with pytest.raises(CannotStart) as failed:
+        runs.keeper.start(argv, on_exit=runs.exits.append, **streams | settings)
+    assert failed.value.program == (argv[0] if argv else "")
+    assert ended(runs.start("sys.exit(4)")).code == 4, "a failed start must not disturb the next"
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("settings", [{}, {"nice": 1}], ids=["plainly", "with_settings"])
+def test_a_start_that_fails_names_the_program_and_the_reason(runs: Runs, settings: dict[str, Any]) -> None:
+    (script := runs.folder / "script.txt").write_text("not a program")
+    assert "'no-such-program': there is no such program on the PATH" in start_failing(
+        runs, "no-such-program", **settings
+    )
+    assert "'/no/such': no such file" in start_failing(runs, "/no/such", **settings)
+    assert "permission denied" in start_failing(runs, str(script), **settings)
+    script.chmod(0o755)
+    assert "exec format error" in start_failing(runs, str(script), **settings)
+    assert "'/no/folder' cannot be entered" in start_failing(runs, "true", cwd=Path("/no/folder"), **settings)
+    assert "argument list too long" in start_failing(runs, "true", "x" * 4_000_000, **settings)
+    script.unlink()
+
+
+def test_a_start_that_cannot_be_asked_for_is_refused(runs: Runs) -> None:
+    assert "empty" in start_failing(runs)
+    assert "NUL" in start_failing(runs, "true", "a\0b")
+    assert "NUL" in start_failing(runs, "true", env={"A": "a\0b"})
+    assert "'='" in start_failing(runs, "true", env={"A=B": "c"})
+    assert "descriptor" in start_failing(runs, "true", stdout=987)
+    assert "descriptors" in start_failing(runs, "true", pass_fds=range(3, 300))
+
+
+def test_a_keeper_that_cannot_be_started_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with Keeper() as keeper, pytest.raises(CannotStart, match=r"'true': there is no keeper .*/no/such/python"):
+        keeper.start(["true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
+
+
+def output_of(runs: Runs, program: str, **settings: Any) -> str:
+    reading, writing = os.pipe()
+    with open(reading, encoding="utf-8") as output:
+        try:
+            child = runs.start(program, stdout=writing, **settings)
+        finally:
+            os.close(writing)
+        text = output.read()
+    assert ended(child).code == 0
+    return text.strip()
+
+
+def test_a_child_gets_its_folder_variables_and_arguments_unchanged(runs: Runs) -> None:
+    (folder := runs.folder / "폴더 🌊.d").mkdir()
+    odd = os.fsdecode(b"\xff\xfe")
+    text = output_of(
+        runs,
+        "print(os.getcwd(), os.environ['WORD'], os.fsencode(os.environ['ODD']), 'ONEROW_CHILD' in os.environ)",
+        cwd=folder,
+        env={"WORD": "조수\nand = tides", "ODD": odd, "PYTHONUTF8": "1"},
+    )
+    assert text == f"{folder} 조수\nand = tides b'\\xff\\xfe' True"
+    folder.rmdir()
+
+
+def test_a_child_inherits_our_variables_of_the_moment(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    for word in ("ebb", "flow"):
+        monkeypatch.setenv("TIDE", word)
+        assert output_of(runs, "print(os.environ['TIDE'])") == word
+
+
+@pytest.mark.parametrize("settings", [{}, {"nice": 3}], ids=["plainly", "with_settings"])
+def test_a_child_has_only_the_descriptors_it_was_given(runs: Runs, settings: dict[str, Any]) -> None:
+    given = os.open("/dev/zero", os.O_RDONLY)
+    text = output_of(
+        runs,
+        "print({int(fd): os.readlink('/proc/self/fd/' + fd) for fd in os.listdir('/proc/self/fd') if int(fd) < 900 "
+        "and os.path.exists('/proc/self/fd/' + fd)})",
+        pass_fds=[given],
+        stderr=None,
+        **settings,
+    )
+    os.close(given)
+    found = eval(text)
+    assert found.pop(given) == "/dev/zero"
+    assert found.pop(1).startswith("pipe:")
+    assert found == {0: "/dev/null", 2: "/dev/null"}
+
+
+def test_descriptors_keep_their_numbers_whatever_those_are(runs: Runs) -> None:
+    pipes = [os.pipe() for _ in range(12)]
+    for _, writing in pipes:
+        os.write(writing, str(writing).encode())
+        os.close(writing)
+    program = f"print([(fd, os.read(fd, 9)) for fd in {[reading for reading, _ in pipes]}])"
+    text = output_of(runs, program, pass_fds=[reading for reading, _ in pipes])
+    for reading, _ in pipes:
+        os.close(reading)
+    assert text == str([(reading, str(writing).encode()) for reading, writing in pipes])
+
+
+def test_a_child_has_default_signals_and_no_terminal(runs: Runs) -> None:
+    program = "print([s.name for s in signal.valid_signals() - {9, 19} if isinstance(s, signal.Signals) and "
+    program += "signal.getsignal(s) == signal.SIG_IGN], signal.pthread_sigmask(0, []), os.getpid() == os.getpgid(0))"
+    # Python itself ignores these two.
+    assert output_of(runs, program) == "['SIGPIPE', 'SIGXFSZ'] set() True"
+
+
+def test_umask_and_niceness_are_set_for_the_child_alone(runs: Runs) -> None:
+    program = "print(oct(os.umask(0)), os.nice(0))"
+    plain = output_of(runs, program)
+    assert output_of(runs, program, umask=0o027) == f"0o27 {os.nice(0)}"
+    assert output_of(runs, program, umask=0, nice=5) == f"0o0 {os.nice(0) + 5}"
+    assert output_of(runs, program) == plain
+
+
+def test_memory_and_processor_time_have_limits(runs: Runs) -> None:
+    greedy = runs.start("bytearray(400_000_000)", memory=200_000_000, stderr=None)
+    busy = runs.start("while True: pass", cpu_seconds=1)
+    assert ended(greedy).code == 1
+    assert ended(busy).signal == signal.SIGXCPU
+
+
+def test_a_flood_of_output_reaches_a_slow_reader(runs: Runs) -> None:
+    reading, writing = os.pipe()
+    child = runs.start("for _ in range(500): os.write(1, b'x' * 20_000)", stdout=writing)
+    os.close(writing)
+    assert child.wait(0.05) is None
+    with open(reading, "rb") as output:
+        assert len(output.read()) == 10_000_000
+    assert ended(child).code == 0
+
+
+def test_many_threads_may_start_and_stop(runs: Runs) -> None:
+    def work() -> None:
+        for _ in range(8):
+            child = runs.start("idle()")
+            child.stop(0)
+            ended(child)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: len(runs.exits) == 48, "all callbacks")
+    assert all(exit.stopped for exit in runs.exits)
