@@ -17,6 +17,7 @@ from psycopg import sql
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
+from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
 
@@ -111,6 +112,19 @@ def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
     return PostgresStore(address, clock=clock)
 
 
+def _fresh_mongo(request: "pytest.FixtureRequest") -> str:
+    url: str = request.getfixturevalue("mongo_url")
+    return url
+
+
+def _open_mongo(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock)
+
+
+def _open_mongo_7(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock, bulk=False)
+
+
 ENTRIES = {
     entry.name: entry
     for entry in (
@@ -118,6 +132,8 @@ ENTRIES = {
         Entry("sqlite", _fresh_sqlite, _open_sqlite),
         Entry("postgres", _fresh_postgres, _open_postgres),
         Entry("postgres-15", _fresh_postgres_15, _open_postgres),
+        Entry("mongo", _fresh_mongo, _open_mongo),
+        Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7),
     )
 }
 
