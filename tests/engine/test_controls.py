@@ -146,3 +146,10 @@ def test_a_limit_per_key_counts_each_key_for_itself(queue: Queue) -> None:
     assert sorted(lease.task.limit_key for lease in first) == ["", "", "a", "b"]
     queue.set_limit(keyed, "run", per_key=2)
     assert sorted(lease.task.limit_key for lease in queue.claim(keyed, limit=10)) == ["a", "b"]
+
+
+def test_a_limited_phase_goes_on_as_soon_as_its_slot_is_free(queue: Queue) -> None:
+    pipeline = limited(1, [])
+    tasks = queue.add_many(pipeline, range(20))
+    with working(queue, pipeline, interval=60):
+        until(lambda: all(queue.get(task.task_id).ended for task in tasks), seconds=30)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from onerow import BadInput, Pipeline, Queue, RetryTransaction
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import until, working
+from tests.engine.kit import until, work, working
 
 posts = Pipeline("posts")
 
@@ -146,7 +146,7 @@ def test_a_unique_key_is_looked_up_inside_the_transaction(queue: Queue, connecti
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction(
+def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction_once_a_worker_has_swept(
     queue: Queue, connection: sqlite3.Connection
 ) -> None:
     queue.serve(posts)
@@ -154,9 +154,13 @@ def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction(
     queue.cancel(first.task_id)
     until(lambda: queue.store.now() > (queue.get(first.task_id).held_until or queue.store.now()))
     connection.execute("INSERT INTO orders VALUES (1)")
+    assert queue.add(posts, unique="k", tx=connection).task_id == first.task_id  # at once, whoever holds the lock
+    connection.rollback()
+    work(queue)
+    connection.execute("INSERT INTO orders VALUES (1)")
     second = queue.add(posts, unique="k", tx=connection)
-    assert second.task_id != first.task_id
     connection.commit()
+    assert second.task_id != first.task_id
     assert queue.get(second.task_id).held_key == "k"
 
 

@@ -8,7 +8,7 @@ import click
 
 from onerow.core.errors import OnerowError
 
-_COMMANDS = {
+COMMANDS = {
     "worker": ("onerow.cli.worker", "Run the phases of an app's pipelines."),
     "bench": ("onerow.cli.bench", "Measure this machine and store against a thin loop."),
 }
@@ -18,16 +18,16 @@ class _Commands(click.Group):
     """Subcommands by name, imported late; errors of ours are one line of what and one of what to do."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(_COMMANDS[cmd_name][0]).command  # type: ignore[no-any-return]
+        return importlib.import_module(COMMANDS[cmd_name][0]).command  # type: ignore[no-any-return]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -244,7 +244,8 @@ def release_key(task: Task, now: datetime) -> Task:
     """A remembered unique key whose time is over is free again."""
     if not task.ended or task.held_until is None or task.held_until > now:
         raise IllegalMove(f"task {task.task_id} still holds its key", task_id=task.task_id)
-    return task.but(now, held_key=None, held_until=None)
+    # A tombstone keeps the date, by which the next purge finds it.
+    return task.but(now, held_key=None, held_until=None if task.purged_at is None else task.held_until)
 
 
 # ── by people and programs outside ────────────────────────────────────────────────────────────────────────────────

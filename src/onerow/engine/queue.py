@@ -59,6 +59,11 @@ class Queue:
             self._ready = True
         return self._store
 
+    @property
+    def user_id(self) -> str | None:
+        """The tenant that this queue is for; None: for all."""
+        return self._user
+
     def close(self) -> None:
         """Let go of connections; the next use opens them again."""
         self._store.close()

@@ -69,7 +69,8 @@ class Turner:
             self.hungry = True
             while self._soon and self._soon[0] <= now:
                 heappop(self._soon)
-        if monotonic() >= self._look_at:
+        # Whatever ended left a hand free, and perhaps a slot that others wait for.
+        if batch or monotonic() >= self._look_at:
             self.hungry = True
         moves, settling = self._decide(batch, now)
         claim = self._claim(len(settling), now) if self.hungry and self.claiming else None
