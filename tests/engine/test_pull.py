@@ -30,7 +30,7 @@ def served(queue: Queue) -> None:
 
 def rescue(queue: Queue) -> None:
     """What a worker does about leases that ran out."""
-    Rescuer(queue.store, Identity.of_this_process(), queue.events, timedelta(0)).tick(queue.store.now())
+    Rescuer(queue.store, Identity.of_this_process(), queue.events, lambda task: timedelta(0)).tick(queue.store.now())
 
 
 def test_a_claim_gives_due_tasks_in_order(queue: Queue) -> None:
