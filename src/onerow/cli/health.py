@@ -91,8 +91,11 @@ def _lanes(views: Views) -> Iterator[Finding]:
                     f"{standing:,} tasks stand at {name}, which no published code knows",
                     f"renamed_from={lane.phase!r} on the phase that follows it, or onerow cancel --where phase:{lane.phase}",
                 )
-            if lane.paused is not None:
+            if lane.paused is not None and (lane.paused.phase != "*" or lane is pipeline.lanes[0]):
+                what = pipeline.name if lane.paused.phase == "*" else name
                 why = f": {lane.paused.reason}" if lane.paused.reason else ""
-                yield Finding("slow", f"{name} is paused by {lane.paused.by}{why}", f"onerow resume {pipeline.name}")
+                yield Finding(
+                    "slow", f"{what} is paused by {lane.paused.by}{why}", f"onerow resume {what.replace('.', ' ')}"
+                )
             if lane.failed:
                 yield Finding("slow", f"{lane.failed:,} tasks failed in {name}", "onerow failures")

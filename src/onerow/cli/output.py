@@ -62,9 +62,9 @@ class Output:
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "") -> None:
         """Columns that line up, also in Korean and Chinese; a name that begins with '>' is set to the right."""
-        cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
+        cells = styled(rows)
         if self.pretty:
-            self.console.print(_rich_table(columns, cells, title))
+            self.console.print(rich_table(columns, cells, title))
         else:
             if title:
                 click.echo(title)
@@ -111,12 +111,17 @@ class Output:
                 told((number + 1) / len(items))
 
 
+def styled(rows: Iterable[Sequence[Cell]]) -> list[list[tuple[str, str]]]:
+    return [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
+
+
 def status_cell(status: str, parked: bool = False) -> Cell:
     shown = "parked" if parked else status
     return shown, STATUS_STYLE[shown]
 
 
-def _rich_table(columns: Sequence[str], cells: list[list[tuple[str, str]]], title: str) -> Any:
+def rich_table(columns: Sequence[str], cells: list[list[tuple[str, str]]], title: str = "") -> Any:
+    """A table for a terminal; what doesn't fit is cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
