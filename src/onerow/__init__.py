@@ -16,7 +16,16 @@ if TYPE_CHECKING:
         StoreUnavailable,
         UnknownName,
     )
-    from onerow.core.outcomes import Cancelled, Permanent, RateLimited, Snooze
+    from onerow.core.outcomes import (
+        Cancelled,
+        ChildrenFailed,
+        Finish,
+        Jump,
+        Permanent,
+        RateLimited,
+        Snooze,
+        WaitExpired,
+    )
     from onerow.core.pipeline import Pipeline
     from onerow.core.retry import Retry
     from onerow.core.status import Status
@@ -43,9 +52,12 @@ __all__ = [
     "BadInput",
     "BadPayload",
     "Cancelled",
+    "ChildrenFailed",
     "Context",
     "Filter",
+    "Finish",
     "IllegalMove",
+    "Jump",
     "KeyTaken",
     "LeaseLost",
     "OnerowError",
@@ -69,6 +81,7 @@ __all__ = [
     "TaskRescued",
     "TaskRetried",
     "UnknownName",
+    "WaitExpired",
     "Worker",
     "__version__",
 ]
@@ -77,7 +90,7 @@ __all__ = [
 _HOMES = {
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
     "RetryTransaction StoreError StoreUnavailable UnknownName",
-    "onerow.core.outcomes": "Cancelled Permanent RateLimited Snooze",
+    "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.core.pipeline": "Pipeline",
     "onerow.core.retry": "Retry",
     "onerow.core.status": "Status",

@@ -33,7 +33,7 @@ def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
     assert (task.status, task.phase) == (COMPLETED, "youtube")
     assert task.results == {"script": "text", "image": ["a.png"], "video": "v.mp4", "youtube": {"url": "y"}}
     assert task.result == {"url": "y"}
-    assert [entry.what for entry in task.history] == ["passed", "advanced", "passed", "advanced", "completed"]
+    assert [entry.what for entry in task.history] == ["passed", "advanced", "signal", "passed", "advanced", "completed"]
     assert task.task_id == "t1"
 
 
@@ -247,7 +247,9 @@ def test_what_is_not_parked_does_not_expire() -> None:
 def finished() -> Task:
     task = rules.advance(claimed(a_task()), PLAN, '"text"', NOW)
     task = rules.pass_(rules.signal(task, "images.ready", "1", "s", NOW), PLAN, NOW)
-    task = rules.advance(rules.report(claimed(task), NOW, steps='{"a":1}', progress="1"), PLAN, '"v.mp4"', NOW)
+    task = rules.advance(
+        rules.report(claimed(task), NOW, steps='{"youtube":{"upload":{"at":""}}}', progress="1"), PLAN, '"v.mp4"', NOW
+    )
     return rules.advance(claimed(task), PLAN, '"url"', NOW)
 
 

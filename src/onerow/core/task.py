@@ -88,9 +88,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def result(self) -> Any:
-        """What the last phase returned, once the task is completed."""
-        found = self.results
-        return next(reversed(found.values())) if found else None
+        """What the phase in which the task ended returned."""
+        return self.results.get(self.phase) if self.ended else None
 
     @property
     def steps(self) -> dict[str, Any]:

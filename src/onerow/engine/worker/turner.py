@@ -11,6 +11,7 @@ from onerow.core.failure import Failure, failure
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
+from onerow.engine.family import concerns
 from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, decide, timed_out, told
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
@@ -54,6 +55,7 @@ class Turner:
         self.claiming = True
         self.hungry = True
         self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
+        self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
 
     def turn(self) -> float:
@@ -64,13 +66,15 @@ class Turner:
             self.hungry = True
             while self._soon and self._soon[0] <= now:
                 heappop(self._soon)
-        if monotonic() >= self._look_at:
+        # Whatever ended left a hand free, and perhaps a slot that others wait for.
+        if batch or monotonic() >= self._look_at:
             self.hungry = True
         claim = self._claim(len(batch), now) if self.hungry and self.claiming else None
+        full = self.hungry and claim is None
         moves, settling = self._decide(batch, now)
         reports = self._reports()
         if not moves and not reports and claim is None:
-            return self._rest(now)
+            return self._rest(now, full)
         sent_at = monotonic()
         try:
             answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
@@ -80,10 +84,7 @@ class Turner:
         if tasks:
             self._begin(tasks, sent_at)
         if claim is not None:
-            self.found = len(tasks)
-            self.hungry = bool(tasks)
-            if not tasks:
-                self._look_at = monotonic() + self._interval
+            self._claimed(len(tasks))
         again: list[tuple[Attempt, Outcome]] = []
         for (attempt, outcome), answer in zip(settling, answers, strict=False):
             if type(answer) is Swapped:
@@ -95,7 +96,7 @@ class Turner:
                 attempt.heard(answer.task)
         if again:
             self._settle_again(again)
-        return self._rest(now)
+        return self._rest(now, full)
 
     # ── claiming ──
 
@@ -105,7 +106,10 @@ class Turner:
         ahead = self._ahead()
         budget = free + ahead
         # Under load wait until half of what lies ahead is used up: one large claim costs less than many small ones.
-        if budget <= ahead // 2 or not self._order:
+        if budget <= ahead // 2:
+            return None
+        if not self._order:
+            self._claimed(0)
             return None
         self._order.append(self._order.pop(0))  # round robin between phases
         wants = []
@@ -126,7 +130,15 @@ class Turner:
                         key_slots=terms[1],
                     )
                 )
+        if not wants and free > 0:
+            self._claimed(0)  # every phase is paused or held, which is as if nothing were due
         return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+
+    def _claimed(self, found: int) -> None:
+        self.found = found
+        self.hungry = found > 0
+        if not found:
+            self._look_at = monotonic() + self._interval
 
     def _ahead(self) -> int:
         """How many tasks to claim beyond what can run at once: a moment's worth."""
@@ -178,12 +190,14 @@ class Turner:
         return reports
 
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
-        self._hands.attempts.pop(task.task_id, None)
+        self._forget(attempt)
         if attempt.started_at is not None:
             taken = max(attempt.ended_at - attempt.started_at, 1e-5)
             self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
         if task.status is WAITING:
             self._put_off(attempt.task, task)
+        if (task.parent_id is not None or task.children is not None) and concerns(task):
+            self.concerns_family(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
         wanted = self._events.wanted
@@ -241,8 +255,13 @@ class Turner:
         else:
             self._settle_again([(attempt, outcome)])
 
+    def _forget(self, attempt: Attempt) -> None:
+        # The same turn may have claimed the task's next phase: that attempt is to stay.
+        if self._hands.attempts.get(attempt.task.task_id) is attempt:
+            del self._hands.attempts[attempt.task.task_id]
+
     def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
-        self._hands.attempts.pop(attempt.task.task_id, None)
+        self._forget(attempt)
         if lost:
             self._events.send(LeaseGone(attempt.task))
 
@@ -251,10 +270,12 @@ class Turner:
         """Whether short work is under way, so that waiting a moment makes the next turn's batch larger."""
         return len(self._hands.attempts) - len(self._hands.finished) > self._ahead() // 2 > 0
 
-    def _rest(self, now: datetime) -> float:
-        if self._hands.finished or (self.hungry and self.claiming):
+    def _rest(self, now: datetime, full: bool) -> float:
+        """`full`: there may be more to claim and no hand is free, so only an end of what runs changes anything."""
+        full = full and not self.gathering
+        if self._hands.finished or (self.hungry and self.claiming and not full):
             return 0.0
-        rest = max(0.0, self._look_at - monotonic()) if self.claiming else self._interval
+        rest = max(0.0, self._look_at - monotonic()) if self.claiming and not full else self._interval
         if self._soon:
             rest = min(rest, max(0.0, (self._soon[0] - now) / timedelta(seconds=1)))
         if any(attempt.progress_json is not None for attempt in list(self._hands.attempts.values())):
