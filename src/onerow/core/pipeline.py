@@ -13,6 +13,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
 from onerow.core.names import check_name
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
+from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.schedule import CatchUp, Cron, Overlap
 
@@ -108,6 +109,7 @@ class Pipeline:
         isolate: Literal["process"] | None = None,
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
+        rate_per_key: str = "",
     ) -> Callable[[Function], Function]: ...
 
     def phase(
@@ -124,10 +126,12 @@ class Pipeline:
         isolate: Literal["process"] | None = None,
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
+        rate_per_key: str = "",
     ) -> Any:
         """Make a function the next phase; the function itself stays as it is.
 
         concurrency: at most so many at once, over all workers; per_key: for each limit_key.
+        rate, rate_per_key: at most so many starts in any span ('60/min', '5/s'), over all workers.
         timeout: the work is ended after it. lease: how long a silent worker keeps the task.
         """
         if isolate not in (None, "process"):
@@ -146,7 +150,8 @@ class Pipeline:
                     lease=_lease(lease),
                     renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
                     isolated=handler.isolated,
-                    rate=rate,
+                    rate=_rate(rate, "rate"),
+                    rate_per_key=_rate(rate_per_key, "rate_per_key"),
                 )
             )
             self.handlers[phase_name] = handler
@@ -356,6 +361,15 @@ def _lease(value: Duration) -> timedelta:
     if not timedelta(seconds=1) <= span <= timedelta(days=7):
         raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
     return span
+
+
+def _rate(text: str, field: str) -> str:
+    if text:
+        try:
+            parse_rate(text, field)
+        except BadInput as error:
+            raise PipelineError(str(error), field=field) from None
+    return text
 
 
 def _policy(retry: Retry | int | None) -> Retry:
