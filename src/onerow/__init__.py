@@ -13,7 +13,7 @@ from onerow.core.errors import (
     StoreUnavailable,
     UnknownName,
 )
-from onerow.core.outcomes import Cancelled, Permanent, RateLimited, Snooze
+from onerow.core.outcomes import Cancelled, ChildrenFailed, Finish, Jump, Permanent, RateLimited, Snooze, WaitExpired
 from onerow.core.pipeline import Pipeline
 from onerow.core.retry import Retry
 from onerow.core.status import Status
@@ -40,9 +40,12 @@ __all__ = [
     "BadInput",
     "BadPayload",
     "Cancelled",
+    "ChildrenFailed",
     "Context",
     "Filter",
+    "Finish",
     "IllegalMove",
+    "Jump",
     "KeyTaken",
     "LeaseLost",
     "OnerowError",
@@ -66,6 +69,7 @@ __all__ = [
     "TaskRescued",
     "TaskRetried",
     "UnknownName",
+    "WaitExpired",
     "Worker",
     "__version__",
 ]

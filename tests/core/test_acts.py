@@ -247,7 +247,9 @@ def test_what_is_not_parked_does_not_expire() -> None:
 def finished() -> Task:
     task = rules.advance(claimed(a_task()), PLAN, '"text"', NOW)
     task = rules.pass_(rules.signal(task, "images.ready", "1", "s", NOW), PLAN, NOW)
-    task = rules.advance(rules.report(claimed(task), NOW, steps='{"a":1}', progress="1"), PLAN, '"v.mp4"', NOW)
+    task = rules.advance(
+        rules.report(claimed(task), NOW, steps='{"youtube":{"upload":{"at":""}}}', progress="1"), PLAN, '"v.mp4"', NOW
+    )
     return rules.advance(claimed(task), PLAN, '"url"', NOW)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onerow.core import rules
+from onerow.core import checkpoints, rules
 from onerow.core.errors import IllegalMove, OnerowError
 from onerow.core.moves import MOVES, Line
 from onerow.core.plan import PhasePlan, Plan
@@ -22,6 +22,7 @@ LATER = NOW + timedelta(days=30)
 ONE_PHASE = Plan(name="videos", phases=(PhasePlan(name="script"),))
 ONLY_WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_until", field="at"),))
 WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_for", signal="go"), PhasePlan(name="next")))
+GATHERS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_children", all_must_succeed=True),))
 ON_TIMEOUT = Plan(
     name="videos",
     phases=(PhasePlan(name="script", kind="wait_for", signal="go", on_timeout="next"), PhasePlan(name="next")),
@@ -47,7 +48,18 @@ ACTS: dict[str, list[Act]] = {
     ],
     "stop": [lambda task, now: rules.stop_cancelled(task, now)],
     "park": [lambda task, now: rules.park(task, "signal:go", None, now)],
-    "report": [lambda task, now: rules.report(task, now, progress="0.5", steps='{"s":1}')],
+    "report": [lambda task, now: rules.report(task, now, progress="0.5", steps="{}")],
+    "wait": [
+        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", None, now),
+        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", SECOND, now),
+    ],
+    "remember": [lambda task, now: checkpoints.remember(task, "download", '"file"', now)],
+    "spawn": [lambda task, now: checkpoints.spawned(task, "spawn:parts", 3, now)],
+    "gather": [
+        lambda task, now: rules.gather(task, ONE_PHASE, {}, now),
+        lambda task, now: rules.gather(task, GATHERS, {Status.COMPLETED: 2}, now),
+        lambda task, now: rules.gather(task, GATHERS, {Status.FAILED: 2}, now),
+    ],
     "rescue": [lambda task, now: rules.rescue(task, now)],
     "pass": [lambda task, now: rules.pass_(task, WAITS, now), lambda task, now: rules.pass_(task, ONLY_WAITS, now)],
     "expire": [
@@ -77,6 +89,8 @@ def samples(line: Line, status: Status) -> list[Task]:
     task = in_status(status, unique="k", unique_for="1d")
     if line.name == "expire" and status is WAITING:
         return [task.but(NOW, awaiting="signal:go")]
+    if line.name == "gather" and status is WAITING:
+        return [task.but(NOW, awaiting="children")]
     if status is not PROCESSING:
         return [task]
     return [task, rules.cancel(task, NOW), task.but(NOW, crash_count=rules.CRASH_LIMIT - 1)]

@@ -10,7 +10,7 @@ from pathlib import PurePath
 import msgspec
 
 from onerow.core.errors import BadPayload, StoreFull, StoreUnavailable
-from onerow.core.outcomes import Permanent, RateLimited
+from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
 
 ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "unknown")
 MAX_MESSAGE = 2_000
@@ -104,6 +104,8 @@ def _class_of(error: BaseException) -> str:
             return "permanent"
         case RateLimited():
             return "limit"
+        case WaitExpired():
+            return "timeout"
         case MemoryError() | StoreFull():
             return "resource"
         case PermissionError():

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import rules
+from onerow.core import checkpoints, rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, PROCESSING, WAITING, Status
 
 
@@ -48,10 +48,14 @@ MOVES: tuple[Line, ...] = (
     Line("hand back", _WORKER, rules.hand_back, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("stop", _WORKER, rules.stop_cancelled, {PROCESSING: _to(CANCELLED)}),
     Line("park", _WORKER, rules.park, {PROCESSING: _to(WAITING, CANCELLED)}),
+    Line("wait", _WORKER, checkpoints.wait, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("report", _WORKER, rules.report, {PROCESSING: _to(PROCESSING)}),
+    Line("spawn", _WORKER, checkpoints.spawned, {PROCESSING: _to(PROCESSING)}),
+    Line("remember", _WORKER, checkpoints.remember, {PROCESSING: _to(PROCESSING)}),
     Line("rescue", _SWEEP, rules.rescue, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("pass", _SWEEP, rules.pass_, {WAITING: _to(WAITING, COMPLETED)}),
     Line("expire", _SWEEP, rules.expire, {WAITING: _to(WAITING, FAILED)}),
+    Line("gather", _SWEEP, rules.gather, {WAITING: _to(WAITING, COMPLETED, FAILED)}),
     Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
     Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
     Line("bury", _SWEEP, rules.bury, _same(ENDS)),

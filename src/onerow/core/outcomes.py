@@ -1,11 +1,13 @@
-"""What a handler may say besides returning: raised, it means not done.
+"""What a handler may say besides returning a result. Raised, it means not done; returned, done in another way.
 
-Permanent, RateLimited and Snooze are Exceptions; Cancelled is a BaseException, so that `except Exception` in a
-handler does not swallow it.
+Permanent, RateLimited and Snooze are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
+in a handler does not swallow them.
 """
 
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
@@ -38,3 +40,34 @@ class Snooze(Exception):
 
 class Cancelled(BaseException):
     """Raised inside a handler whose task was cancelled, timed out or lost its lease."""
+
+
+class WaitExpired(Exception):
+    """Raised by `ctx.wait` and `ctx.join` when nothing came in time; uncaught, the task fails with class timeout."""
+
+
+class ChildrenFailed(Permanent):
+    """Raised by `ctx.join(all_must_succeed=True)` when a child did not complete."""
+
+
+class Parked(BaseException):
+    """Raised inside a handler that waits for something from outside: the attempt ends, and the task keeps its place."""
+
+    def __init__(self, name: str, awaiting: str, timeout: timedelta | None) -> None:
+        self.name = name
+        self.awaiting = awaiting
+        self.timeout = timeout
+        super().__init__(f"parked for {awaiting}")
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """Returned by a handler: done, and on with a later phase; those between are left out."""
+
+    phase: str
+    result: Any = None
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Returned by a handler: done, and nothing more is to be done; the task is completed."""
+
+    result: Any = None

@@ -8,11 +8,13 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
+from onerow.core import schedule, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
 from onerow.core.names import check_name
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
 from onerow.core.retry import Retry
+from onerow.core.schedule import CatchUp, Cron, Overlap
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,6 +49,7 @@ class Pipeline:
         self.payload_type: Any = payload
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
+        self._crons: list[Cron] = []
         self._plan: Plan | None = None
 
     def __repr__(self) -> str:
@@ -66,6 +69,7 @@ class Pipeline:
                 code=self.code,
                 payload_schema=schema,
                 required=required,
+                crons=tuple(self._crons),
             )
             self._check_payload_names(plan)
             for phase in plan.phases:
@@ -168,6 +172,52 @@ class Pipeline:
                 on_timeout=on_timeout,
             )
         )
+
+    def wait_children(
+        self, name: str, *, all_must_succeed: bool = False, timeout: Duration | None = None, on_timeout: str = ""
+    ) -> None:
+        """A phase without code: passes when every child that was spawned has ended; its result counts them.
+
+        all_must_succeed: fails the task when a child did not complete. Past the timeout as `wait_for`.
+        """
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_children",
+                timeout=_span(timeout, "timeout"),
+                on_timeout=on_timeout,
+                all_must_succeed=all_must_succeed,
+            )
+        )
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str = "",
+        tz: str = "UTC",
+        payload: Any = None,
+        user_id: str = "",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+    ) -> None:
+        """Add a task at each time of a cron expression, by the clock of a time zone; workers see to it.
+
+        catch_up: of times that no worker was there to keep, fire the last 'one', 'all', or none ('skip').
+        overlap: 'skip' leaves a time out while the task of the last one has not ended. name: what its history goes
+        by; without one, expression and zone.
+        """
+        label = values.check_text(name or f"{expression} {tz}", "name", 200)
+        if any(cron.name == label for cron in self._crons):
+            raise PipelineError(
+                f"pipeline {self.name!r} already has a schedule {label!r}; give one a name", field="name"
+            )
+        cron = Cron(
+            name=label, expression=expression, tz=tz, payload=values.to_plain(payload, "payload"), user_id=user_id,
+            catch_up=catch_up, overlap=overlap,
+        )  # fmt: skip
+        self._crons.append(schedule.check(cron))
+        self._plan = None
 
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")

@@ -8,8 +8,9 @@ import msgspec
 
 from onerow.core.errors import UnknownName
 from onerow.core.retry import Retry
+from onerow.core.schedule import Cron
 
-Kind = Literal["run", "batch", "command", "wait_until", "wait_for"]
+Kind = Literal["run", "batch", "command", "wait_until", "wait_for", "wait_children"]
 
 DEFAULT_TIMEOUT = timedelta(minutes=15)
 DEFAULT_LEASE = timedelta(seconds=30)
@@ -27,7 +28,8 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lease: timedelta = DEFAULT_LEASE
     field: str = ""  # wait_until: the payload's field with the time
     signal: str = ""  # wait_for: the signal's name
-    on_timeout: str = ""  # wait_for: the phase to go on with when nobody signalled
+    on_timeout: str = ""  # wait_for, wait_children: the phase to go on with when the wait is over
+    all_must_succeed: bool = False  # wait_children: a child that did not fails the task
     renamed_from: tuple[str, ...] = ()
     rate: str = ""  # '60/min', over all workers
     rate_per_key: bool = False
@@ -49,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
     code: str = ""  # version of the user's code, as they named it
     payload_schema: dict[str, Any] | None = None
     required: tuple[str, ...] = ()  # payload fields that must be there
+    crons: tuple[Cron, ...] = ()
 
     @cached_property
     def _place(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ Claiming is the one move that a store makes itself, because only it can choose: 
 A rule that the task's status forbids raises IllegalMove and changes nothing.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,8 @@ from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
+from onerow.core.steps import expected_children
+from onerow.core.steps import expired as expired_steps
 from onerow.core.task import Task
 from onerow.core.times import FAR, parse_time, spell, to_millis
 
@@ -194,14 +197,40 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
     what = task.awaiting.removeprefix("signal:")
     entry = Entry(at=spell(now), what="expired", phase=task.phase, error_class="timeout", note=task.awaiting)
     phase = plan.phase(task.phase) if plan is not None and plan.knows(task.phase) else None
-    if plan is not None and phase is not None and phase.kind == "wait_for" and phase.on_timeout:
+    if plan is not None and phase is not None and not phase.has_code and phase.on_timeout:
         on = plan.phase(phase.on_timeout)
         return _enter(task, plan, on, now, logs_json=task.noting(entry))
     if phase is not None and phase.has_code:
-        # It waits inside a handler, which is told by a timeout where it waited.
-        return task.but(now, awaiting=None, run_at=now, logs_json=task.noting(entry))
-    message = f"nobody signalled {what!r} in {task.phase} before {spell(task.run_at)}"
+        # It waits inside a handler, which is told where it waited.
+        return task.but(
+            now, awaiting=None, run_at=now, steps_json=expired_steps(task, now), logs_json=task.noting(entry)
+        )
+    lacked = "the children had not ended" if what == "children" else f"nobody signalled {what!r}"
+    message = f"{lacked} in {task.phase} before {spell(task.run_at)}"
     return _end(task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.noting(entry))
+
+
+def gather(task: Task, plan: Plan, ended: Mapping[Status, int], now: datetime) -> Task:
+    """Every child of a parked parent has ended: its handler may go on, or its phase without code passes."""
+    _must_be(task, WAITING)
+    if task.awaiting != "children":
+        raise IllegalMove(f"task {task.task_id} doesn't wait for children", task_id=task.task_id)
+    phase = plan.phase(task.phase)
+    if phase.has_code:
+        return task.but(now, awaiting=None, run_at=now)
+    total = sum(ended.values())
+    counted = {"total": total, **{end.value: ended.get(end, 0) for end in (COMPLETED, FAILED, CANCELLED)}}
+    lacking = total - counted["completed"]
+    entry = Entry(at=spell(now), what="passed", phase=task.phase, note=f"{total} children ended, {lacking} badly")
+    logs = task.noting(entry)
+    if phase.all_must_succeed and lacking:
+        message = f"{lacking} of {total} children of {task.phase} did not complete"
+        return _end(task, FAILED, now, awaiting=None, error=message, error_class="permanent", logs_json=logs)
+    results = values.with_key(task.results_json, task.phase, _encode(counted).decode())
+    next_phase = plan.after(task.phase)
+    if next_phase is None:
+        return _end(task, COMPLETED, now, awaiting=None, results_json=results, logs_json=logs)
+    return _enter(task, plan, next_phase, now, results_json=results, logs_json=logs)
 
 
 def rename(task: Task, plan: Plan, now: datetime) -> Task:
@@ -281,6 +310,7 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
             status=task.status,
         )
     cleared = plan.names_from(start.name)
+    left = values.without_keys(task.steps_json, cleared)
     entry = Entry(at=spell(now), what="replay", phase=start.name, by=by, note=note)
     return _enter(
         task,
@@ -289,9 +319,9 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         now,
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
-        steps_json="{}",
+        steps_json=left,
         progress_json="null",
-        children=None,
+        children=expected_children(left),
         logs_json=task.noting(entry),
     )
 
@@ -327,10 +357,9 @@ def annotate(task: Task, metadata: str, now: datetime) -> Task:
     return task.but(now, metadata_json=metadata)
 
 
-def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None) -> Task:
+def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None, **changes: Any) -> Task:
     """Progress or a step of a running attempt, written while it runs."""
     _must_be(task, PROCESSING)
-    changes: dict[str, Any] = {}
     if progress is not None:
         changes["progress_json"] = progress
     if steps is not None:
@@ -376,6 +405,8 @@ def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: s
             return {"run_at": now, "awaiting": None}
         deadline = FAR if phase.timeout is None else to_millis(now + phase.timeout)
         return {"run_at": deadline, "awaiting": f"signal:{phase.signal}"}
+    if phase.kind == "wait_children":
+        return {"run_at": FAR if phase.timeout is None else to_millis(now + phase.timeout), "awaiting": "children"}
     return {"run_at": now, "awaiting": None}
 
 

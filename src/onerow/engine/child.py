@@ -2,8 +2,8 @@
 
 It is given the number of an inherited descriptor, reads from it a first frame
 `{"handler": "module:qualname", "sys_path": […], …}`, and leaves the rest to a runner, a function
-`(handler, frame, send)` that calls the handler and sends frames back. What goes wrong before or around
-the runner is sent as `{"t": "error", "exception": …, "message": …, "traceback": …}`.
+`(handler, frame, send)` that calls the handler and sends frames back; what the worker answers meanwhile comes by the
+queue `frame["answers"]`. What goes wrong before or around the runner is sent as `{"t": "error", "exception": …, "message": …, "traceback": …}`.
 """
 
 import os
@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 RUNNER = "onerow.engine.worker.isolated:run_in_child"
 
@@ -37,7 +38,9 @@ def main(fd: int) -> int:
     channel = Channel(fd)
     if (frame := channel.receive()) is None:
         return WORKER_GONE
-    threading.Thread(target=_leave_with_worker, args=(channel.receive_bytes,), name="onerow-watch", daemon=True).start()
+    answers: SimpleQueue[dict[str, object]] = SimpleQueue()
+    frame["answers"] = answers
+    threading.Thread(target=_listen, args=(channel.receive, answers.put), name="onerow-listen", daemon=True).start()
     try:
         _run(frame, channel.send)
     except BaseException as error:
@@ -74,11 +77,12 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _leave_with_worker(receive: Callable[[], bytes | None]) -> None:
+def _listen(receive: Callable[[], dict[str, object] | None], answer: Callable[[dict[str, object]], None]) -> None:
+    """Pass on what the worker says; when it is gone, go too."""
     # The keeper kills us as well; this is for a child that somebody runs without one.
     try:
-        while receive() is not None:
-            pass
+        while (frame := receive()) is not None:
+            answer(frame)
     finally:
         os._exit(WORKER_GONE)
 

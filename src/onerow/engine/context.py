@@ -1,12 +1,16 @@
-"""The context that a handler may ask for: where it is, how far it got, and whether it should stop."""
+"""The context that a handler may ask for: where it is, how far it got, what it remembers, and whether to stop."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from onerow.core import values
+from onerow.core import names, steps, values
+from onerow.core.durations import Duration, parse_duration
 from onerow.core.outcomes import Cancelled
+from onerow.core.pipeline import Pipeline
 from onerow.core.task import Task
+from onerow.engine.asks import Request
+from onerow.engine.checkpoints import Additions, Checkpoints, Tally, waiting
 
 Item = TypeVar("Item")
 
@@ -23,6 +27,9 @@ class Link(Protocol):
     def write(self, level: str, text: str) -> None:
         """Output as it comes, in pieces; whole lines go to the log."""
 
+    def ask(self, request: Request) -> str:
+        """What the worker answers, as JSON text; blocks. Raises Cancelled when the work should stop."""
+
 
 class Context:
     """Given to handlers with a parameter named `ctx`."""
@@ -30,6 +37,7 @@ class Context:
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
         self._link = link
+        self._checkpoints: Checkpoints | None = None
 
     @property
     def task_id(self) -> str:
@@ -85,6 +93,67 @@ class Context:
             yield item
             self.progress(index + 1, size, note)
         self.check()
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """Call a function once for all attempts of this phase: what it returned (as JSON) is remembered.
+
+        In an `async def` handler await it; there a plain function runs in a thread of its own.
+        """
+        return waiting(
+            lambda: self._memory.step(steps.check_name(name), function, args, named),
+            lambda: self._memory.astep(steps.check_name(name), function, args, named),
+        )
+
+    def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
+        """The payload of a signal; while there is none the task waits without a slot, and the phase begins anew.
+
+        What must not happen twice belongs in a step. Raises WaitExpired when nothing came in time. In an `async def`
+        handler await it.
+        """
+        names.check_name(signal, "signal")
+        span = None if timeout is None else parse_duration(timeout, "timeout")
+        return waiting(lambda: self._memory.wait(signal, span), lambda: self._memory.await_(signal, span))
+
+    def spawn(
+        self,
+        pipeline: Pipeline | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **terms: Any,
+    ) -> int:
+        """Add tasks that belong to this one; how many. The same spawn of a later attempt adds nothing.
+
+        An item is a payload, or an Addition with terms of its own; `terms` (title, priority, limit_key, …) hold for
+        all. Children are told apart by their position, or by `key`. In an `async def` handler await it.
+        """
+        target = pipeline if isinstance(pipeline, str) else pipeline.name
+        given = Additions(target, payloads, key, terms)
+        return waiting(  # type: ignore[no-any-return]
+            lambda: self._memory.spawn(name or target, given), lambda: self._memory.aspawn(name or target, given)
+        )
+
+    def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> Tally:
+        """How the children ended; while some have not, the task waits without a slot, and the phase begins anew.
+
+        Raises ChildrenFailed when all must succeed and one did not, WaitExpired when the time is over. In an
+        `async def` handler await it.
+        """
+        span = None if timeout is None else parse_duration(timeout, "timeout")
+        return waiting(  # type: ignore[no-any-return]
+            lambda: self._memory.join(span, all_must_succeed), lambda: self._memory.ajoin(span, all_must_succeed)
+        )
+
+    def children(self) -> Any:
+        """The children one by one, in no order (their payloads tell them apart); in an `async def` handler use `async for`."""
+        return waiting(lambda: self._memory.children(), lambda: self._memory.achildren())
+
+    @property
+    def _memory(self) -> Checkpoints:
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(self.task, self._link.ask)
+        return self._checkpoints
 
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to the task's log."""

@@ -22,7 +22,9 @@ from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
 from onerow.engine.adding import Addition, new_task
 from onerow.engine.calls import check_payload
+from onerow.engine.crons import Crons
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
+from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.pull import Leases
 from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
@@ -218,6 +220,8 @@ class Queue:
     def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         task = self._act(task_id, lambda task: rules.cancel(task, self._now(), by=_who(by), note=note), "cancel", by)
+        if task.children is not None:
+            self.family.cancel_children(task.task_id, self._now(), _who(by))
         if task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
         return task
@@ -281,8 +285,24 @@ class Queue:
 
     def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
         task = act(self.store, task_id, rule, self._user)
+        self._tell_parent(task)
         self.events.send(TaskActed(task, name, _who(by)))
         return task
+
+    def _tell_parent(self, task: Task) -> None:
+        if task.parent_id is not None and task.ended:
+            self.family.gather([task.parent_id])
+
+    @property
+    def family(self) -> Family:
+        """Who looks after parents and children here."""
+        return Family(self.store, self._plan_or_none, self.events)
+
+    def _plan_or_none(self, pipeline: str) -> Plan | None:
+        try:
+            return self.plan(pipeline)
+        except UnknownName:
+            return None
 
     def _plan_of(self, task: Task) -> Plan:
         return self.plan(task.pipeline)
@@ -316,6 +336,12 @@ class Queue:
         """Back to the limit that the code names; whether another was in force."""
         self._everyone()
         return self.store.drop_notes(definitions.LIMIT, [f"{self._known(pipeline, phase)}/{phase}"]) > 0
+
+    @property
+    def crons(self) -> Crons:
+        """The schedules of all pipelines: look at them, pause and resume them."""
+        self._everyone()
+        return Crons(self)
 
     def publish(self, *pipelines: Pipeline) -> list[str]:
         """Write definitions to the store, so that others can add by name; the names of those that changed."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from onerow.core import rules
+from onerow.core import checkpoints, rules
 from onerow.core.durations import spell_duration
 from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, classify, failure
@@ -22,6 +22,27 @@ class Done(msgspec.Struct, frozen=True):
     """The handler returned; its result as JSON text."""
 
     result: str | None = None
+
+
+class Jumped(msgspec.Struct, frozen=True):
+    """The handler returned and named a later phase to go on with."""
+
+    phase: str
+    result: str | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The handler returned and said that nothing more is to be done."""
+
+    result: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The handler waits for something from outside and gave its slot up."""
+
+    name: str
+    awaiting: str
+    timeout: timedelta | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -52,7 +73,7 @@ class Unstarted(msgspec.Struct, frozen=True):
     """Claimed, and never begun."""
 
 
-Outcome = Done | Failed | Crashed | Snoozed | Stopped | Unstarted
+Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Snoozed | Stopped | Unstarted
 NOTHING = Done(None)
 
 
@@ -66,6 +87,11 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> 
                 return rules.fail(task, classify(error), plan, now, by=by)
         case Failed(why=why):
             return rules.fail(task, why, plan, now, by=by)
+        case Jumped() | Finished() | Waiting():
+            try:
+                return _in_another_way(task, plan, outcome, now, by)
+            except BadInput as error:
+                return rules.fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
         case Snoozed(for_=span):
             return rules.snooze(task, span, now, by=by)
         case Crashed(why=why):
@@ -79,6 +105,16 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> 
         case Unstarted():
             return rules.hand_back(task, now, by=by, started=False)
     return None
+
+
+def _in_another_way(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
+    match outcome:
+        case Jumped(phase=phase, result=result):
+            return rules.advance(task, plan, result, now, by=by, to=phase)
+        case Finished(result=result):
+            return rules.complete(task, result, now, by=by)
+        case Waiting(name=name, awaiting=awaiting, timeout=timeout):
+            return checkpoints.wait(task, name, awaiting, timeout, now, by=by)
 
 
 def timed_out(task: Task, plan: Plan) -> Failure:

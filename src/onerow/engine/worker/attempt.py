@@ -3,8 +3,10 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
+from onerow.engine.asks import Request
 from onerow.engine.calls import Call
 from onerow.engine.settling import StopReason
 
@@ -93,3 +95,22 @@ class Attempt:
             self.partial[level] = rest
         if lines:
             self.hands.log(self, level, "\n".join(lines))
+
+    def ask(self, request: Request) -> str:
+        """Answered in the handler's own thread, where no interruption may hit the store's work."""
+        handle = self.handle
+        shielded = hasattr(handle, "leave")
+        if shielded:
+            handle.leave()
+        try:
+            self._check()
+            answer = self.hands.answer(self, request)
+        finally:
+            if shielded:
+                handle.enter()
+        self._check()
+        return answer
+
+    def _check(self) -> None:
+        if self.stop is not None:
+            raise Cancelled(self.stop)

@@ -6,11 +6,17 @@ from datetime import datetime
 from time import monotonic
 
 from onerow.core.plan import PhasePlan
+from onerow.engine.asks import Request
 from onerow.engine.settling import Outcome
 from onerow.engine.worker.attempt import Attempt
 from onerow.ports import LogLine
 
 _LONGEST_LINE = 16_000
+
+
+def nobody_answers(attempt: Attempt, request: Request) -> str:
+    """What an attempt hears where no clerk was set."""
+    raise RuntimeError(f"nobody here can answer {type(request).__name__}")
 
 
 class Hands:
@@ -23,6 +29,7 @@ class Hands:
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
         self.wake_scribe: Callable[[], None] = lambda: None
+        self.answer: Callable[[Attempt, Request], str] = nobody_answers
         self._clock = clock
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:

@@ -44,21 +44,20 @@ class Heart:
                 ageing.setdefault(attempt.lane.phase.lease, []).append(attempt)
         for lease_for, group in ageing.items():
             sent_at = monotonic()
-            answers = self._store.extend([Lease(a.task.task_id, a.task.token) for a in group], lease_for)
-            for attempt, answer in zip(group, answers, strict=True):
+            known = [attempt.task for attempt in group]
+            answers = self._store.extend([Lease(task.task_id, task.token) for task in known], lease_for)
+            for attempt, task, answer in zip(group, known, answers, strict=True):
                 if isinstance(answer, Held):
                     attempt.beat_at = sent_at
-                    attempt.heard(
-                        msgspec.structs.replace(
-                            attempt.task,
-                            version=answer.version,
-                            leased_until=answer.leased_until,
-                            cancel_requested=answer.cancel_requested,
+                    # Only if nobody else wrote in between do we know what that version says; a signal or a step
+                    # that came meanwhile makes our next write stale, and then the row is read anew.
+                    if answer.version == task.version + 1:
+                        attempt.heard(
+                            msgspec.structs.replace(task, version=answer.version, leased_until=answer.leased_until)
                         )
-                    )
                     if answer.cancel_requested:
                         attempt.ask_to_stop("cancel")
-                elif self._hands.attempts.get(attempt.task.task_id) is attempt:
+                elif self._hands.attempts.get(task.task_id) is attempt:
                     attempt.ask_to_stop("lost")
 
     def _hear_cancels(self) -> None:

@@ -7,29 +7,33 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from datetime import timedelta
+from queue import SimpleQueue
 from time import monotonic
 from types import FrameType
 from typing import Any
 
 import msgspec
 
-from onerow.core import values
+from onerow.core.errors import BadInput, BadPayload, UnknownName
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Cancelled, Snooze
 from onerow.core.pipeline import Handler, Parameter, parameter_types
 from onerow.core.task import Task
+from onerow.engine import asks
+from onerow.engine.asks import Request
 from onerow.engine.calls import Call
 from onerow.engine.child import command
 from onerow.engine.context import Context
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
 from onerow.engine.keeper.frames import BadFrame, Channel
 from onerow.engine.keeper.names import importable_name
-from onerow.engine.settling import Crashed, Done, Failed, Outcome, Snoozed, Stopped
+from onerow.engine.settling import Crashed, Done, Failed, Finished, Jumped, Outcome, Snoozed, Stopped, Waiting
 from onerow.engine.worker.attempt import Attempt
-from onerow.engine.worker.runners import run_in_thread
+from onerow.engine.worker.runners import outcome_of_result, parked_in, run_in_thread
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,8 +141,17 @@ class _Conversation:
                 self._attempt.progress(text)
             case {"t": "log", "level": str(level), "text": str(text)}:
                 self._attempt.log(level, text)
+            case {"t": "ask", "id": int(number), "request": request}:
+                self._answer(number, request)
             case {"t": "result", "text": str(text)}:
                 self._said = Done(text)
+            case {"t": "jump", "phase": str(phase), "text": str(text)}:
+                self._said = Jumped(phase, text)
+            case {"t": "finish", "text": str(text)}:
+                self._said = Finished(text)
+            case {"t": "parked", "name": str(name), "awaiting": str(awaiting), "seconds": seconds}:
+                span = None if seconds is None else timedelta(seconds=float(str(seconds)))
+                self._said = Waiting(name, awaiting, span)
             case {"t": "snooze", "seconds": float() | int() as seconds}:
                 self._said = Snoozed(timedelta(seconds=seconds))
             case {"t": "failed", "why": dict(why)}:
@@ -146,6 +159,19 @@ class _Conversation:
             case {"t": "error", "exception": str(name), "message": str(message)}:
                 self._said = Failed(failure(f"{name}: {message}", "unknown", exception=name))
         return True
+
+    def _answer(self, number: int, request: object) -> None:
+        frame: dict[str, object] = {"t": "answer", "id": number}
+        try:
+            frame["text"] = self._attempt.ask(asks.from_plain(request))
+        except Cancelled as stopped:
+            frame["stop"] = str(stopped)
+        except Exception as error:
+            frame["error"] = [type(error).__name__, str(error)]
+        try:
+            self._channel.send(frame)
+        except (BrokenPipeError, BadFrame):
+            pass  # it died while we looked; its exit tells
 
     def _reader(self, descriptor: int, level: str) -> Callable[[], bool]:
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -170,7 +196,7 @@ def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
 
 
 def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outcome:
-    if isinstance(said, Done):
+    if isinstance(said, Done | Jumped | Finished):
         return said
     if attempt.stop is not None:
         return Stopped(attempt.stop)
@@ -193,11 +219,18 @@ def _ignore(exit: Exit) -> None:
 Send = Callable[[dict[str, object]], None]
 
 
+# Mistakes of the handler's that the worker found; whatever else it met is no business of the handler's.
+_MISTAKES = {kind.__name__: kind for kind in (BadInput, BadPayload, UnknownName)}
+
+
 class _Wire:
     """The context's link to a worker on the other end of a pipe."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, answers: "SimpleQueue[dict[str, object]]") -> None:
         self._send = send
+        self._answers = answers
+        self._asking = threading.Lock()
+        self._asked = 0
         self.stopped: str | None = None
 
     def stop_reason(self) -> str | None:
@@ -212,11 +245,27 @@ class _Wire:
     def write(self, level: str, text: str) -> None:
         self.log(level, text)
 
+    def ask(self, request: Request) -> str:
+        with self._asking:
+            self._asked += 1
+            self._send({"t": "ask", "id": self._asked, "request": asks.to_plain(request)})
+            while (answer := self._answers.get()).get("id") != self._asked:
+                pass  # of an ask that was interrupted
+        match answer:
+            case {"text": str(text)}:
+                return text
+            case {"stop": str(reason)}:
+                self.stopped = self.stopped or reason
+                raise Cancelled(reason)
+            case {"error": [str(name), str(message)]}:
+                raise _MISTAKES[name](message) if name in _MISTAKES else RuntimeError(f"{name}: {message}")
+        raise BadFrame(f"the worker answered {answer!r}")
+
 
 def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send) -> None:
     """Call the handler and send what came of it; a TERM reaches it as Cancelled."""
     task = msgspec.convert(frame["task"], Task)
-    link = _Wire(send)
+    link = _Wire(send, frame["answers"])
     try:
         types = parameter_types(function)
         parameters = tuple(
@@ -229,14 +278,31 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
         run = _run_async if is_async else _run_sync
         send({"t": "begun"})
         result = run(function, positional, named, link)
-        send({"t": "result", "text": values.encode(result, "result")})
+        send(_said(outcome_of_result(result)))
     except Snooze as snooze:
         send({"t": "snooze", "seconds": snooze.for_.total_seconds()})
     except Cancelled:
         if link.stopped is None:
             send({"t": "failed", "why": msgspec.to_builtins(_uncalled_for())})
-    except Exception as error:
-        send({"t": "failed", "why": msgspec.to_builtins(classify(error))})
+    except BaseException as error:
+        if (parked := parked_in(error)) is not None:
+            seconds = None if parked.timeout is None else parked.timeout.total_seconds()
+            send({"t": "parked", "name": parked.name, "awaiting": parked.awaiting, "seconds": seconds})
+        elif isinstance(error, Exception | BaseExceptionGroup):
+            send({"t": "failed", "why": msgspec.to_builtins(classify(error))})
+        else:
+            raise
+
+
+def _said(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case Jumped(phase=phase, result=text):
+            return {"t": "jump", "phase": phase, "text": text or "null"}
+        case Finished(result=text):
+            return {"t": "finish", "text": text or "null"}
+        case Done(result=text):
+            return {"t": "result", "text": text or "null"}
+    raise TypeError(f"no handler returns {outcome!r}")
 
 
 def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:

@@ -12,9 +12,20 @@ from typing import Any, Protocol
 
 from onerow.core import values
 from onerow.core.failure import classify, failure
-from onerow.core.outcomes import Cancelled, Snooze
+from onerow.core.outcomes import Cancelled, Finish, Jump, Parked, Snooze
 from onerow.engine.context import Context, current
-from onerow.engine.settling import NOTHING, Done, Failed, Outcome, Snoozed, Stopped, Unstarted
+from onerow.engine.settling import (
+    NOTHING,
+    Done,
+    Failed,
+    Finished,
+    Jumped,
+    Outcome,
+    Snoozed,
+    Stopped,
+    Unstarted,
+    Waiting,
+)
 from onerow.engine.worker.attempt import Attempt
 
 _YIELD_AFTER = 0.005
@@ -34,6 +45,8 @@ class Runner(Protocol):
 
 def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
     """What it means that a handler raised."""
+    if (parked := parked_in(error)) is not None and attempt.stop is None:
+        return Waiting(parked.name, parked.awaiting, parked.timeout)
     if attempt.stop is not None and not isinstance(error, Snooze):
         return Stopped(attempt.stop)
     if isinstance(error, Snooze):
@@ -49,6 +62,13 @@ def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
     return Failed(classify(error))
 
 
+def parked_in(error: BaseException) -> Parked | None:
+    """The wait that ended an attempt; a task group wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := parked_in(inner)) is not None), None)
+    return error if isinstance(error, Parked) else None
+
+
 def unbegun(attempt: Attempt) -> Outcome:
     """What it means that an attempt was stopped before it began."""
     return Unstarted() if attempt.stop in (None, "drain") else Stopped(attempt.stop)
@@ -56,7 +76,14 @@ def unbegun(attempt: Attempt) -> Outcome:
 
 def outcome_of_result(result: Any) -> Outcome:
     """What it means that a handler returned."""
-    return NOTHING if result is None else Done(values.encode(result, "result"))
+    if result is None:
+        return NOTHING
+    kind = type(result)
+    if kind is Jump:
+        return Jumped(result.phase, values.encode(result.result, "result"))
+    if kind is Finish:
+        return Finished(values.encode(result.result, "result"))
+    return Done(values.encode(result, "result"))
 
 
 class LoopRunner:
@@ -224,6 +251,11 @@ class ThreadHandle:
         with self._lock:
             self._inside = False
             _raise_in(self._thread, None)
+
+    def enter(self) -> None:
+        """Interruptions arrive again."""
+        with self._lock:
+            self._inside = True
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

@@ -11,6 +11,7 @@ from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, TaskRescued, told_status
+from onerow.engine.family import concerns
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Filter, Move, Store, Swapped
@@ -27,6 +28,7 @@ class Usher:
         self._events = events
         self._renamed_at = 0.0
         self.passed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+        self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
@@ -50,8 +52,12 @@ class Usher:
         return self._sweep(where, lambda task: rules.pass_(task, plan, now))
 
     def _expire(self, now: datetime) -> bool:
-        where = Filter(statuses=frozenset({WAITING}), parked=True, due_by=now)
-        return self._sweep(where, lambda task: rules.expire(task, self._plans.get(task.pipeline), now))
+        # Only where we know the plan: it says whether the task fails, goes on elsewhere, or is told in its handler.
+        moved = False
+        for plan in self._plans.values():
+            where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
+            moved |= self._sweep(where, lambda task, plan=plan: rules.expire(task, plan, now))  # type: ignore[misc]
+        return moved
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -76,6 +82,8 @@ class Usher:
                 [answer.task for answer in self._store.swap(moves) if isinstance(answer, Swapped)] if moves else []
             )
             for task in written:
+                if concerns(task):
+                    self.concerns_family(task)
                 for event in told_status(task):
                     self._events.send(event)
             moved |= bool(written)
@@ -96,6 +104,7 @@ class Rescuer:
         self._events = events
         self._lease = lease.total_seconds()
         self._up_since = monotonic()
+        self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def store_was_away(self) -> None:
         """After an outage live workers need time to beat before anyone may take them for dead."""
@@ -126,6 +135,8 @@ class Rescuer:
         for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
             if isinstance(answer, Swapped):
                 rescued += 1
+                if concerns(answer.task):
+                    self.concerns_family(answer.task)
                 self._events.send(TaskRescued(answer.task, move.before.leased_by or ""))
                 for event in told_status(answer.task):
                     self._events.send(event)

@@ -55,6 +55,7 @@ class RoleThread:
         self._events = events
         self._outage = outage
         self._wake = threading.Event()
+        self._called: set[int] = set()  # roles to call now, by id
         self._stop = False
         self._pause = {id(role): 0.05 for role in roles}
         self._thread = threading.Thread(target=self._main, name=f"onerow-{name}", daemon=True)
@@ -62,8 +63,9 @@ class RoleThread:
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self) -> None:
-        """Call the roles now."""
+    def wake(self, role: Role | None = None) -> None:
+        """Call a role now, or all of them."""
+        self._called |= {id(role)} if role is not None else {id(each) for each in self._roles}
         self._wake.set()
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -76,10 +78,10 @@ class RoleThread:
         due = {id(role): 0.0 for role in self._roles}
         while not self._stop:
             clock = monotonic()
-            woken = self._wake.is_set()
             self._wake.clear()
+            called, self._called = self._called, set()
             for role in self._roles:
-                if (woken or due[id(role)] <= clock) and not self._stop:
+                if (id(role) in called or due[id(role)] <= clock) and not self._stop:
                     due[id(role)] = monotonic() + self._tick(role)
             rest = min(due.values()) - monotonic()
             if rest > 0:

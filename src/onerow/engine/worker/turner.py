@@ -11,6 +11,7 @@ from onerow.core.failure import Failure, failure
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
+from onerow.engine.family import concerns
 from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, decide, timed_out, told
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
@@ -54,6 +55,7 @@ class Turner:
         self.claiming = True
         self.hungry = True
         self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
+        self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
 
     def turn(self) -> float:
@@ -184,6 +186,8 @@ class Turner:
             self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
         if task.status is WAITING:
             self._put_off(attempt.task, task)
+        if (task.parent_id is not None or task.children is not None) and concerns(task):
+            self.concerns_family(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
         wanted = self._events.wanted

@@ -17,12 +17,15 @@ from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.clerk import Clerk
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.heart import Heart, Warden
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.isolated import Isolated
+from onerow.engine.worker.parents import Parents
 from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
+from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
@@ -69,6 +72,7 @@ class Worker:
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
         self._stop_grace = min(self._grace, 10.0)
+        self._turns_in = 0  # the thread that serves; an embedded worker's is not the main one
         self.ready = threading.Event()
 
     @property
@@ -103,6 +107,9 @@ class Worker:
         definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
         self._keeper = Keeper()
         self._hands = Hands(store.now)
+        family = queue.family
+        self._hands.answer = Clerk(queue, family).answer
+        self._parents = Parents(store, family, self.name)
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         lanes = self._lanes()
@@ -124,7 +131,7 @@ class Worker:
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
-        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer]
+        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer, self._parents, Scheduler(queue, plans)]
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
@@ -139,6 +146,9 @@ class Worker:
         self._hands.wake_scribe = self._scribe_thread.wake
         self._turner.moved_on = self._sweep_thread.wake
         self._usher.passed = self._look_again
+        self._parents.resumed = self._look_again
+        self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
+        self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
         self._capture = Capture()
 
@@ -178,6 +188,7 @@ class Worker:
     # ── serving ──
 
     def _serve(self) -> None:
+        self._turns_in = threading.get_ident()
         idle_turns = 0
         while not self._stopping.is_set():
             rest = self._turn()
@@ -234,7 +245,7 @@ class Worker:
 
     def _look_again(self) -> None:
         self._turner.hungry = True
-        if self._hands.resting and threading.current_thread() is not threading.main_thread():
+        if self._hands.resting and threading.get_ident() != self._turns_in:
             self._waker.poke()
 
     def _nothing_due(self) -> bool:

@@ -1,0 +1,98 @@
+"""Parents and children: what spans rows is looked at after the commit, again and again, without harm."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from onerow.core import rules
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import CANCELLED, ENDS, OPEN, Status
+from onerow.core.steps import spawned_since
+from onerow.core.task import Task
+from onerow.engine.events import Events, told_status
+from onerow.ports import Filter, Move, Page, Store, Swapped
+
+_PAGE = 500
+
+
+class Family:
+    """Resumes parents whose children have all ended, and cancels the children of cancelled parents."""
+
+    def __init__(self, store: Store, plan_of: Callable[[str], Plan | None], events: Events) -> None:
+        self._store = store
+        self._plan_of = plan_of
+        self._events = events
+
+    def tally(self, parent: Task) -> dict[Status, int]:
+        """How many of its children stand in which status; those of an earlier generation don't count."""
+        since = spawned_since(parent)
+        if since is None:
+            return {}
+        counts: dict[Status, int] = {}
+        for line in self._store.count(Filter(parent_id=parent.task_id, created_since=since)):
+            counts[line.status] = counts.get(line.status, 0) + line.count
+        return counts
+
+    def page(self, parent: Task, after: str | None) -> Page:
+        """Some of its children, oldest first."""
+        since = spawned_since(parent)
+        if since is None:
+            return Page([])
+        where = Filter(parent_id=parent.task_id, created_since=since)
+        return self._store.find(where, limit=200, order="oldest", after=after)
+
+    def gather(self, parent_ids: list[str]) -> tuple[list[Task], list[str]]:
+        """The parents that go on because their children have all ended, and the ids of those that still wait.
+
+        A parent parks only after its children are in the store, so 'none is open' means that all have ended.
+        """
+        waiting: list[str] = []
+        moves: list[Move] = []
+        for parent in self._store.fetch(parent_ids):
+            if parent.awaiting != "children" or (plan := self._plan_of(parent.pipeline)) is None:
+                continue
+            counts = self.tally(parent)
+            if any(status in OPEN for status in counts):
+                waiting.append(parent.task_id)
+                continue
+            try:
+                moves.append(Move(parent, rules.gather(parent, plan, counts, self._store.now())))
+            except IllegalMove:
+                continue
+        return list(self._write(moves)), waiting
+
+    def cancel_children(self, parent_id: str, now: datetime, by: str) -> None:
+        """Cancel what has not ended among the children of a task, and their children."""
+        parents = [parent_id]
+        while parents:
+            parent = parents.pop()
+            after: str | None = None
+            while True:
+                page = self._store.find(
+                    Filter(parent_id=parent, statuses=OPEN), limit=_PAGE, order="oldest", after=after
+                )
+                moves = [
+                    Move(child, rules.cancel(child, now, by=by, note=f"with its parent {parent}"))
+                    for child in page.tasks
+                    if not child.cancel_requested
+                ]
+                for _ in self._write(moves):
+                    pass
+                parents += [child.task_id for child in page.tasks if child.children is not None]
+                after = page.next
+                if after is None:
+                    break
+
+    def _write(self, moves: list[Move]) -> Iterator[Task]:
+        for answer in self._store.swap(moves) if moves else []:
+            if isinstance(answer, Swapped):
+                for event in told_status(answer.task):
+                    self._events.send(event)
+                yield answer.task
+
+
+def concerns(task: Task) -> bool:
+    """Whether a task's move may concern its parent or its children."""
+    return (task.parent_id is not None and task.status in ENDS) or (
+        task.children is not None and (task.status is CANCELLED or task.awaiting == "children")
+    )

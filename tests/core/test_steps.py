@@ -1,0 +1,79 @@
+"""What a phase remembers: steps, signals taken, and waits with their deadlines."""
+
+from datetime import timedelta
+
+import pytest
+
+from onerow.core import checkpoints, rules, steps
+from onerow.core.errors import BadInput, BadPayload
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import PROCESSING, WAITING
+from onerow.core.times import FAR
+from tests.samples import NOW, SECOND, a_task, claimed
+
+DAY = timedelta(days=1)
+PLAN = Plan(name="videos", phases=(PhasePlan(name="script"), PhasePlan(name="video")))
+
+
+def test_a_step_is_kept_under_its_phase() -> None:
+    task = checkpoints.remember(claimed(a_task()), "download", '{"file":"a"}', NOW)
+    assert task.steps == {"script": {"download": {"at": "2026-11-15T02:29:57.123Z", "result": {"file": "a"}}}}
+    assert steps.records(task)["download"].value == {"file": "a"}
+    later = claimed(rules.advance(task, PLAN, None, NOW))
+    assert (steps.records(later), list(later.steps)) == ({}, ["script"])
+
+
+def test_the_deadline_of_a_wait_counts_from_the_first_time_it_was_reached() -> None:
+    first = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
+    assert (first.status, first.awaiting, first.run_at) == (WAITING, "signal:go", NOW + DAY)
+    woken = rules.expire(first.but(NOW, run_at=NOW), PLAN, NOW)
+    again = checkpoints.wait(claimed(woken), "wait:other", "signal:other", None, NOW)
+    assert again.run_at == FAR
+    reached = checkpoints.wait(
+        claimed(first.but(NOW, awaiting=None, run_at=NOW)), "wait:go", "signal:go", DAY, NOW + SECOND
+    )
+    assert reached.run_at == NOW + DAY
+
+
+def test_a_wait_past_its_deadline_is_remembered_as_expired() -> None:
+    task = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", SECOND, NOW)
+    woken = rules.expire(task, PLAN, NOW + SECOND)
+    assert (woken.status, woken.awaiting, woken.run_at) == (WAITING, None, NOW + SECOND)
+    assert steps.records(woken)["wait:go"].expired
+
+
+def test_a_signal_is_taken_once() -> None:
+    task = rules.signal(claimed(a_task()), "go", "1", "s1", NOW)
+    task = rules.signal(task, "go", "2", "s2", NOW)
+    taken = checkpoints.take_signal(task, "wait:go", "go", NOW)
+    assert taken is not None
+    assert taken.status is PROCESSING
+    assert (steps.records(taken)["wait:go"].value, [s["payload"] for s in taken.signals]) == (1, [2])
+    assert checkpoints.take_signal(taken, "wait:go", "go", NOW) is None
+    assert checkpoints.take_signal(claimed(a_task()), "wait:go", "go", NOW) is None
+
+
+def test_a_signal_between_the_look_and_the_park_is_not_overlooked() -> None:
+    task = rules.signal(claimed(a_task()), "go", "1", "s1", NOW)
+    parked = checkpoints.wait(task, "wait:go", "signal:go", None, NOW)
+    assert (parked.status, parked.awaiting, parked.run_at) == (WAITING, None, NOW)
+
+
+def test_steps_are_bounded() -> None:
+    task = claimed(a_task())
+    for number in range(steps.MAX_STEPS):
+        task = checkpoints.remember(task, f"s{number}", "1", NOW)
+    with pytest.raises(BadPayload, match="more than 1,000 steps"):
+        checkpoints.remember(task, "one more", "1", NOW)
+    big = claimed(a_task())
+    long = '"' + "x" * 999_000 + '"'
+    for number in range(8):
+        big = checkpoints.remember(big, f"s{number}", long, NOW)
+    with pytest.raises(BadPayload, match="would make the row"):
+        checkpoints.remember(big, "s8", long, NOW)
+
+
+@pytest.mark.parametrize("name", ["", "wait:go", "spawn:parts", "join"])
+def test_names_that_we_use_ourselves_are_refused(name: str) -> None:
+    with pytest.raises(BadInput):
+        steps.check_name(name)

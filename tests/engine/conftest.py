@@ -1,0 +1,76 @@
+"""Every test of this folder that asks for a queue runs once with each store, by the store's own clock."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from onerow import Pipeline, Task, Worker
+from onerow.engine.queue import Queue
+from tests.conformance.stores import ENTRIES, Entry
+
+PATIENCE = 60.0
+"""Seconds after which something that should have happened has not."""
+
+
+@pytest.fixture(params=ENTRIES.values(), ids=lambda entry: entry.name)
+def entry(request: pytest.FixtureRequest) -> Entry:
+    found: Entry = request.param
+    return found
+
+
+@pytest.fixture
+def queue(entry: Entry, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    queue = Queue(entry.open(entry.fresh(request), None))
+    yield queue
+    queue.close()
+
+
+@contextlib.contextmanager
+def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Worker]:
+    """A worker in a thread of this process, drained at the end."""
+    worker = Worker(queue, pipelines, interval=0.2, **options)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert worker.ready.wait(PATIENCE)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until(holds: Callable[[], Any], what: str = "") -> Any:
+    """Look again and again until something holds; what it was."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if found := holds():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"this did not come about in {PATIENCE:.0f} seconds: {what or holds}")
+
+
+def ended(queue: Queue, task_id: str) -> Task:
+    """The task once it has ended."""
+
+    def look() -> Task | None:
+        task = queue.get(task_id)
+        return task if task.ended else None
+
+    task: Task = until(look, f"task {task_id} ends; it stands at {queue.get(task_id)}")
+    return task
+
+
+def parked(queue: Queue, task_id: str, awaiting: str) -> Task:
+    """The task once it waits for something from outside."""
+
+    def look() -> Task | None:
+        task = queue.get(task_id)
+        return task if task.awaiting == awaiting else None
+
+    task: Task = until(look, f"task {task_id} is parked for {awaiting}")
+    return task

@@ -1,0 +1,55 @@
+"""Branching: a handler may leave phases out, or end the task early."""
+
+from typing import Any
+
+import pytest
+
+from onerow import Finish, Jump, Pipeline, Status
+from onerow.engine.queue import Queue
+from tests.engine.conftest import ended, working
+
+
+def news(choice: Any) -> Pipeline:
+    pipeline = Pipeline("news")
+
+    @pipeline.phase
+    def read(job: Any) -> Any:
+        return choice
+
+    @pipeline.phase
+    def translate(job: Any, read: Any) -> Any:
+        return "translated"
+
+    @pipeline.phase
+    def publish(job: Any, read: Any, translate: Any) -> Any:
+        return [read, translate]
+
+    return pipeline
+
+
+def test_a_jump_leaves_the_phases_between_out_and_says_so(queue: Queue) -> None:
+    pipeline = news(Jump("publish", "english"))
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline).task_id)
+    assert (task.status, task.results) == (Status.COMPLETED, {"read": "english", "publish": ["english", None]})
+    assert [(entry.phase, entry.what, entry.note) for entry in task.history] == [
+        ("read", "advanced", "to publish"),
+        ("publish", "completed", ""),
+    ]
+
+
+def test_a_finish_ends_the_task_early_and_says_so(queue: Queue) -> None:
+    pipeline = news(Finish("nothing new"))
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline).task_id)
+    assert (task.status, task.phase, task.results) == (Status.COMPLETED, "read", {"read": "nothing new"})
+    assert [(entry.phase, entry.what, entry.note) for entry in task.history] == [("read", "completed", "early")]
+
+
+@pytest.mark.parametrize("phase", ["read", "nowhere"])
+def test_a_jump_backwards_or_nowhere_fails_the_task(queue: Queue, phase: str) -> None:
+    pipeline = news(Jump(phase))
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline).task_id)
+    assert (task.status, task.error_class, task.attempt) == (Status.FAILED, "permanent", 1)
+    assert phase in (task.error or "")

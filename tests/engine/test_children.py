@@ -1,0 +1,329 @@
+"""Children: spawned once, waited for together, cancelled with their parent."""
+
+from datetime import timedelta
+from typing import Any
+
+from onerow import Addition, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow.engine.queue import Queue
+from onerow.ports import Filter
+from tests.conformance.stores import Entry
+from tests.engine.conftest import ended, parked, until, working
+
+QUICK = Retry(3, wait="10ms", jitter=0)
+
+
+def tracks() -> Pipeline:
+    pipeline = Pipeline("tracks")
+
+    @pipeline.phase
+    def mix(job: Any) -> Any:
+        if job == "bad":
+            raise Permanent("no such track")
+        return f"mixed {job}"
+
+    return pipeline
+
+
+def children_of(queue: Queue, task_id: str) -> list[Any]:
+    found, after = [], None
+    while True:
+        page = queue.find(Filter(parent_id=task_id), limit=500, order="oldest", after=after)
+        found += page.tasks
+        if (after := page.next) is None:
+            return found
+
+
+def test_a_parent_goes_on_when_all_children_have_ended(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, job["songs"], title="a song")
+        tally = ctx.join()
+        return [tally.total, tally.completed, tally.failed, {child.payload: child.result for child in ctx.children()}]
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums, {"songs": ["a", "b", "bad"]}, user_id="u1").task_id)
+    assert task.result == [3, 2, 1, {"a": "mixed a", "b": "mixed b", "bad": None}]
+    assert task.children == 3
+    found = children_of(queue, task.task_id)
+    assert {(child.user_id, child.title, child.parent_id) for child in found} == {("u1", "a song", task.task_id)}
+
+
+def test_an_async_parent_awaits_its_children(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    async def press(job: Any, ctx: Context) -> Any:
+        assert await ctx.spawn(songs, (name for name in "ab")) == 2  # type: ignore[misc]
+        await ctx.join()  # type: ignore[misc]
+        return sorted([child.result async for child in ctx.children()])
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert task.result == ["mixed a", "mixed b"]
+
+
+def test_a_phase_without_code_waits_for_the_children_and_counts_them(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def split(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a", "bad"])
+
+    albums.wait_children("mixed")
+
+    @albums.phase
+    def press(job: Any, mixed: Any) -> Any:
+        return mixed
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert task.result == {"total": 2, "completed": 1, "failed": 1, "cancelled": 0}
+
+
+def test_a_child_that_fails_fails_a_parent_whose_children_must_all_succeed(queue: Queue) -> None:
+    songs = tracks()
+    albums, singles = Pipeline("albums"), Pipeline("singles")
+
+    @albums.phase
+    def split(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a", "bad"])
+
+    albums.wait_children("mixed", all_must_succeed=True)
+
+    @singles.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, ["bad"])
+        try:
+            ctx.join(all_must_succeed=True)
+        except ChildrenFailed as error:
+            raise Permanent(f"so: {error}") from None
+
+    with working(queue, albums, singles, songs):
+        album = ended(queue, queue.add(albums).task_id)
+        single = ended(queue, queue.add(singles).task_id)
+    assert (album.status, album.error) == (Status.FAILED, "1 of 2 children of mixed did not complete")
+    assert (single.status, single.error) == (Status.FAILED, "so: 1 of 1 children of press did not complete")
+
+
+def test_no_children_are_no_reason_to_wait(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def split(job: Any, ctx: Context) -> int:
+        ctx.spawn(songs, [])
+        return ctx.join().total
+
+    albums.wait_children("mixed")
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert (task.results["split"], task.results["mixed"]["total"]) == (0, 0)
+
+
+def test_a_spawn_that_is_repeated_adds_nothing(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase(retry=QUICK)
+    def press(job: Any, ctx: Context) -> Any:
+        def names() -> Any:
+            for number in range(700):
+                if number == 600 and ctx.attempt == 1:
+                    raise ConnectionError("in the midst of a spawn")
+                yield f"s{number}"
+
+        count = ctx.spawn(songs, names())
+        count += ctx.spawn(songs, [Addition("extra", title="bonus")], name="extra")
+        if ctx.attempt == 2:
+            raise ConnectionError("after it")
+        return [count, ctx.join().total]
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert task.result == [701, 701]
+    assert len(children_of(queue, task.task_id)) == 701
+
+
+def test_children_named_by_a_key_may_come_in_another_order(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase(retry=QUICK)
+    def press(job: Any, ctx: Context) -> Any:
+        def names() -> Any:
+            yield from ["a", "b"] if ctx.attempt == 1 else ["c", "b", "a"]
+            if ctx.attempt == 1:
+                raise ConnectionError("before it was whole")
+
+        def all_at_once() -> Any:
+            return list(names()) if ctx.attempt > 1 else names()
+
+        ctx.spawn(songs, all_at_once(), key=lambda name: name)
+        ctx.join()
+        return sorted(child.payload for child in ctx.children())
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert task.result == ["a", "b", "c"]
+
+
+def test_cancelling_a_parent_cancels_its_children_and_theirs(queue: Queue) -> None:
+    songs = Pipeline("songs")
+    parts = Pipeline("parts")
+
+    @parts.phase
+    def play(job: Any, ctx: Context) -> None:
+        ctx.wait("never")
+
+    @songs.phase
+    def mix(job: Any, ctx: Context) -> None:
+        ctx.spawn(parts, [1, 2])
+        ctx.join()
+
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a", "b"])
+        ctx.join()
+
+    with working(queue, albums, songs, parts):
+        task_id = queue.add(albums).task_id
+        until(lambda: len(queue.find(Filter(awaiting="signal:never")).tasks) == 4)
+        until(lambda: len(queue.find(Filter(awaiting="children")).tasks) == 3)
+        queue.cancel(task_id)
+        until(lambda: all(task.status is Status.CANCELLED for task in queue.find(Filter()).tasks))
+    assert len(queue.find(Filter()).tasks) == 7
+
+
+def test_children_that_were_spawned_while_their_parent_was_cancelled_are_cancelled_too(queue: Queue) -> None:
+    songs = Pipeline("songs")
+    songs.wait_for("mixed", signal="never")
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> None:
+        def names() -> Any:
+            yield from range(500)
+            queue.cancel(ctx.task_id)
+            yield from range(500, 1200)
+
+        ctx.spawn(songs, names())
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+        assert task.status is Status.CANCELLED
+        until(lambda: {child.status for child in children_of(queue, task.task_id)} == {Status.CANCELLED})
+
+
+def test_children_have_their_parents_priority_unless_they_have_one_of_their_own(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a", Addition("b", priority=7)])
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums, priority=-3).task_id)
+    assert {child.payload: child.priority for child in children_of(queue, task.task_id)} == {"a": -3, "b": 7}
+
+
+def test_a_child_that_a_person_ends_lets_its_parent_go_on(queue: Queue) -> None:
+    songs = Pipeline("songs")
+    songs.wait_for("mixed", signal="never")
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, ["a", "b"])
+        return ctx.join().cancelled
+
+    with working(queue, albums, songs):
+        task_id = queue.add(albums).task_id
+        parked(queue, task_id, "children")
+        one, two = children_of(queue, task_id)
+        queue.finish(one.task_id)
+        assert queue.get(task_id).awaiting == "children"
+        queue.cancel(two.task_id)
+        assert ended(queue, task_id).result == 1
+
+
+def test_a_parent_that_another_worker_left_waiting_is_found(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, ["a"])
+        return ctx.join().completed
+
+    with working(queue, albums, songs, phases=["press"]):
+        task_id = queue.add(albums).task_id
+        parked(queue, task_id, "children")
+    # Ended as by a worker that died before it could look at the parent.
+    (lease,) = queue.claim(songs)
+    lease.complete("by hand")
+    with working(queue, albums, songs):
+        assert ended(queue, task_id).result == 1
+
+
+def test_a_replayed_parent_has_children_of_its_own_and_the_old_ones_do_not_count(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, ["a", "b"])
+        return ctx.join().total
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+        queue.replay(task.task_id)
+        again = ended(queue, task.task_id)
+    assert (again.result, again.generation) == (2, 1)
+    assert len(children_of(queue, task.task_id)) == 4
+
+
+def test_children_are_purged_only_after_their_parent_ended(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a"])
+        ctx.join()
+        ctx.wait("go")
+
+    with working(queue, albums, songs):
+        task_id = queue.add(albums).task_id
+        parked(queue, task_id, "signal:go")
+        assert queue.purge(older_than=0) == 0
+        queue.signal(task_id, "go")
+        ended(queue, task_id)
+    until(lambda: queue.purge(older_than=timedelta(0)) or not children_of(queue, task_id))
+    assert children_of(queue, task_id) == []
+
+
+def test_a_tree_of_ten_thousand_children(queue: Queue, entry: Entry) -> None:
+    size = 10_000 if entry.scales else 300
+    songs = Pipeline("songs")
+
+    @songs.phase
+    def mix(job: Any) -> None: ...
+
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, range(size))
+        return ctx.join().completed
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert (task.result, task.children) == (size, size)

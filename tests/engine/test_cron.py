@@ -1,0 +1,186 @@
+"""Cron: one task per nominal time, whatever the number of workers and restarts. The clock is an argument."""
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onerow import Pipeline, Status
+from onerow.core import schedule
+from onerow.core.times import read
+from onerow.engine.queue import Queue
+from onerow.engine.worker.scheduler import Scheduler
+from onerow.ports import Filter
+from tests.conformance.stores import Entry
+from tests.engine.conftest import until, working
+
+HOUR = timedelta(hours=1)
+
+
+def reports(**more: Any) -> Pipeline:
+    pipeline = Pipeline("reports")
+
+    @pipeline.phase
+    def write(job: Any) -> Any:
+        return job
+
+    pipeline.cron("0 * * * *", name="hourly", payload={"kind": "hourly"}, **more)
+    return pipeline
+
+
+def scheduler(queue: Queue, pipeline: Pipeline) -> Scheduler:
+    queue.serve(pipeline)
+    return Scheduler(queue, {pipeline.name: pipeline.plan})
+
+
+def fired(queue: Queue) -> list[datetime]:
+    return sorted(read(task.metadata["nominal"]) for task in queue.find(Filter(), limit=1000).tasks)
+
+
+def hours(start: datetime, count: int) -> list[datetime]:
+    (first,) = {schedule.next_time(cron, start) for cron in reports().plan.crons}
+    return [first + number * HOUR for number in range(count)]
+
+
+def test_a_time_that_came_adds_one_task(queue: Queue) -> None:
+    role, start = scheduler(queue, reports(user_id="u1")), queue.store.now()
+    role.tick(start)
+    assert fired(queue) == []
+    (nominal,) = hours(start, 1)
+    role.tick(nominal)
+    role.tick(nominal + timedelta(minutes=10))
+    (task,) = queue.find().tasks
+    assert (task.payload, task.user_id, task.scheduled_time, task.run_at) == (
+        {"kind": "hourly"},
+        "u1",
+        nominal,
+        nominal,
+    )
+    (line,) = queue.crons.all()
+    assert (line.last, line.task_id) == (nominal, task.task_id)
+
+
+def test_many_workers_add_each_time_once(entry: Entry, request: pytest.FixtureRequest) -> None:
+    address = entry.fresh(request)
+    queues = [Queue(entry.open(address, None)) for _ in range(6)]
+    start = queues[0].store.now()
+    pipeline = reports()
+    scheduler(queues[0], pipeline).tick(start)
+    times = hours(start, 5)
+    barrier = threading.Barrier(len(queues))
+    trouble: list[BaseException] = []
+
+    def worker(queue: Queue) -> None:
+        role = scheduler(queue, pipeline)
+        for nominal in times:
+            barrier.wait(30)
+            try:
+                role.tick(nominal)
+            except BaseException as error:
+                trouble.append(error)
+
+    threads = [threading.Thread(target=worker, args=(queue,)) for queue in queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trouble == []
+    assert fired(queues[0]) == times
+    for queue in queues:
+        queue.close()
+
+
+def test_a_restart_neither_loses_nor_doubles_a_time(queue: Queue) -> None:
+    start = queue.store.now()
+    times = hours(start, 3)
+    pipeline = reports(catch_up="all")
+    for moment in (start, times[0], times[0], times[2]):
+        scheduler(queue, pipeline).tick(moment)
+    assert fired(queue) == times
+
+
+class Killed(BaseException):
+    """The worker is gone at this very point."""
+
+
+@pytest.mark.parametrize("point", ["before the task is in", "after the task is in"])
+def test_a_worker_that_dies_while_firing_is_made_up_for_once(
+    queue: Queue, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, start = reports(), queue.store.now()
+    scheduler(queue, pipeline).tick(start)
+    dying = scheduler(queue, pipeline)
+    add: Callable[..., Any] = dying._add
+
+    def die(*given: Any) -> Any:
+        if point == "after the task is in":
+            add(*given)
+        raise Killed
+
+    monkeypatch.setattr(dying, "_add", die)
+    times = hours(start, 2)
+    with pytest.raises(Killed):
+        dying.tick(times[0])
+    scheduler(queue, pipeline).tick(times[0] + timedelta(minutes=1))
+    assert fired(queue) == times[:1]
+    scheduler(queue, pipeline).tick(times[1])
+    assert fired(queue) == times
+
+
+def test_missed_times_are_made_up_for_as_the_policy_says(queue: Queue) -> None:
+    start = queue.store.now()
+    times = hours(start, 4)
+    for policy in ("one", "all", "skip"):
+        pipeline = Pipeline(policy)
+        pipeline.wait_for("never", signal="never")
+        pipeline.cron("0 * * * *", catch_up=policy)
+        scheduler(queue, pipeline).tick(start)
+        scheduler(queue, pipeline).tick(times[3] + timedelta(minutes=30))
+    found = [(task.pipeline, task.scheduled_time) for task in queue.find(Filter(), limit=1000).tasks]
+    assert sorted(time for name, time in found if name == "all") == times  # type: ignore[type-var]
+    assert [time for name, time in found if name == "one"] == times[3:]
+    assert [time for name, time in found if name == "skip"] == []
+
+
+def test_a_time_is_left_out_while_the_last_task_has_not_ended_if_so_asked(queue: Queue) -> None:
+    role, start = scheduler(queue, reports(overlap="skip")), queue.store.now()
+    times = hours(start, 3)
+    role.tick(start)
+    role.tick(times[0])
+    role.tick(times[1])
+    assert fired(queue) == times[:1]
+    queue.cancel(queue.find().tasks[0].task_id)
+    role.tick(times[2])
+    assert fired(queue) == [times[0], times[2]]
+
+
+def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(queue: Queue) -> None:
+    role, start = scheduler(queue, reports(catch_up="all")), queue.store.now()
+    times = hours(start, 3)
+    role.tick(start)
+    queue.crons.pause("reports", "hourly", by="ann", reason="holidays")
+    (line,) = queue.crons.all()
+    assert line.pause is not None
+    assert (line.pause.by, line.pause.reason) == ("ann", "holidays")
+    role.tick(times[1])
+    assert queue.crons.resume("reports", "hourly")
+    role.tick(times[1] + timedelta(minutes=1))
+    assert fired(queue) == []
+    role.tick(times[2])
+    assert fired(queue) == times[2:]
+
+
+def test_a_worker_keeps_the_schedules_of_its_pipelines(queue: Queue) -> None:
+    pipeline = Pipeline("ticks")
+
+    @pipeline.phase
+    def tick(job: Any) -> Any:
+        return job
+
+    pipeline.cron("* * * * * *", payload="every second")
+    with working(queue, pipeline):
+        until(lambda: len(queue.find(Filter(statuses=frozenset({Status.COMPLETED}))).tasks) >= 2)
+    found = fired(queue)
+    assert len(found) == len(set(found))

@@ -1,0 +1,162 @@
+"""Steps: what a phase remembers across attempts."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from onerow import Context, Pipeline, Retry, Status
+from onerow.core import rules
+from onerow.engine.queue import Queue
+from onerow.ports import Filter, Move
+from tests.engine.conftest import ended, working
+
+QUICK = Retry(3, wait="10ms", jitter=0)
+
+
+def test_a_step_runs_once_though_its_phase_runs_again(queue: Queue) -> None:
+    ran: list[str] = []
+    films = Pipeline("films")
+
+    def download(url: str) -> dict[str, Any]:
+        ran.append(url)
+        return {"file": url.upper()}
+
+    @films.phase(retry=QUICK)
+    def fetch(job: Any, ctx: Context) -> Any:
+        got = ctx.step("download", download, job["url"])
+        if ctx.attempt < 3:
+            raise ConnectionError("later")
+        return got["file"]
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films, {"url": "a"}).task_id)
+    assert (task.status, task.result, ran) == (Status.COMPLETED, "A", ["a"])
+    assert task.steps["fetch"]["download"]["result"] == {"file": "A"}
+
+
+def test_an_async_handler_awaits_its_steps_whatever_they_are_made_of(queue: Queue) -> None:
+    ran: list[str] = []
+    films = Pipeline("films")
+
+    async def slowly(word: str) -> str:
+        await asyncio.sleep(0)
+        ran.append(word)
+        return word
+
+    def plainly(word: str) -> str:
+        ran.append(word)
+        return word
+
+    @films.phase(retry=QUICK)
+    async def fetch(job: Any, ctx: Context) -> Any:
+        words = [await ctx.step("one", slowly, "a"), await ctx.step("two", plainly, "b")]
+        words.append(await ctx.step("three", lambda: slowly("c")))
+        if ctx.attempt == 1:
+            raise ConnectionError("later")
+        return words
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert (task.result, ran) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+def test_a_step_is_in_the_store_before_the_handler_goes_on(queue: Queue) -> None:
+    films = Pipeline("films")
+    seen: list[Any] = []
+
+    @films.phase
+    def fetch(job: Any, ctx: Context) -> None:
+        ctx.step("download", lambda: 1)
+        seen.append(queue.get(ctx.task_id).steps)
+
+    with working(queue, films):
+        ended(queue, queue.add(films).task_id)
+    assert seen[0]["fetch"]["download"]["result"] == 1
+
+
+def test_what_others_write_between_two_steps_is_kept(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def fetch(job: Any, ctx: Context) -> None:
+        ctx.step("one", lambda: 1)
+        queue.annotate(ctx.task_id, {"seen": True})
+        queue.signal(ctx.task_id, "go", 7)
+        ctx.step("two", lambda: 2)
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert list(task.steps["fetch"]) == ["one", "two"]
+    assert task.metadata == {"seen": True}
+    assert [signal["payload"] for signal in task.signals] == [7]
+
+
+def test_a_holder_that_lost_its_task_remembers_nothing_more(queue: Queue) -> None:
+    films = Pipeline("films")
+    here, go = threading.Event(), threading.Event()
+    reached: list[str] = []
+
+    @films.phase
+    def fetch(job: Any, ctx: Context) -> None:
+        here.set()
+        go.wait(30)
+        ctx.step("late", lambda: "late")
+        reached.append("after")
+
+    with working(queue, films):
+        task_id = queue.add(films).task_id
+        assert here.wait(30)
+        (held,) = queue.find(Filter(statuses=frozenset({Status.PROCESSING}))).tasks
+        crashed = msgspec.structs.replace(held, crash_count=rules.CRASH_LIMIT - 1)
+        queue.store.swap([Move(held, rules.rescue(crashed, queue.store.now()))])
+        go.set()
+    task = queue.get(task_id)
+    assert (task.status, task.steps, reached) == (Status.FAILED, {}, [])
+
+
+def test_two_steps_of_one_name_are_a_mistake(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase(retry=0)
+    def fetch(job: Any, ctx: Context) -> None:
+        ctx.step("one", lambda: 1)
+        ctx.step("one", lambda: 2)
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert task.status is Status.FAILED
+    assert "two steps named 'one'" in (task.error or "")
+
+
+@pytest.mark.parametrize("result", [float("nan"), 2**70, object()])
+def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, result: Any) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def fetch(job: Any, ctx: Context) -> None:
+        ctx.step("odd", lambda: result)
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert (task.status, task.error_class, task.attempt) == (Status.FAILED, "permanent", 1)
+
+
+def test_a_replay_forgets_the_steps_of_the_phases_it_repeats(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def fetch(job: Any, ctx: Context) -> Any:
+        return ctx.step("download", lambda: 1)
+
+    @films.phase
+    def cut(job: Any, ctx: Context) -> Any:
+        return ctx.step("scissors", lambda: 2)
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+        assert list(task.steps) == ["fetch", "cut"]
+    again = queue.replay(task.task_id, "cut")
+    assert list(again.steps) == ["fetch"]
