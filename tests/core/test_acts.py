@@ -33,7 +33,7 @@ def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
     assert (task.status, task.phase) == (COMPLETED, "youtube")
     assert task.results == {"script": "text", "image": ["a.png"], "video": "v.mp4", "youtube": {"url": "y"}}
     assert task.result == {"url": "y"}
-    assert [entry.what for entry in task.history] == ["passed", "advanced", "passed", "advanced", "completed"]
+    assert [entry.what for entry in task.history] == ["passed", "advanced", "signal", "passed", "advanced", "completed"]
     assert task.task_id == "t1"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from onerow import Pipeline, Task, Worker
 from onerow.engine.queue import Queue
+from onerow.wiring import open_store
 from tests.conformance.stores import ENTRIES, Entry
 
 PATIENCE = 60.0
@@ -25,6 +26,14 @@ def entry(request: pytest.FixtureRequest) -> Entry:
 @pytest.fixture
 def queue(entry: Entry, request: pytest.FixtureRequest) -> Iterator[Queue]:
     queue = Queue(entry.open(entry.fresh(request), None))
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def sqlite_queue(sqlite_url: str) -> Iterator[Queue]:
+    """A queue in a file, for what memory can't do."""
+    queue = Queue(open_store(sqlite_url))
     yield queue
     queue.close()
 

@@ -30,7 +30,7 @@ def parse_duration(value: Duration, field: str = "duration") -> timedelta:
                 field=field,
             )
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-        if seconds >= _LONGEST.total_seconds():
+        if seconds > _LONGEST.total_seconds():
             raise BadInput(f"{field} must be under 100 years, not {value!r}", field=field)
         span = timedelta(seconds=seconds)
     if not timedelta(0) <= span <= _LONGEST:

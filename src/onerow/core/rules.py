@@ -249,7 +249,7 @@ def release_key(task: Task, now: datetime) -> Task:
 # ── by people and programs outside ────────────────────────────────────────────────────────────────────────────────
 
 
-def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime) -> Task:
+def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *, by: str = "") -> Task:
     """A signal reaches a task that has not ended; it waits for the first park that matches, unless one does now."""
     if task.ended:
         raise IllegalMove(
@@ -266,9 +266,10 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime) -
         )
     signals.append({"id": signal_id, "name": name, "at": spell(now), "payload": values.decode(payload)})
     kept = _encode(signals).decode()
+    logs = task.noting(Entry(at=spell(now), what="signal", phase=task.phase, by=by, note=name))
     if task.awaiting == f"signal:{name}":
-        return task.but(now, signals_json=kept, awaiting=None, run_at=now)
-    return task.but(now, signals_json=kept)
+        return task.but(now, signals_json=kept, awaiting=None, run_at=now, logs_json=logs)
+    return task.but(now, signals_json=kept, logs_json=logs)
 
 
 def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:

@@ -48,9 +48,9 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         new_id if given.task_id is None else _task_id(given.task_id),
         plan.name,
         plan.first.name,
-        user_id and values.check_text(user_id, "user_id", 200),
+        user_id if user_id == "" else values.check_text(user_id, "user_id", 200),
         _title(plan, given.title, payload),
-        given.parent_id,
+        given.parent_id if given.parent_id is None else values.check_text(given.parent_id, "parent_id", 200),
         now,
         asked if asked is not None else (run_at if plan.first.kind == "wait_until" else None),
         run_at,
@@ -63,14 +63,14 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         given.max_retries is not None,
         0, 0, 0, None, None,
         None, None, 0, 1,
-        given.limit_key and values.check_text(given.limit_key, "limit_key", 200),
+        "" if given.limit_key == "" else values.check_text(given.limit_key, "limit_key", 200),
         None, None,
         None if given.unique is None else _key(given.unique),
         None if given.unique_for is None else _lifetime(given),
         given.unique,
         None, None, None,
         payload, "{}", "{}", "[]", "null",
-        "{}" if given.metadata is None else _metadata(given.metadata),
+        "{}" if given.metadata is None else encode_metadata(given.metadata),
         "[]",
     )  # fmt: skip
 
@@ -104,7 +104,8 @@ def _retries(count: int) -> int:
     return count
 
 
-def _metadata(metadata: dict[str, Any]) -> str:
+def encode_metadata(metadata: dict[str, Any]) -> str:
+    """The user's own metadata as JSON text: an object."""
     if not isinstance(metadata, dict):
         raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
     return values.encode(metadata, "metadata")

@@ -1,6 +1,6 @@
 """Calling a handler: its arguments from the row, its result into JSON; what can be prepared is prepared once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -81,11 +81,16 @@ class Call:
         return tuple(positional), named
 
 
-def check_payload(declared: Any, payload: Any) -> str:
-    """The payload's JSON text, of the declared type; a plain dict is checked against it too."""
+def check_payload(declared: Any, payload: Any, required: Sequence[str] = ()) -> str:
+    """The payload's JSON text, of the declared type; without the type, at least with the fields it can't do without."""
     text = values.encode(payload, "payload")
     if declared is not None and declared is not Any:
         decoder(declared, "payload")(text)
+    elif required:
+        plain = values.to_plain(payload, "payload")
+        for name in required:
+            if not isinstance(plain, dict) or name not in plain:
+                raise BadPayload(f"payload needs the field {name!r}", field=f"payload.{name}")
     return text
 
 

@@ -29,7 +29,7 @@ def publish(store: Store, plans: Iterable[Plan]) -> list[str]:
     stored = {note.name: note for note in store.notes(PLAN)}
     written = []
     for plan in plans:
-        body = msgspec.to_builtins(plan)
+        body = msgspec.json.decode(msgspec.json.encode(plan))  # as a store gives it back: lists, no tuples
         note = stored.get(plan.name)
         if note is None or note.body != body:
             store.write_notes([Note(PLAN, plan.name, body, note.version if note else 0)])

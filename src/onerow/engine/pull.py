@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import LeaseLost
-from onerow.core.failure import Failure, classify, failure
+from onerow.core.errors import BadInput, LeaseLost
+from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
@@ -51,6 +51,10 @@ class Leased:
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
         """It did not work; tried again later while its class and budget allow (`retry=False`: failed at once)."""
+        if error_class not in ERROR_CLASSES:
+            raise BadInput(
+                f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
+            )
         why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)

@@ -20,10 +20,10 @@ from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine import definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, new_task
+from onerow.engine.adding import Addition, encode_metadata, new_task
 from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
-from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled
+from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled, TaskEvent
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.pull import Leases
@@ -69,15 +69,19 @@ class Queue:
         return scoped
 
     def on(self, kind: type[EventType], hook: Callable[[EventType], None] | None = None) -> Any:
-        """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator."""
+        """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
+
+        A queue for one user tells of that user's tasks only.
+        """
         if hook is None:
+            return lambda function: self.on(kind, function)
+        user = self._user
 
-            def register(function: Callable[[EventType], None]) -> Callable[[EventType], None]:
-                self.events.on(kind, function)
-                return function
+        def tell_own(event: EventType) -> None:
+            if isinstance(event, TaskEvent) and event.task.user_id == user:
+                hook(event)
 
-            return register
-        self.events.on(kind, hook)
+        self.events.on(kind, hook if user is None else tell_own)
         return hook
 
     # ── adding ──
@@ -127,7 +131,7 @@ class Queue:
         for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
             own = isinstance(item, Addition)
             try:
-                text = check_payload(declared, item.payload if own else item)
+                text = check_payload(declared, item.payload if own else item, plan.required)
                 if pattern is not None and not own:
                     tasks.append(replace(pattern, task_id=new_id, payload_json=text))
                     continue
@@ -139,28 +143,42 @@ class Queue:
             if not own and not plan.timed and not plan.title:
                 pattern = task
             tasks.append(task)
+        self._check_strangers(tasks, items)
         answers = self._insert(tasks, tx)
         if self.events.wanted(TaskAdded):
             for answer in answers:
                 if isinstance(answer, Inserted) and tx is None:
                     self.events.send(TaskAdded(answer.task))
-        return [self._own(answer) for answer in answers]
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    def _check_strangers(self, tasks: list[Task], items: Sequence[Any]) -> None:
+        """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
+        given = {
+            task.task_id: task
+            for task, item in zip(tasks, items, strict=True)
+            if isinstance(item, Addition) and item.task_id
+        }
+        parents = {task.parent_id for task in tasks if task.parent_id} if self._user is not None else set()
+        if given or parents:
+            for known in self.store.fetch([*given, *parents]):
+                if known.task_id in given:
+                    _own(given[known.task_id], Existing(known))
+                if known.task_id in parents and known.user_id == self._user:
+                    parents.remove(known.task_id)
+        if parents:
+            raise UnknownName(f"parent_id: no task {min(parents)!r}", field="parent_id")
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = self.store.insert(tasks, tx=tx)
         now = self.store.now()
         for index, answer in enumerate(answers):
-            # A key that was remembered for a time is free when the time is over, whoever notices.
-            if isinstance(answer, Existing) and answer.task.held_until is not None and answer.task.held_until <= now:
+            # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
+            # transaction, which may hold the lock that this write needs: there the next sweep does it.)
+            held_until = answer.task.held_until
+            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
                 self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                answers[index] = self.store.insert([tasks[index]], tx=tx)[0]
+                answers[index] = self.store.insert([tasks[index]])[0]
         return answers
-
-    def _own(self, answer: Inserted | Existing) -> Task:
-        task = answer.task
-        if isinstance(answer, Existing) and self._user is not None and task.user_id != self._user:
-            raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
-        return task
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
         if isinstance(pipeline, Pipeline):
@@ -276,11 +294,13 @@ class Queue:
         check_name(name, "signal")
         text = values.encode(payload, "payload")
         given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-        return self._act(task_id, lambda task: rules.signal(task, name, text, given, self._now()), "signal", by)
+        return self._act(
+            task_id, lambda task: rules.signal(task, name, text, given, self._now(), by=_who(by)), "signal", by
+        )
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
-        text = values.encode(metadata, "metadata")
+        text = encode_metadata(metadata)
         return self._act(task_id, lambda task: rules.annotate(task, text, self._now()), "annotate", "")
 
     def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
@@ -345,6 +365,7 @@ class Queue:
 
     def publish(self, *pipelines: Pipeline) -> list[str]:
         """Write definitions to the store, so that others can add by name; the names of those that changed."""
+        self._everyone()
         self.serve(*pipelines)
         return definitions.publish(self.store, [pipeline.plan for pipeline in self.pipelines.values()])
 
@@ -383,10 +404,14 @@ class Queue:
         if span < timedelta(milliseconds=100):
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
         if self._user is not None and ids is None:
-            ids = [
-                t.task_id
-                for t in self.find(Filter(statuses=frozenset({WAITING}), pipeline=plan.name), order="due").tasks
-            ]
+            due = Filter(
+                statuses=frozenset({WAITING}),
+                pipeline=plan.name,
+                phases=frozenset({wanted.name}),
+                parked=False,
+                due_by=self.store.now(),
+            )
+            ids = [t.task_id for t in self.find(due, limit=max(100, limit), order="due").tasks]
         elif self._user is not None and ids is not None:
             ids = [t.task_id for t in self.store.fetch(ids) if t.user_id == self._user]
         name = worker or f"pull-{uuid4().hex[:12]}"
@@ -466,6 +491,13 @@ class Queue:
     async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
         """`signal`, awaited."""
         return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
+
+
+def _own(asked: Task, answer: Inserted | Existing) -> Task:
+    """The task that was added or found; one of another user is an error that shows nothing of it."""
+    if answer.task.user_id != asked.user_id:
+        raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
+    return answer.task
 
 
 def _common(given: dict[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,8 @@ class MemoryStore:
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         with self._lock:
             answers = [self._swap(move) for move in moves]
-            self._wake()
+            if moves:  # an idle worker's turn must not wake that worker again
+                self._wake()
             return answers
 
     def _swap(self, move: Move) -> SwapAnswer:

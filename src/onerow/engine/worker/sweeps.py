@@ -37,10 +37,11 @@ class Usher:
             for phase in plan.phases:
                 if not phase.has_code:
                     moved |= self._pass(plan, phase.name, now)
-        moved |= self._expire(now)
+            moved |= self._expire(plan, now)
         if monotonic() >= self._renamed_at:
             self._renamed_at = monotonic() + 10
             moved |= self._rename(now)
+            self._release_keys(now)
         if moved:
             self.passed()
         return 1.0
@@ -51,13 +52,9 @@ class Usher:
         )
         return self._sweep(where, lambda task: rules.pass_(task, plan, now))
 
-    def _expire(self, now: datetime) -> bool:
-        # Only where we know the plan: it says whether the task fails, goes on elsewhere, or is told in its handler.
-        moved = False
-        for plan in self._plans.values():
-            where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
-            moved |= self._sweep(where, lambda task, plan=plan: rules.expire(task, plan, now))  # type: ignore[misc]
-        return moved
+    def _expire(self, plan: Plan, now: datetime) -> bool:
+        where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
+        return self._sweep(where, lambda task: rules.expire(task, plan, now))
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -67,6 +64,14 @@ class Usher:
                 where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
                 moved |= self._sweep(where, partial(_renamed, plan, now))
         return moved
+
+    def _release_keys(self, now: datetime) -> None:
+        """Unique keys that were remembered long enough are free again; a tombstone has then nothing left to keep."""
+        tasks = self._store.find(Filter(held_until_by=now, hidden=True), limit=_PAGE, order="oldest").tasks
+        self._store.remove([task for task in tasks if task.purged_at is not None])
+        kept = [task for task in tasks if task.purged_at is None]
+        if kept:
+            self._store.swap([Move(task, rules.release_key(task, now)) for task in kept])
 
     def _sweep(self, where: Filter, rule: Callable[[Task], Task]) -> bool:
         moved = False

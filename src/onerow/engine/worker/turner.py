@@ -69,10 +69,11 @@ class Turner:
         if monotonic() >= self._look_at:
             self.hungry = True
         claim = self._claim(len(batch), now) if self.hungry and self.claiming else None
+        full = self.hungry and claim is None
         moves, settling = self._decide(batch, now)
         reports = self._reports()
         if not moves and not reports and claim is None:
-            return self._rest(now)
+            return self._rest(now, full)
         sent_at = monotonic()
         try:
             answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
@@ -82,10 +83,7 @@ class Turner:
         if tasks:
             self._begin(tasks, sent_at)
         if claim is not None:
-            self.found = len(tasks)
-            self.hungry = bool(tasks)
-            if not tasks:
-                self._look_at = monotonic() + self._interval
+            self._claimed(len(tasks))
         again: list[tuple[Attempt, Outcome]] = []
         for (attempt, outcome), answer in zip(settling, answers, strict=False):
             if type(answer) is Swapped:
@@ -97,7 +95,7 @@ class Turner:
                 attempt.heard(answer.task)
         if again:
             self._settle_again(again)
-        return self._rest(now)
+        return self._rest(now, full)
 
     # ── claiming ──
 
@@ -107,7 +105,10 @@ class Turner:
         ahead = self._ahead()
         budget = free + ahead
         # Under load wait until half of what lies ahead is used up: one large claim costs less than many small ones.
-        if budget <= ahead // 2 or not self._order:
+        if budget <= ahead // 2:
+            return None
+        if not self._order:
+            self._claimed(0)
             return None
         self._order.append(self._order.pop(0))  # round robin between phases
         wants = []
@@ -128,7 +129,15 @@ class Turner:
                         key_slots=terms[1],
                     )
                 )
+        if not wants and free > 0:
+            self._claimed(0)  # every phase is paused or held, which is as if nothing were due
         return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+
+    def _claimed(self, found: int) -> None:
+        self.found = found
+        self.hungry = found > 0
+        if not found:
+            self._look_at = monotonic() + self._interval
 
     def _ahead(self) -> int:
         """How many tasks to claim beyond what can run at once: a moment's worth."""
@@ -180,7 +189,7 @@ class Turner:
         return reports
 
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
-        self._hands.attempts.pop(task.task_id, None)
+        self._forget(attempt)
         if attempt.started_at is not None:
             taken = max(attempt.ended_at - attempt.started_at, 1e-5)
             self._run_for = self._run_for * 0.95 + taken * 0.05 if self._run_for else taken
@@ -245,8 +254,13 @@ class Turner:
         else:
             self._settle_again([(attempt, outcome)])
 
+    def _forget(self, attempt: Attempt) -> None:
+        # The same turn may have claimed the task's next phase: that attempt is to stay.
+        if self._hands.attempts.get(attempt.task.task_id) is attempt:
+            del self._hands.attempts[attempt.task.task_id]
+
     def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
-        self._hands.attempts.pop(attempt.task.task_id, None)
+        self._forget(attempt)
         if lost:
             self._events.send(LeaseGone(attempt.task))
 
@@ -255,10 +269,12 @@ class Turner:
         """Whether short work is under way, so that waiting a moment makes the next turn's batch larger."""
         return len(self._hands.attempts) - len(self._hands.finished) > self._ahead() // 2 > 0
 
-    def _rest(self, now: datetime) -> float:
-        if self._hands.finished or (self.hungry and self.claiming):
+    def _rest(self, now: datetime, full: bool) -> float:
+        """`full`: there may be more to claim and no hand is free, so only an end of what runs changes anything."""
+        full = full and not self.gathering
+        if self._hands.finished or (self.hungry and self.claiming and not full):
             return 0.0
-        rest = max(0.0, self._look_at - monotonic()) if self.claiming else self._interval
+        rest = max(0.0, self._look_at - monotonic()) if self.claiming and not full else self._interval
         if self._soon:
             rest = min(rest, max(0.0, (self._soon[0] - now) / timedelta(seconds=1)))
         if any(attempt.progress_json is not None for attempt in list(self._hands.attempts.values())):

@@ -72,7 +72,6 @@ class Worker:
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
         self._stop_grace = min(self._grace, 10.0)
-        self._turns_in = 0  # the thread that serves; an embedded worker's is not the main one
         self.ready = threading.Event()
 
     @property
@@ -188,7 +187,6 @@ class Worker:
     # ── serving ──
 
     def _serve(self) -> None:
-        self._turns_in = threading.get_ident()
         idle_turns = 0
         while not self._stopping.is_set():
             rest = self._turn()
@@ -234,7 +232,7 @@ class Worker:
         try:
             # Whoever finished before it saw us resting did not wake us.
             if not self._hands.finished and self._waker.wait(seconds):
-                self._look_again()
+                self._turner.hungry = True
                 if self._passes and not self._hands.finished:
                     self._sweep_thread.wake()  # what is new may stand at a phase without code
         except StoreError as error:
@@ -245,7 +243,7 @@ class Worker:
 
     def _look_again(self) -> None:
         self._turner.hungry = True
-        if self._hands.resting and threading.get_ident() != self._turns_in:
+        if self._hands.resting:
             self._waker.poke()
 
     def _nothing_due(self) -> bool:

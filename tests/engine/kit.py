@@ -1,0 +1,86 @@
+"""Short words for what the tests of the engine do again and again."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from onerow import Filter, Pipeline, Queue, Status, Task, Worker
+
+PATIENCE = 60.0
+"""Seconds that a busy machine may take for anything before a test says that it won't come."""
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str = "", seconds: float = PATIENCE) -> T:
+    """What `look` finds as soon as it finds something."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what or 'it'} did not come in {seconds:.0f} s; the last look found {found!r}")
+        time.sleep(0.01)
+    return found
+
+
+def ended(queue: Queue, task: Task | str, seconds: float = PATIENCE) -> Task:
+    """The task once it has ended."""
+    task_id = task if isinstance(task, str) else task.task_id
+    until(lambda: queue.get(task_id).ended, f"the end of {task_id}", seconds)
+    return queue.get(task_id)
+
+
+def reached(queue: Queue, task: Task, status: Status, phase: str = "") -> Task:
+    """The task once it stands in a status (and phase)."""
+
+    def there() -> bool:
+        now = queue.get(task.task_id)
+        return now.status is status and phase in ("", now.phase)
+
+    until(there, f"{status} {phase}")
+    return queue.get(task.task_id)
+
+
+def work(queue: Queue, *pipelines: Pipeline, **options: Any) -> Worker:
+    """Work off what is due, in this thread."""
+    worker = Worker(queue, pipelines, until_idle=True, **({"grace": "1s"} | options))
+    assert worker.run() == 0
+    return worker
+
+
+@contextmanager
+def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Worker]:
+    """A worker in a thread of its own until the block ends; then it is hurried away."""
+    worker = Worker(queue, pipelines, **({"grace": "1s", "interval": 0.05} | options))
+    thread = threading.Thread(target=worker.run, name="worker of a test", daemon=True)
+    thread.start()
+    try:
+        assert worker.ready.wait(PATIENCE)
+        yield worker
+    finally:
+        worker.stop(hurry=True)
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the worker did not stop"
+
+
+def finish_all(queue: Queue, *pipelines: Pipeline, **options: Any) -> list[Task]:
+    """Every task of the queue, once a worker has brought all of them to their ends."""
+    with working(queue, *pipelines, **options):
+        until(lambda: not everything(queue, statuses=frozenset({Status.WAITING, Status.PROCESSING})), "the last end")
+    return everything(queue)
+
+
+def everything(queue: Queue, **where: Any) -> list[Task]:
+    """All tasks, oldest first."""
+    return queue.find(Filter(**where), limit=10_000, order="oldest").tasks
+
+
+def told(task: Task) -> list[tuple[str, str]]:
+    """Its history in short: what happened, in which phase."""
+    return [(entry.what, entry.phase) for entry in task.history]
+
+
+def texts(queue: Queue, task: Task, *levels: str) -> list[str]:
+    """Its output lines."""
+    return [line.text for line in queue.logs(task.task_id).lines if not levels or line.level in levels]

@@ -1,0 +1,189 @@
+"""Adding: what the caller gives is what stands in the row."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from onerow import Addition, BadInput, BadPayload, Filter, Pipeline, Queue, Status, TaskAdded, UnknownName
+from onerow.core.times import to_millis
+
+posts = Pipeline("posts", title="{topic} by {author}")
+
+
+@posts.phase(retry=2)
+def tag(job: object) -> None: ...
+
+
+def test_a_plain_add_gives_a_waiting_row_at_the_first_phase(queue: Queue) -> None:
+    task = queue.add(posts, {"topic": "tides"})
+    assert queue.get(task.task_id) == task
+    assert (task.status, task.pipeline, task.phase, task.attempt, task.version) == ("waiting", "posts", "tag", 0, 1)
+    assert (task.user_id, task.priority, task.limit_key, task.unique_key, task.metadata) == ("", 0, "", None, {})
+    assert task.run_at <= queue.store.now()
+
+
+def test_every_option_stands_in_the_row(queue: Queue) -> None:
+    moment = to_millis(datetime.now(UTC) + timedelta(hours=1))
+    given = queue.add(
+        posts,
+        {"n": [1, 2.5, None, "조수 🌊"]},
+        task_id="post-1",
+        user_id="u1",
+        title="a title",
+        run_at=moment,
+        priority=-7,
+        unique="key",
+        unique_for="7d",
+        limit_key="group",
+        max_retries=9,
+        metadata={"source": "test"},
+    )
+    task = queue.get("post-1")
+    assert task == given
+    assert task.payload == {"n": [1, 2.5, None, "조수 🌊"]}
+    assert (task.user_id, task.title, task.priority, task.limit_key) == ("u1", "a title", -7, "group")
+    assert (task.run_at, task.scheduled_time) == (moment, moment)
+    assert (task.unique_key, task.unique_for, task.held_key) == ("key", "7d", "key")
+    assert (task.max_retries, task.own_retries, task.metadata) == (9, True, {"source": "test"})
+
+
+def test_without_max_retries_the_phase_says_how_many(queue: Queue) -> None:
+    task = queue.add(posts)
+    assert (task.max_retries, task.own_retries) == (2, False)
+
+
+def test_a_title_is_made_of_the_payloads_fields(queue: Queue) -> None:
+    assert queue.add(posts, {"topic": "tides", "author": "Kim"}).title == "tides by Kim"
+    assert queue.add(posts, {"topic": "tides"}).title == "tides by "
+    assert queue.add(posts, "no fields").title == " by "
+    assert queue.add(posts, {"topic": "tides"}, title="my own").title == "my own"
+
+
+def test_a_time_may_be_text_with_an_offset_and_is_kept_in_utc(queue: Queue) -> None:
+    task = queue.add(posts, run_at="2030-01-01T09:00:00+09:00")
+    assert queue.get(task.task_id).run_at == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_the_same_task_id_again_gives_the_task_that_has_it(queue: Queue) -> None:
+    first = queue.add(posts, {"n": 1}, task_id="post-1")
+    assert queue.add(posts, {"n": 2}, task_id="post-1") == first
+    assert queue.get("post-1").payload == {"n": 1}
+
+
+def test_a_task_id_of_another_user_is_refused_and_shows_nothing(queue: Queue) -> None:
+    queue.add(posts, {"secret": "s3cr3t"}, task_id="post-1", user_id="ann")
+    for other in (queue, queue.for_user("bob")):
+        with pytest.raises(BadInput, match="task_id") as refused:
+            other.add(posts, {"n": 2}, task_id="post-1", user_id="bob")
+        assert refused.value.field == "task_id"
+        assert "s3cr3t" not in str(refused.value)
+        assert "ann" not in str(refused.value)
+
+
+def test_add_many_puts_all_in_and_keeps_their_order(queue: Queue) -> None:
+    tasks = queue.add_many(posts, ({"n": n} for n in range(1000)), user_id="u1", priority=3)
+    assert [task.payload["n"] for task in tasks] == list(range(1000))
+    assert sorted(task.task_id for task in tasks) == [task.task_id for task in tasks]
+    assert {(task.user_id, task.priority) for task in tasks} == {("u1", 3)}
+    assert [tally.count for tally in queue.count()] == [1000]
+
+
+def test_add_many_takes_items_with_terms_of_their_own(queue: Queue) -> None:
+    plain, special = queue.add_many(posts, [{"n": 1}, Addition({"n": 2}, task_id="two", priority=5, unique="k")])
+    assert plain.priority == 0
+    assert (special.task_id, special.priority, special.unique_key) == ("two", 5, "k")
+
+
+def test_add_many_of_nothing_adds_nothing(queue: Queue) -> None:
+    assert queue.add_many(posts, []) == []
+    assert queue.count() == []
+
+
+def test_add_many_is_all_or_none(queue: Queue) -> None:
+    with pytest.raises(BadPayload, match="item 2") as refused:
+        queue.add_many(posts, [1, 2, float("nan"), 4])
+    assert refused.value.field == "payload"
+    assert queue.count() == []
+
+
+def test_add_many_with_an_id_of_another_user_adds_none(queue: Queue) -> None:
+    queue.add(posts, task_id="taken", user_id="ann")
+    with pytest.raises(BadInput, match="task_id"):
+        queue.for_user("bob").add_many(posts, [Addition(1), Addition(2, task_id="taken"), Addition(3)])
+    assert queue.for_user("bob").count() == []
+
+
+def test_add_many_refuses_terms_that_can_not_be_shared(queue: Queue) -> None:
+    with pytest.raises(BadInput, match="task_id"):
+        queue.add_many(posts, [1, 2], task_id="both")
+    with pytest.raises(BadInput, match="prioritty"):
+        queue.add_many(posts, [1, 2], prioritty=1)
+    assert queue.count() == []
+
+
+@dataclass
+class Post:
+    topic: str
+    likes: int = 0
+
+
+class Clip(msgspec.Struct):
+    path: str
+    length: float = 0.0
+
+
+@pytest.mark.parametrize("declared", [Post, Clip])
+def test_a_declared_payload_is_checked_when_it_is_added(queue: Queue, declared: type) -> None:
+    typed = Pipeline("typed", payload=declared)
+    typed.phase(name="run")(tag)
+    good = declared("x")
+    assert queue.get(queue.add(typed, good).task_id).payload == msgspec.to_builtins(good)
+    name = next(iter(msgspec.to_builtins(good)))
+    assert queue.add(typed, {name: "plain"}).payload == {name: "plain"}  # plain values that fit are as good
+    for wrong in ({name: 5}, {}, "text", None):
+        with pytest.raises(BadPayload) as refused:
+            queue.add(typed, wrong)
+        assert refused.value.field == "payload"
+        assert declared.__name__ in str(refused.value)
+    assert [tally.count for tally in queue.count()] == [2]
+
+
+def test_the_annotation_of_the_first_phase_declares_the_payload(queue: Queue) -> None:
+    typed = Pipeline("typed")
+
+    @typed.phase
+    def run(job: Post) -> None: ...
+
+    with pytest.raises(BadPayload, match=r"topic|Post"):
+        queue.add(typed, {"topics": "x"})
+
+
+def test_a_pipeline_can_be_added_to_by_name_once_it_is_published(queue: Queue) -> None:
+    with pytest.raises(UnknownName, match="posts") as refused:
+        queue.add("posts", {"topic": "x"})
+    assert refused.value.field == "pipeline"
+    queue.publish(posts)
+    elsewhere = Queue(queue.store)  # knows no code, only the store
+    task = elsewhere.add("posts", {"topic": "x"})
+    assert (task.pipeline, task.phase, task.title, task.max_retries) == ("posts", "tag", "x by ", 2)
+
+
+def test_adding_is_told_of_after_it_is_done(queue: Queue) -> None:
+    heard: list[str] = []
+
+    @queue.on(TaskAdded)
+    def note(event: TaskAdded) -> None:
+        assert queue.get(event.task.task_id).status is Status.WAITING
+        heard.append(event.task.task_id)
+
+    first = queue.add(posts, task_id="one")
+    queue.add(posts, task_id="one")  # was there already
+    assert heard == [first.task_id]
+
+
+def test_a_hook_that_raises_harms_nobody(queue: Queue) -> None:
+    queue.on(TaskAdded, lambda event: 1 / 0)
+    queue.add(posts)
+    assert len(queue.find(Filter()).tasks) == 1

@@ -1,0 +1,52 @@
+"""The async face: the same acts, awaited, while the loop goes on."""
+
+import asyncio
+
+import pytest
+
+from onerow import BadInput, Pipeline, Queue, Status
+
+posts = Pipeline("posts")
+
+
+@posts.phase
+def tag(job: object) -> None: ...
+
+
+def test_every_awaited_act_does_what_its_namesake_does(queue: Queue) -> None:
+    queue.serve(posts)
+
+    async def main() -> None:
+        task = await queue.aadd(posts, {"n": 1}, user_id="u1", priority=3)
+        assert await queue.aget(task.task_id) == task
+        assert (task.user_id, task.priority, task.payload) == ("u1", 3, {"n": 1})
+        many = await queue.aadd_many(posts, range(3), limit_key="k")
+        assert [each.payload for each in many] == [0, 1, 2]
+        assert (await queue.asignal(task.task_id, "go", 5, by="kim")).signals[0]["payload"] == 5
+        cancelled = await queue.acancel(task.task_id, by="kim")
+        assert (cancelled.status, cancelled.history[-1].by) == (Status.CANCELLED, "kim")
+        (lease,) = queue.claim(posts, ids=[many[0].task_id])
+        lease.fail("broken", retry=False)
+        assert (await queue.aretry(many[0].task_id)).status is Status.WAITING
+
+    asyncio.run(main())
+
+
+def test_errors_come_through(queue: Queue) -> None:
+    with pytest.raises(BadInput, match="priority"):
+        asyncio.run(queue.aadd(posts, priority=500))
+
+
+def test_many_at_once_are_all_added(queue: Queue) -> None:
+    async def main() -> None:
+        await asyncio.gather(*(queue.aadd(posts, {"n": n}) for n in range(50)))
+
+    asyncio.run(main())
+    assert [tally.count for tally in queue.count()] == [50]
+
+
+def test_a_scoped_queue_is_scoped_here_too(queue: Queue) -> None:
+    task = asyncio.run(queue.for_user("ann").aadd(posts))
+    assert task.user_id == "ann"
+    with pytest.raises(BadInput):
+        asyncio.run(queue.for_user("bob").aget(task.task_id))

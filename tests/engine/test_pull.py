@@ -1,0 +1,198 @@
+"""The pull API: leases for code that is no handler."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from onerow import LeaseLost, Permanent, Pipeline, Queue, RateLimited, Status
+from onerow.core.status import PROCESSING
+from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.sweeps import Rescuer
+from onerow.ports import Filter
+from tests.engine.kit import told, until
+
+posts = Pipeline("posts")
+
+
+@posts.phase(retry=2)
+def tag(job: object) -> None: ...
+
+
+@posts.phase
+def publish(job: object) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def served(queue: Queue) -> None:
+    queue.publish(posts)
+
+
+def rescue(queue: Queue) -> None:
+    """What a worker does about leases that ran out."""
+    Rescuer(queue.store, Identity.of_this_process(), queue.events, timedelta(0)).tick(queue.store.now())
+
+
+def test_a_claim_gives_due_tasks_in_order(queue: Queue) -> None:
+    second, first = queue.add(posts, 2), queue.add(posts, 1, priority=-1)
+    queue.add(posts, 3, run_at="2035-01-01T00:00:00Z")
+    leases = queue.claim("posts", "tag", limit=10, worker="w")
+    assert [lease.task.task_id for lease in leases] == [first.task_id, second.task_id]
+    assert [lease.payload for lease in leases] == [1, 2]
+    stored = queue.get(first.task_id)
+    assert (stored.status, stored.leased_by, stored.token, stored.attempt) == (Status.PROCESSING, "w", 1, 1)
+    assert leases[0].token == 1
+
+
+def test_a_claim_of_named_tasks_gives_those_that_are_due(queue: Queue) -> None:
+    tasks = queue.add_many(posts, range(5))
+    asked = [tasks[3].task_id, tasks[1].task_id, "nobody"]
+    assert [lease.payload for lease in queue.claim(posts, limit=10, ids=asked)] == [1, 3]
+
+
+def test_complete_goes_on_to_the_next_phase_and_in_the_end_completes(queue: Queue) -> None:
+    task = queue.add(posts)
+    queue.claim(posts)[0].complete({"tags": ["sea"]})
+    assert (queue.get(task.task_id).status, queue.get(task.task_id).phase) == (Status.WAITING, "publish")
+    assert len(queue.claim(posts, "tag")) == 0
+    queue.claim(posts, "publish")[0].complete("url")
+    done = queue.get(task.task_id)
+    assert (done.status, done.results) == (Status.COMPLETED, {"tag": {"tags": ["sea"]}, "publish": "url"})
+    assert told(done) == [("advanced", "tag"), ("completed", "publish")]
+
+
+def test_fail_tries_again_later_and_fails_for_good_when_the_budget_is_spent(queue: Queue) -> None:
+    task = queue.add(posts)
+    for number in range(3):
+        (lease,) = queue.claim(posts)
+        after = lease.fail(ConnectionError("no net"))
+        if number < 2:
+            assert (after.status, after.retry_count, after.error_class) == (Status.WAITING, number + 1, "network")
+            assert after.run_at > queue.store.now()
+            queue.reschedule(task.task_id, queue.store.now())
+    assert after.status is Status.FAILED
+
+
+def test_fail_without_retry_and_permanent_errors_fail_at_once(queue: Queue) -> None:
+    queue.add_many(posts, range(2))
+    first, second = queue.claim(posts, limit=2)
+    assert first.fail("broken", retry=False).status is Status.FAILED
+    after = second.fail(Permanent("no such topic"))
+    assert (after.status, after.error, after.error_class) == (Status.FAILED, "no such topic", "permanent")
+
+
+def test_fail_with_rate_limited_waits_as_long_as_it_says(queue: Queue) -> None:
+    queue.add(posts)
+    after = queue.claim(posts)[0].fail(RateLimited("10m"))
+    assert after.run_at - queue.store.now() > timedelta(minutes=9)
+    assert after.error_class == "limit"
+
+
+def test_snooze_costs_no_retry(queue: Queue) -> None:
+    queue.add(posts)
+    after = queue.claim(posts)[0].snooze("1h")
+    assert (after.status, after.retry_count) == (Status.WAITING, 0)
+    assert after.run_at - queue.store.now() > timedelta(minutes=59)
+
+
+def test_hand_back_costs_nothing(queue: Queue) -> None:
+    task = queue.add(posts)
+    after = queue.claim(posts)[0].hand_back()
+    assert (after.status, after.attempt, after.retry_count, after.run_at) == (Status.WAITING, 0, 0, task.run_at)
+
+
+def test_a_lease_can_be_settled_once(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts)
+    done = lease.complete()
+    for again in (lease.complete, lease.hand_back, lambda: lease.fail("x"), lambda: lease.snooze(1)):
+        with pytest.raises(LeaseLost):
+            again()
+    assert queue.get(done.task_id) == done
+
+
+def test_extend_makes_the_lease_longer(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts, lease_for="1s")
+    before = queue.get(lease.task.task_id).leased_until
+    after = lease.extend("1h").leased_until
+    assert before is not None
+    assert after is not None
+    assert after - before > timedelta(minutes=59)
+    lease.complete()
+
+
+def test_extend_tells_of_a_cancel_and_the_end_is_cancelled(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts)
+    assert queue.cancel(lease.task.task_id).status is PROCESSING
+    assert not lease.cancel_requested
+    lease.extend()
+    assert lease.cancel_requested
+    assert lease.complete("kept").status is Status.CANCELLED
+    assert queue.get(lease.task.task_id).results == {"tag": "kept"}
+
+
+def test_a_cancel_that_the_holder_never_saw_still_ends_the_task_cancelled(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts)
+    queue.cancel(lease.task.task_id)
+    assert lease.fail(ConnectionError("no net")).status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("act", ["complete", "fail", "snooze", "hand_back", "extend"])
+def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
+    task = queue.add(posts)
+    (lost,) = queue.claim(posts, lease_for="100ms")
+    until(lambda: (queue.get(task.task_id).leased_until or queue.store.now()) < queue.store.now())
+    rescue(queue)
+    (mine,) = queue.claim(posts)
+    before = queue.get(task.task_id)
+    with pytest.raises(LeaseLost, match="lease"):
+        getattr(lost, act)(*(["x"] if act == "fail" else [1] if act == "snooze" else []))
+    assert queue.get(task.task_id) == before
+    assert mine.complete("right").results == {"tag": "right"}
+
+
+def test_a_lease_that_ran_out_but_nobody_took_can_still_be_settled(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts, lease_for="100ms")
+    until(lambda: (queue.get(lease.task.task_id).leased_until or queue.store.now()) < queue.store.now())
+    assert lease.complete().phase == "publish"
+
+
+def test_as_a_context_manager_leases_are_kept_alive(queue: Queue) -> None:
+    task = queue.add(posts)
+    with queue.claim(posts, lease_for="300ms") as leases:
+        begun = queue.store.now()
+        until(lambda: queue.store.now() - begun > timedelta(seconds=1))
+        rescue(queue)
+        assert queue.get(task.task_id).status is Status.PROCESSING
+        leases[0].complete()
+    assert queue.get(task.task_id).phase == "publish"
+
+
+def test_what_was_not_settled_in_the_block_is_handed_back(queue: Queue) -> None:
+    tasks = queue.add_many(posts, range(3))
+    with pytest.raises(RuntimeError), queue.claim(posts, limit=3) as leases:
+        leases[0].complete()
+        raise RuntimeError
+    assert [queue.get(task.task_id).phase for task in tasks] == ["publish", "tag", "tag"]
+    assert {queue.get(task.task_id).status for task in tasks} == {Status.WAITING}
+    assert queue.count(Filter(statuses=frozenset({PROCESSING}))) == []
+
+
+def test_a_result_that_json_can_not_carry_is_refused_and_the_lease_goes_on(queue: Queue) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts)
+    with pytest.raises(ValueError, match="result"):
+        lease.complete({"n": float("inf")})
+    assert lease.complete(1).results == {"tag": 1}
+
+
+def test_nothing_due_gives_an_empty_block_at_once(queue: Queue) -> None:
+    start = time.monotonic()
+    with queue.claim(posts) as leases:
+        assert len(leases) == 0
+        assert list(leases) == []
+    assert time.monotonic() - start < 30

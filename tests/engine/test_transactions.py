@@ -1,0 +1,188 @@
+"""tx=: a task in the caller's own transaction stands or falls with it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
+
+from onerow import BadInput, Pipeline, Queue, RetryTransaction
+from onerow.stores.memory import MemoryStore
+from tests.engine.kit import until, working
+
+posts = Pipeline("posts")
+
+
+@posts.phase
+def tag(job: object) -> None: ...
+
+
+@pytest.fixture
+def queue(sqlite_queue: Queue) -> Queue:
+    assert sqlite_queue.count() == []  # the tables are there before the callers open their connections
+    return sqlite_queue
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "onerow.db"
+
+
+@pytest.fixture
+def connection(queue: Queue, path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, timeout=0.1)) as opened:
+        opened.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        opened.commit()
+        yield opened
+
+
+def orders(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as looking:
+        return int(looking.execute("SELECT count(*) FROM orders").fetchone()[0])
+
+
+def test_a_task_appears_when_the_caller_commits(queue: Queue, connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("INSERT INTO orders VALUES (1)")
+    task = queue.add(posts, {"order": 1}, tx=connection)
+    assert queue.count() == []
+    connection.commit()
+    assert queue.get(task.task_id) == task
+    assert orders(path) == 1
+
+
+def test_a_rollback_leaves_nothing(queue: Queue, connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("INSERT INTO orders VALUES (1)")
+    queue.add(posts, {"order": 1}, tx=connection)
+    queue.add_many(posts, range(50), tx=connection)
+    connection.rollback()
+    assert queue.count() == []
+    assert orders(path) == 0
+
+
+def test_add_many_joins_too(queue: Queue, connection: sqlite3.Connection) -> None:
+    with connection:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        queue.add_many(posts, range(50), tx=connection)
+    assert [tally.count for tally in queue.count()] == [50]
+
+
+def test_an_add_may_be_the_first_statement_of_the_transaction(queue: Queue, connection: sqlite3.Connection) -> None:
+    queue.add(posts, tx=connection)
+    assert connection.in_transaction
+    connection.rollback()
+    assert queue.count() == []
+
+
+def test_a_refused_payload_leaves_the_transaction_as_it_was(
+    queue: Queue, connection: sqlite3.Connection, path: Path
+) -> None:
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(BadInput):
+        queue.add(posts, float("nan"), tx=connection)
+    connection.commit()
+    assert (orders(path), queue.count()) == (1, [])
+
+
+def test_a_connection_to_another_database_is_refused(queue: Queue, tmp_path: Path) -> None:
+    for other in (str(tmp_path / "other.db"), ":memory:"):
+        with closing(sqlite3.connect(other)) as connection:
+            connection.execute("CREATE TABLE t (n)")
+            with pytest.raises(BadInput, match="tx") as refused:
+                queue.add(posts, tx=connection)
+            assert refused.value.field == "tx"
+    assert queue.count() == []
+
+
+def test_a_connection_in_autocommit_without_a_transaction_is_refused(queue: Queue, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(BadInput, match="BEGIN"):
+            queue.add(posts, tx=connection)
+        connection.execute("BEGIN IMMEDIATE")
+        queue.add(posts, tx=connection)
+        connection.execute("COMMIT")
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_a_symbolic_link_leads_to_the_same_database(queue: Queue, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(path)
+    with closing(sqlite3.connect(tmp_path / "link.db")) as connection:
+        queue.add(posts, tx=connection)
+        connection.commit()
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_another_writer_means_try_the_transaction_again(
+    queue: Queue, connection: sqlite3.Connection, path: Path
+) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RetryTransaction, match="roll back"):
+            queue.add(posts, tx=connection)
+        other.execute("ROLLBACK")
+    connection.rollback()
+    queue.add(posts, tx=connection)
+    connection.commit()
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_a_snapshot_that_is_no_longer_the_newest_means_try_again(queue: Queue, connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM orders").fetchone()
+    queue.add(posts)  # someone else writes after our first read
+    with pytest.raises(RetryTransaction):
+        queue.add(posts, tx=connection)
+    connection.rollback()
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_a_unique_key_is_looked_up_inside_the_transaction(queue: Queue, connection: sqlite3.Connection) -> None:
+    first = queue.add(posts, {"n": 1}, unique="k", tx=connection)
+    assert queue.add(posts, {"n": 2}, unique="k", tx=connection) == first
+    connection.commit()
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction(
+    queue: Queue, connection: sqlite3.Connection
+) -> None:
+    queue.serve(posts)
+    first = queue.add(posts, unique="k", unique_for=timedelta(milliseconds=1))
+    queue.cancel(first.task_id)
+    until(lambda: queue.store.now() > (queue.get(first.task_id).held_until or queue.store.now()))
+    connection.execute("INSERT INTO orders VALUES (1)")
+    second = queue.add(posts, unique="k", tx=connection)
+    assert second.task_id != first.task_id
+    connection.commit()
+    assert queue.get(second.task_id).held_key == "k"
+
+
+def test_a_sqlalchemy_session_can_be_joined(queue: Queue, path: Path) -> None:
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    try:
+        with Session(engine) as session:
+            session.execute(sqlalchemy.text("CREATE TABLE notes (n INTEGER)"))
+            session.execute(sqlalchemy.text("INSERT INTO notes VALUES (1)"))
+            queue.add(posts, tx=session)
+            session.rollback()
+            assert queue.count() == []
+            queue.add(posts, tx=session)
+            session.commit()
+    finally:
+        engine.dispose()
+    assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_a_worker_takes_the_task_as_soon_as_it_is_committed(queue: Queue, connection: sqlite3.Connection) -> None:
+    with working(queue, posts, interval=30):
+        task = queue.add(posts, tx=connection)
+        connection.commit()
+        until(lambda: queue.get(task.task_id).ended, seconds=20)
+
+
+def test_memory_has_no_transactions_to_join(connection: sqlite3.Connection) -> None:
+    with pytest.raises(BadInput, match="tx"):
+        Queue(MemoryStore()).add(posts, tx=connection)
