@@ -1,37 +1,49 @@
 """Durable multi-phase work in the database you already have: one task, one row, from its first phase to its last."""
 
-from onerow.core.errors import (
-    BadInput,
-    BadPayload,
-    IllegalMove,
-    KeyTaken,
-    LeaseLost,
-    OnerowError,
-    PipelineError,
-    RetryTransaction,
-    StoreError,
-    StoreUnavailable,
-    UnknownName,
-)
-from onerow.core.outcomes import Cancelled, ChildrenFailed, Finish, Jump, Permanent, RateLimited, Snooze, WaitExpired
-from onerow.core.pipeline import Pipeline
-from onerow.core.retry import Retry
-from onerow.core.status import Status
-from onerow.core.task import Task
-from onerow.engine.adding import Addition
-from onerow.engine.context import Context
-from onerow.engine.events import (
-    TaskAdded,
-    TaskAdvanced,
-    TaskCancelled,
-    TaskCompleted,
-    TaskFailed,
-    TaskRescued,
-    TaskRetried,
-)
-from onerow.engine.worker import Worker
-from onerow.ports import Filter
-from onerow.wiring import Queue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onerow.core.errors import (
+        BadInput,
+        BadPayload,
+        IllegalMove,
+        KeyTaken,
+        LeaseLost,
+        OnerowError,
+        PipelineError,
+        RetryTransaction,
+        StoreError,
+        StoreUnavailable,
+        UnknownName,
+    )
+    from onerow.core.outcomes import (
+        Cancelled,
+        ChildrenFailed,
+        Finish,
+        Jump,
+        Permanent,
+        RateLimited,
+        Snooze,
+        WaitExpired,
+    )
+    from onerow.core.pipeline import Pipeline
+    from onerow.core.retry import Retry
+    from onerow.core.status import Status
+    from onerow.core.task import Task
+    from onerow.engine.adding import Addition
+    from onerow.engine.context import Context
+    from onerow.engine.events import (
+        TaskAdded,
+        TaskAdvanced,
+        TaskCancelled,
+        TaskCompleted,
+        TaskFailed,
+        TaskRescued,
+        TaskRetried,
+    )
+    from onerow.engine.worker import Worker
+    from onerow.ports import Filter
+    from onerow.wiring import Queue
 
 __version__ = "0.1.0"
 
@@ -73,3 +85,36 @@ __all__ = [
     "Worker",
     "__version__",
 ]
+
+# Each name is imported when it is first asked for, so that `onerow --help` doesn't wait for the engine.
+_HOMES = {
+    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
+    "RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
+    "onerow.core.pipeline": "Pipeline",
+    "onerow.core.retry": "Retry",
+    "onerow.core.status": "Status",
+    "onerow.core.task": "Task",
+    "onerow.engine.adding": "Addition",
+    "onerow.engine.context": "Context",
+    "onerow.engine.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
+    "onerow.engine.worker": "Worker",
+    "onerow.ports": "Filter",
+    "onerow.wiring": "Queue",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'onerow' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,9 +3,10 @@
 A store decides nothing: it inserts, claims and swaps; every atomic step touches one row; losing is an answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -80,11 +81,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     ended_since: datetime | None = None
     created_since: datetime | None = None
     created_by: datetime | None = None
+    ahead_of: tuple[int, datetime, str] | None = None  # before this (priority, run_at, id) in the order of claims
     hidden: bool = False
 
 
-Order = Literal["newest", "oldest", "due", "ended"]
-"""By created_at downwards; by created_at; by run_at; by completed_at. The id decides between equals."""
+Order = Literal["newest", "oldest", "due", "ended", "latest"]
+"""By created_at downwards; by created_at; by run_at; by completed_at; by completed_at downwards.
+
+The id decides between equals.
+"""
 
 
 # ── what is answered ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,6 +157,38 @@ class Tally(msgspec.Struct, frozen=True):
     parked: bool
     count: int
     oldest: datetime | None = None  # the earliest run_at of those waiting
+
+
+class Census(msgspec.Struct, frozen=True):
+    """How many tasks stand where in the whole store: open ones exactly, ended ones as of a moment."""
+
+    tallies: list[Tally]
+    ended_at: datetime  # when the ended ones were counted; now, where they are exact
+
+
+class Search(msgspec.Struct, frozen=True):
+    """A page that may have stopped before the end, because its time was over."""
+
+    tasks: list[Task]
+    next: str | None = None  # where to look on (None: everything was looked at)
+    looked_back_to: datetime | None = None  # how far it came, when its time was over
+    looked_at: int = 0  # about how many rows that was
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at: `bad` breaks a promise, `slow` costs speed, `good` is as it should be."""
+
+    level: Literal["good", "slow", "bad"]
+    what: str
+    fix: str = ""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """How far a store was migrated, how far this code can, and the SQL (or the like) in between."""
+
+    stored: int  # 0: there is nothing of ours yet
+    known: int
+    sql: str = ""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -251,8 +288,8 @@ class Store(Protocol):
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         """Lines after a position, or the last `tail`."""
 
-    def notes(self, kind: str) -> list[Note]:
-        """All notes of a kind, by name."""
+    def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
+        """All notes of a kind, by name; those named from `since` on and before `before`, where given."""
 
     def write_notes(self, notes: Sequence[Note]) -> list[bool]:
         """Write each note if its version is still the stored one (0: none yet); whether it was."""
@@ -265,6 +302,42 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections; the store opens them again when used."""
+
+
+@runtime_checkable
+class Glance(Protocol):
+    """What a store may offer to faces: answers whose cost doesn't grow with the table.
+
+    Without it the engine counts and finds as well as it can.
+    """
+
+    def census(self) -> Census:
+        """How many tasks stand where, in the whole store."""
+
+    def search(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        order: Literal["newest", "latest"] = "newest",
+        after: str | None = None,
+        within: timedelta,
+    ) -> Search:
+        """As `find`, but stops when the time is over and says how far it looked."""
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """What a store may offer to those who look after it."""
+
+    def inspect(self) -> list[Finding]:
+        """Would the promises hold here? Looks and changes nothing."""
+
+    def migration(self) -> Migration:
+        """What `prepare` would do; looks and creates nothing."""
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        """A whole, consistent copy while others write; `progress` hears of it from 0 to 1."""
 
 
 class Receipt(Protocol):

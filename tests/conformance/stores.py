@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
 
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
+from onerow.stores.mongo import MongoStore
+from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:  # racing processes open stores by this file, and needn't load pytest for it
@@ -81,11 +87,53 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
+def _fresh_postgres(request: "pytest.FixtureRequest") -> str:
+    return _fresh_schema(request, "postgres_server")
+
+
+def _fresh_postgres_15(request: "pytest.FixtureRequest") -> str:
+    return _fresh_schema(request, "postgres_15_server")
+
+
+def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
+    # A schema takes a tenth of the time that a database does.
+    url = f"{request.getfixturevalue(server).url}?schema=onerow_{uuid4().hex[:12]}"
+    request.addfinalizer(lambda: _drop_schema(url))
+    return url
+
+
+def _drop_schema(url: str) -> None:
+    server, _, schema = url.partition("?schema=")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+
+
+def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return PostgresStore(address, clock=clock)
+
+
+def _fresh_mongo(request: "pytest.FixtureRequest") -> str:
+    url: str = request.getfixturevalue("mongo_url")
+    return url
+
+
+def _open_mongo(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock)
+
+
+def _open_mongo_7(address: str, clock: Callable[[], datetime] | None) -> Store:
+    return MongoStore(address, clock=clock, bulk=False)
+
+
 ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
         Entry("sqlite", _fresh_sqlite, _open_sqlite),
+        Entry("postgres", _fresh_postgres, _open_postgres),
+        Entry("postgres-15", _fresh_postgres_15, _open_postgres),
+        Entry("mongo", _fresh_mongo, _open_mongo),
+        Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7),
     )
 }
 

@@ -11,7 +11,7 @@ from onerow.core import rules
 from onerow.core.errors import BadInput
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.ports import Filter, LogLine, Order, Store, Tally
+from onerow.ports import Filter, Glance, LogLine, Order, Store, Tally
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
@@ -128,6 +128,9 @@ def test_every_question_is_answered(store: Store, rows: dict[str, Task]) -> None
         ({"ended_since": now}, ended),
         ({"created_by": now - MINUTE}, {"old"}),
         ({"created_since": now - MINUTE}, everything - {"old"}),
+        ({"ahead_of": (0, rows["child"].run_at, "child"), "statuses": frozenset({WAITING}), "phases": frozenset({"script"})},
+         {"broken"} if rows["broken"].run_at < rows["child"].run_at else set()),
+        ({"ahead_of": (1, now - HOUR, ""), "statuses": frozenset({WAITING}), "phases": frozenset({"tag"})}, {"posts"}),
         ({"pipeline": "videos", "phases": frozenset({"script"}), "statuses": frozenset({FAILED}), "user_id": ""},
          {"failed"}),
     ]  # fmt: skip
@@ -153,6 +156,7 @@ def test_p13_a_filter_with_a_user_shows_nothing_of_others(store: Store, rows: di
         ("oldest", ["a", "b", "c", "d"]),
         ("due", ["c", "d", "a", "b"]),
         ("ended", ["d", "a", "b"]),
+        ("latest", ["b", "a", "d"]),
     ],
 )
 def test_each_order_has_its_key_and_the_id_decides_between_equals(
@@ -249,6 +253,48 @@ def test_a_tally_is_counted_within_its_filter(store: Store) -> None:
     put_many(store, 3)
     now = stored(store, "t0000").run_at
     assert store.count(Filter(statuses=frozenset({WAITING}))) == [Tally("videos", "script", WAITING, False, 3, now)]
+
+
+def test_a_census_counts_every_task_where_it_stands(store: Store, rows: dict[str, Task]) -> None:
+    if not isinstance(store, Glance):
+        return  # nothing is promised, and the engine counts
+    counted = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
+
+    def census() -> dict[tuple[str, str, Status, bool], int]:
+        return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.census().tallies}
+
+    assert census() == {place: tally.count for place, tally in counted.items()}
+    failed, done = rows["failed"], rows["done"]
+    failed = swap(store, failed, rules.retry(failed, PLAN, store.now()))
+    assert store.remove([done]) == 1
+    put(store, "born ended", status=COMPLETED, completed_at=store.now())
+    assert census() == {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.count(Filter())}
+
+
+def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[str, Task]) -> None:
+    if not isinstance(store, Glance):
+        return
+    for where in (Filter(), Filter(text="tides"), Filter(statuses=frozenset({WAITING})), Filter(user_id="ann")):
+        found = store.search(where, limit=3, within=HOUR)
+        page = store.find(where, limit=3)
+        assert (found.tasks, found.next, found.looked_back_to) == (page.tasks, page.next, None)
+
+
+def test_a_search_without_time_says_how_far_it_looked_and_goes_on_from_there(store: Store) -> None:
+    if not isinstance(store, Glance):
+        return
+    now = store.now()
+    store.insert([new(store, f"t{n:04d}", created_at=now + n * SECOND) for n in range(1_200)])
+    put(store, "needle", title="tides", created_at=now - HOUR)
+    found = store.search(Filter(text="tides"), within=timedelta(0))
+    assert found.tasks == []
+    assert found.looked_back_to == stored(store, f"t{1_200 - found.looked_at:04d}").created_at
+    seen = 0
+    while found.next is not None:
+        found = store.search(Filter(text="tides"), after=found.next, within=timedelta(0))
+        seen += 1
+    assert [task.task_id for task in found.tasks] == ["needle"]
+    assert seen >= 1
 
 
 # ── removing ──────────────────────────────────────────────────────────────────────────────────────────────────────

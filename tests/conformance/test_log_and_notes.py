@@ -150,6 +150,14 @@ def test_a_note_that_is_not_there_has_no_version(store: Store) -> None:
     assert store.notes("limit") == []
 
 
+def test_notes_can_be_read_from_one_name_to_another(store: Store) -> None:
+    store.write_notes([Note("stats", name, 1) for name in ("10:01/a", "10:02/a", "10:02/b", "10:03/a")])
+    store.write_notes([Note("other", "10:02/a", 1)])
+    assert [note.name for note in store.notes("stats", since="10:02")] == ["10:02/a", "10:02/b", "10:03/a"]
+    assert [note.name for note in store.notes("stats", before="10:02/b")] == ["10:01/a", "10:02/a"]
+    assert [note.name for note in store.notes("stats", since="10:02", before="10:03")] == ["10:02/a", "10:02/b"]
+
+
 def test_notes_of_a_batch_are_answered_each(store: Store) -> None:
     store.write_notes([Note("a", "x", 1)])
     answers = store.write_notes([Note("a", "x", 2), Note("a", "y", 3), Note("b", "x", 4), Note("a", "x", 5, version=1)])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onerow.core import history, values
 from onerow.core.errors import IllegalMove
 from onerow.core.history import Entry
-from onerow.core.status import COMPLETED, ENDS, NEXT, PROCESSING, WAITING, Status
+from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
 from onerow.core.times import FAR
 
 
@@ -88,8 +88,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def result(self) -> Any:
-        """What the last phase returned, once the task is completed."""
-        return self.results.get(self.phase) if self.status is COMPLETED else None
+        """What the phase in which the task ended returned."""
+        return self.results.get(self.phase) if self.ended else None
 
     @property
     def steps(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCa
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.pull import Leases
+from onerow.engine.rates import Rates, give_back
 from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
 
 
@@ -57,6 +58,11 @@ class Queue:
             self._store.prepare()
             self._ready = True
         return self._store
+
+    @property
+    def user_id(self) -> str | None:
+        """The tenant that this queue is for; None: for all."""
+        return self._user
 
     def close(self) -> None:
         """Let go of connections; the next use opens them again."""
@@ -423,10 +429,20 @@ class Queue:
             and controls.held_until(plan.name, wanted.name, now) is None
         ):
             slots, key_slots = controls.limits_of(plan.name, wanted)
+            rates = Rates(self.store)
+            room = rates.room(plan.name, wanted, now)
             want = Want(
-                pipeline=plan.name, phase=wanted.name, limit=limit, lease_for=span, slots=slots, key_slots=key_slots
+                pipeline=plan.name,
+                phase=wanted.name,
+                limit=limit if room is None else min(limit, room),
+                lease_for=span,
+                slots=slots,
+                key_slots=key_slots,
             )
-            tasks = self.store.claim(Claim(name, [want], ids))
+            tasks = self.store.claim(Claim(name, [want], ids)) if want.limit else []
+            if tasks and wanted.rated:
+                tasks, others = rates.admit(plan.name, wanted, tasks)
+                self.store.swap([give_back(task, until, now, name) for task, until in others])
         return Leases(self.store, plan, tasks, span, self.events)
 
     # ── clearing away ──

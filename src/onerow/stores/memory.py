@@ -8,6 +8,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,12 +23,14 @@ from onerow.ports import (
     Conflict,
     Existing,
     Filter,
+    Finding,
     Held,
     Inserted,
     Lease,
     LogLine,
     LogPage,
     Lost,
+    Migration,
     Move,
     Note,
     Order,
@@ -169,12 +172,13 @@ class MemoryStore:
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         with self._lock:
             found = [(_place(row, order), row) for row in self._matching(where)]
-        if order == "ended":
+        if order in ("ended", "latest"):
             found = [(place, row) for place, row in found if row.completed_at is not None]
-        found.sort(key=lambda pair: pair[0], reverse=order == "newest")
+        downwards = order in ("newest", "latest")
+        found.sort(key=lambda pair: pair[0], reverse=downwards)
         if after is not None:
             last = _read_cursor(after)
-            found = [(place, row) for place, row in found if (place < last if order == "newest" else place > last)]
+            found = [(place, row) for place, row in found if (place < last if downwards else place > last)]
         more = len(found) > limit
         page = found[:limit]
         return Page([row for _, row in page], _cursor(page[-1][0]) if more and page else None)
@@ -213,9 +217,13 @@ class MemoryStore:
         page = lines[:limit] if tail is None else lines[max(0, len(lines) - tail) :]
         return LogPage(page, page[-1].seq if page else after, dropped)
 
-    def notes(self, kind: str) -> list[Note]:
+    def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         with self._lock:
-            found = sorted((name, *note) for (its_kind, name), note in self._notes.items() if its_kind == kind)
+            found = sorted(
+                (name, *note)
+                for (its_kind, name), note in self._notes.items()
+                if its_kind == kind and name >= since and (not before or name < before)
+            )
         return [Note(kind, name, msgspec.json.decode(body), version, at) for name, version, body, at in found]
 
     def write_notes(self, notes: Sequence[Note]) -> list[bool]:
@@ -234,6 +242,17 @@ class MemoryStore:
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
         with self._lock:
             return sum(self._notes.pop((kind, name), None) is not None for name in set(names))
+
+    # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def inspect(self) -> list[Finding]:
+        return [Finding("slow", "this store lives and dies with its process", "name another for more than tests")]
+
+    def migration(self) -> Migration:
+        return Migration(1, 1)
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        raise BadInput("the memory store can't be backed up; it lives and dies with its process", field="store")
 
     # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -365,6 +384,7 @@ def matches(row: Task, where: Filter) -> bool:
         and all(asked is None or (has is not None and has >= asked) for asked, has in no_earlier)
         and all(asked is None or any(_contains(text, asked) for text in texts) for asked, texts in contained)
         and all(_text_at(row.payload, path) == asked for path, asked in where.payload)
+        and (where.ahead_of is None or (row.priority, row.run_at, row.task_id) < where.ahead_of)
     )
 
 
@@ -386,7 +406,8 @@ def _text_at(value: Any, path: str) -> str | None:
 
 def _place(row: Task, order: Order) -> tuple[str, str]:
     """Where a row stands in an order; the id decides between equals."""
-    moment = {"due": row.run_at, "ended": row.completed_at or times.FAR}.get(order, row.created_at)
+    ended = row.completed_at or times.FAR
+    moment = {"due": row.run_at, "ended": ended, "latest": ended}.get(order, row.created_at)
     return times.spell(moment), row.task_id
 
 

@@ -29,6 +29,7 @@ from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
+from onerow.engine.worker.statistician import Statistician
 from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
@@ -115,6 +116,7 @@ class Worker:
         self._runners: list[Runner] = []
         lanes = self._lanes()
         self._registrar = Registrar(store, self.identity, lanes, self._concurrency)
+        self._statistician = Statistician(store, self.name, queue.events)
         self._turner = Turner(
             store,
             self.name,
@@ -124,6 +126,7 @@ class Worker:
             queue.events,
             concurrency=self._concurrency,
             interval=self._interval,
+            statistics=self._statistician.count,
         )
         self._outage = Outage(queue.events)
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
@@ -132,7 +135,14 @@ class Worker:
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
-        sweeps: list[Role] = [self._registrar, self._usher, self._rescuer, self._parents, Scheduler(queue, plans)]
+        sweeps: list[Role] = [
+            self._registrar,
+            self._usher,
+            self._rescuer,
+            self._parents,
+            Scheduler(queue, plans),
+            self._statistician,
+        ]
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
@@ -309,6 +319,10 @@ class Worker:
             self._outage.away(error)
         for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
             thread.stop()
+        try:
+            self._statistician.flush(self.queue.store.now())
+        except StoreError as error:
+            self._outage.away(error)
         self._waker.close()
         self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
 

@@ -13,11 +13,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def read_all(connection: sqlite3.Connection, kind: str) -> list[Note]:
-    """All notes of a kind, by name."""
-    rows = connection.execute(
-        "SELECT name, body, version, updated_at FROM onerow_note WHERE kind = ? ORDER BY name", (kind,)
-    ).fetchall()
+def read_all(connection: sqlite3.Connection, kind: str, since: str = "", before: str = "") -> list[Note]:
+    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
+    sql = "SELECT name, body, version, updated_at FROM onerow_note WHERE kind = ? AND name >= ?"
+    given = [kind, since]
+    if before:
+        sql += " AND name < ?"
+        given.append(before)
+    rows = connection.execute(f"{sql} ORDER BY name", given).fetchall()
     return [Note(kind, name, _decode(body), version, read(at)) for name, body, version, at in rows]
 
 

@@ -1,40 +1,41 @@
 """The Store on SQLite: every act is a short transaction under the file's one write lock."""
 
-import base64
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from onerow.core.errors import BadInput, StoreError
-from onerow.core.status import Status
+from onerow.core.errors import StoreError
 from onerow.core.task import FIELDS, Task
-from onerow.core.times import read, spell, to_millis
+from onerow.core.times import spell, to_millis
 from onerow.ports import (
+    Census,
     Claim,
     Existing,
     Filter,
+    Finding,
     Held,
     Inserted,
     Lease,
     LogLine,
     LogPage,
     Lost,
+    Migration,
     Move,
     Note,
     Order,
     Page,
+    Search,
     SwapAnswer,
     Tally,
 )
-from onerow.stores.sqlite import claiming, logbook, notes, schema, swapping
+from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, upkeep
 from onerow.stores.sqlite.batches import Batch, chunks, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
-from onerow.stores.sqlite.filters import ORDERS, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.waker import SqliteWaker
@@ -90,7 +91,7 @@ class SqliteStore:
         if tx is not None:
             with translated(self.path, callers=True):
                 return _insert(callers_cursor(tx, self.path), tasks)
-        if len(tasks) == 1 and self._door.execute(_INSERT, row_of(tasks[0])):
+        if len(tasks) == 1 and not tasks[0].ended and self._door.execute(_INSERT, row_of(tasks[0])):
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
             with self._door.write() as connection:
@@ -107,7 +108,10 @@ class SqliteStore:
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         with self._door.write() as connection:
-            answers = swapping.swap(connection, moves, self.now()) if moves else []
+            answers: list[SwapAnswer] = []
+            if moves:
+                answers = swapping.swap(connection, moves, self.now())
+                tallies.note_moves(connection, moves, answers)
             tasks = claiming.claim(connection, claim, self.now()) if claim is not None else []
         return answers, tasks
 
@@ -131,43 +135,53 @@ class SqliteStore:
         return [task_of(row) for row in rows]
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        condition, given = where_sql(where)
-        column, direction = ORDERS[order]
-        if order == "ended":
-            condition += " AND completed_at IS NOT NULL"
-        if after is not None:
-            condition += f" AND ({column}, task_id) {'<' if direction == 'DESC' else '>'} (?, ?)"
-            given += _read_cursor(after)
         with self._door.read() as connection:
-            rows = connection.execute(
-                f"SELECT {COLUMNS} FROM task_queue WHERE {condition} "
-                f"ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
-                (*given, limit + 1),
-            ).fetchall()
-        tasks = [task_of(row) for row in rows[:limit]]
-        if len(rows) <= limit or not tasks:
-            return Page(tasks)
-        return Page(tasks, _write_cursor([spell(getattr(tasks[-1], column)), tasks[-1].task_id]))
+            return searching.find(connection, where, limit, order, after)
 
     def count(self, where: Filter) -> list[Tally]:
-        condition, given = where_sql(where)
         with self._door.read() as connection:
-            rows = connection.execute(
-                f"SELECT pipeline, type, status, awaiting IS NOT NULL, count(*), "
-                f"min(CASE WHEN status = 'waiting' THEN run_at END) "
-                f"FROM task_queue WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
-                given,
-            ).fetchall()
-        return [
-            Tally(pipeline, phase, Status(status), bool(parked), count, oldest and read(oldest))
-            for pipeline, phase, status, parked, count, oldest in rows
-        ]
+            return tallies.count(connection, where)
+
+    # ── glances, upkeep ──
+
+    def census(self) -> Census:
+        with self._door.read() as connection:
+            return Census(tallies.census(connection), self.now())
+
+    def search(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        order: Literal["newest", "latest"] = "newest",
+        after: str | None = None,
+        within: timedelta,
+    ) -> Search:
+        with self._door.read() as connection:
+            return searching.search(connection, where, limit, order, after, within)
+
+    def inspect(self) -> list[Finding]:
+        return upkeep.inspect(self._door)
+
+    def repair(self) -> None:
+        """Set the counters of ended tasks to what is there."""
+        upkeep.repair(self._door)
+
+    def migration(self) -> Migration:
+        return upkeep.migration(self._door)
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        upkeep.backup(self._door, path, progress)
+
+    # ── tasks that go ──
 
     def remove(self, tasks: Sequence[Task]) -> int:
         asked = _encode([(task.task_id, task.version) for task in tasks]).decode()
         with self._door.write() as connection:
             gone = connection.execute(statement("remove"), {"rows": asked}).fetchall()
-            logbook.remove(connection, [task_id for (task_id,) in gone])
+            ids = {task_id for (task_id,) in gone}
+            logbook.remove(connection, sorted(ids))
+            tallies.note_removed(connection, [task for task in tasks if task.task_id in ids])
         return len(gone)
 
     # ── output, notes ──
@@ -180,9 +194,9 @@ class SqliteStore:
         with self._door.read() as connection:
             return logbook.read_page(connection, task_id, after, limit, tail)
 
-    def notes(self, kind: str) -> list[Note]:
+    def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         with self._door.read() as connection:
-            return notes.read_all(connection, kind)
+            return notes.read_all(connection, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
         with self._door.write() as connection:
@@ -225,6 +239,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
             batch = Batch(FIELDS, [values_of(task) for task in chunk], always=1)
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
+            tallies.note_inserted(cursor, tasks)
             cursor.execute("RELEASE onerow_insert")
             return [Inserted(task) for task in tasks]
         cursor.execute("ROLLBACK TO onerow_insert")
@@ -234,6 +249,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
 
 def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
     if cursor.execute(_INSERT, row_of(task)).rowcount == 1:
+        tallies.note_inserted(cursor, [task])
         return Inserted(task)
     row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()
     if row is None:
@@ -242,14 +258,3 @@ def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
             (task.pipeline, task.user_id, task.held_key),
         ).fetchone()
     return Existing(task_of(row))
-
-
-def _write_cursor(place: list[str]) -> str:
-    return base64.urlsafe_b64encode(_encode(place)).decode()
-
-
-def _read_cursor(text: str) -> list[str]:
-    try:
-        return list(msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str]))
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

@@ -15,8 +15,8 @@ from pathlib import Path
 
 _IN_MODIFY = 0x2
 _POLL = 0.005
-_SETTLES_WITHIN = 0.05
-_SHORT = 0.0005
+_SETTLES_WITHIN = 0.5
+_SHORTEST, _LONGEST = 0.0005, 0.02
 
 
 class SqliteWaker:
@@ -33,7 +33,7 @@ class SqliteWaker:
     def wait(self, timeout: float) -> bool:
         """See ports.Waker."""
         until = time.monotonic() + timeout
-        look_until = 0.0
+        look_until, look_every = 0.0, _SHORTEST
         while True:
             version = self._data_version()
             if version != self._seen:
@@ -43,11 +43,12 @@ class SqliteWaker:
             if now >= until:
                 return False
             # The -wal file is written before the commit can be seen: after a hint, look again for a while.
-            poked, hinted = self._rest(until - now if now >= look_until else min(_SHORT, until - now))
+            poked, hinted = self._rest(until - now if now >= look_until else min(look_every, until - now))
+            look_every = min(look_every * 1.5, _LONGEST)
             if poked:
                 return True
             if hinted:
-                look_until = time.monotonic() + _SETTLES_WITHIN
+                look_until, look_every = time.monotonic() + _SETTLES_WITHIN, _SHORTEST
 
     def _rest(self, left: float) -> tuple[bool, bool]:
         """Rest until something is worth a look; whether it was a poke, and whether the file was written to."""

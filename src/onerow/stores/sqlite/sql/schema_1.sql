@@ -58,7 +58,7 @@ CREATE INDEX task_ready ON task_queue (pipeline, type, priority, run_at, task_id
 -- The same per key, for phases that limit each key.
 CREATE INDEX task_ready_by_key ON task_queue (pipeline, type, limit_key, priority, run_at, task_id)
   WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
-CREATE INDEX task_parked ON task_queue (run_at) WHERE awaiting IS NOT NULL;
+CREATE INDEX task_parked ON task_queue (run_at, pipeline, type) WHERE awaiting IS NOT NULL;
 -- Whatever is processing: a few thousand entries at the most, so that rescues and heartbeats may walk them.
 CREATE INDEX task_leased ON task_queue (pipeline, type, leased_until, leased_by) WHERE leased_by IS NOT NULL;
 -- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
@@ -69,6 +69,9 @@ CREATE INDEX task_remembered ON task_queue (held_until) WHERE held_until IS NOT 
 CREATE INDEX task_child ON task_queue (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON task_queue (completed_at) WHERE completed_at IS NOT NULL;
 CREATE INDEX task_erred ON task_queue (completed_at) WHERE error_class IS NOT NULL;
+-- What people look at, newest first, all of it or one user's: written once, when the row is added.
+CREATE INDEX task_created ON task_queue (created_at, task_id);
+CREATE INDEX task_user ON task_queue (user_id, created_at, task_id) WHERE user_id <> '';
 
 CREATE TABLE onerow_note (
   kind       TEXT NOT NULL,
@@ -77,6 +80,15 @@ CREATE TABLE onerow_note (
   body       TEXT NOT NULL,
   updated_at TEXT NOT NULL,
   PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+-- How many tasks have ended, and where: kept by those who write, so that nobody has to count them.
+CREATE TABLE onerow_tally (
+  pipeline TEXT NOT NULL,
+  type     TEXT NOT NULL,
+  status   TEXT NOT NULL,
+  count    INTEGER NOT NULL,
+  PRIMARY KEY (pipeline, type, status)
 ) WITHOUT ROWID;
 
 CREATE TABLE onerow_log (

@@ -1,0 +1,175 @@
+"""The PostgreSQL store by itself, beside the thinnest loop that could do the same work, in one run.
+
+    python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add]
+
+Without a URL it starts the tests' own server. Rates on a shared machine mean little; their ratios mean more.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from msgspec.structs import replace
+
+from onerow.core import rules
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.task import Task
+from onerow.engine.ids import new_ids
+from onerow.ports import Claim, Move, Want
+from onerow.stores.postgres import PostgresStore
+from tests.samples import a_task
+from tests.servers.postgres import PostgresServer
+
+PLAN = Plan(name="bench", phases=(PhasePlan(name="run"),))
+LEASE = timedelta(seconds=30)
+PAYLOAD = '{"ts":0.0,"to":"' + "x" * 60 + '"}'
+
+THIN_TABLE = """
+CREATE TABLE thin (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text NOT NULL DEFAULT 'q',
+  state smallint NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, run_at timestamptz NOT NULL DEFAULT now(),
+  attempt smallint NOT NULL DEFAULT 0, worker int, lease timestamptz, payload jsonb);
+CREATE INDEX ON thin (queue, priority, run_at, id) WHERE state = 0
+"""
+THIN_CLAIM = """
+UPDATE thin SET state = 1, attempt = attempt + 1, worker = 1, lease = now() + interval '30s'
+ WHERE id = ANY (ARRAY(SELECT id FROM thin WHERE queue = 'q' AND state = 0 AND run_at <= now()
+                        ORDER BY priority, run_at, id LIMIT {batch} FOR UPDATE SKIP LOCKED))
+RETURNING id, payload
+"""
+THIN_DONE = "UPDATE thin SET state = 2, lease = NULL WHERE id = ANY (%s)"
+
+
+class Bench:
+    def __init__(self, url: str, tasks: int, batch: int) -> None:
+        self.url = url
+        self.tasks = tasks
+        self.batch = batch
+        self.admin = psycopg.connect(url, autocommit=True, prepare_threshold=1)
+        self.schemas = 0
+
+    def fresh(self) -> PostgresStore:
+        self.schemas += 1
+        self.admin.execute(f"DROP SCHEMA IF EXISTS bench{self.schemas - 1} CASCADE")
+        store = PostgresStore(self.url, schema=f"bench{self.schemas}")
+        store.prepare()
+        return store
+
+    def fresh_thin(self) -> None:
+        self.admin.execute("DROP TABLE IF EXISTS thin")
+        self.admin.execute(THIN_TABLE, prepare=False)
+
+    def newborn(self, store: PostgresStore, count: int) -> list[Task]:
+        now = store.now()
+        blank = replace(
+            a_task(), pipeline="bench", phase="run", created_at=now, run_at=now, updated_at=now, payload_json=PAYLOAD
+        )
+        return [replace(blank, task_id=task_id) for task_id in new_ids(now, count)]
+
+    # ── what is measured: each returns seconds ──
+
+    def drain(self) -> float:
+        store = self.fresh()
+        for _ in range(0, self.tasks, 5000):
+            store.insert(self.newborn(store, min(5000, self.tasks)))
+        self.admin.execute("VACUUM ANALYZE")
+        claim = Claim("w1", [Want(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
+        done = 0
+        moves: list[Move] = []
+        began = time.perf_counter()
+        while True:
+            _, tasks = store.turn(moves, claim)
+            if not tasks and not moves:
+                break
+            now = store.now()
+            moves = [Move(task, rules.advance(task, PLAN, None, now, by="w1")) for task in tasks]
+            done += len(tasks)
+        spent = time.perf_counter() - began
+        assert done == self.tasks, (done, self.tasks)
+        store.close()
+        return spent
+
+    def drain_thin(self) -> float:
+        self.fresh_thin()
+        self.admin.execute(
+            "INSERT INTO thin (payload) SELECT %s::jsonb FROM generate_series(1, %s)", (PAYLOAD, self.tasks)
+        )
+        self.admin.execute("VACUUM ANALYZE")
+        claim = THIN_CLAIM.format(batch=self.batch)
+        began = time.perf_counter()
+        while rows := self.admin.execute(claim, binary=True).fetchall():
+            self.admin.execute(THIN_DONE, ([row[0] for row in rows],))
+        return time.perf_counter() - began
+
+    def add(self) -> float:
+        store = self.fresh()
+        count = self.tasks // 10
+        tasks = self.newborn(store, count)
+        began = time.perf_counter()
+        for task in tasks:
+            store.insert([task])
+        spent = time.perf_counter() - began
+        store.close()
+        return spent * 10
+
+    def add_thin(self) -> float:
+        self.fresh_thin()
+        began = time.perf_counter()
+        for _ in range(self.tasks // 10):
+            self.admin.execute("INSERT INTO thin (payload) VALUES (%s)", (PAYLOAD,))
+        return (time.perf_counter() - began) * 10
+
+    def add_many(self) -> float:
+        store = self.fresh()
+        spent = 0.0
+        for _ in range(0, self.tasks, 1000):
+            tasks = self.newborn(store, 1000)
+            began = time.perf_counter()
+            store.insert(tasks)
+            spent += time.perf_counter() - began
+        store.close()
+        return spent
+
+    def add_many_thin(self) -> float:
+        self.fresh_thin()
+        began = time.perf_counter()
+        for _ in range(0, self.tasks, 1000):
+            with self.admin.cursor().copy("COPY thin (payload) FROM STDIN") as copy:
+                for _ in range(1000):
+                    copy.write_row((PAYLOAD,))
+        return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", nargs="?")
+    parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="drain,add,add_many")
+    given = parser.parse_args()
+    server = None if given.url else PostgresServer()
+    url = given.url or (server.fresh_database() if server else "")
+    bench = Bench(url, given.tasks, given.batch)
+    try:
+        for name in given.only.split(","):
+            report(name, getattr(bench, name), getattr(bench, f"{name}_thin"), given.tasks, given.rounds)
+    finally:
+        bench.admin.close()
+        if server is not None:
+            server.close()
+
+
+def report(name: str, ours: Callable[[], float], thin: Callable[[], float], tasks: int, rounds: int) -> Any:
+    """Back to back, so that both meet the same neighbours."""
+    pairs = [(ours(), thin()) for _ in range(rounds)]
+    rate, floor = (statistics.median(tasks / pair[index] for pair in pairs) for index in (0, 1))
+    ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
+    print(f"{name:10s} {rate:>9,.0f}/s   thin {floor:>9,.0f}/s   ratio {ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

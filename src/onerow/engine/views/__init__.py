@@ -1,0 +1,28 @@
+"""The one read model: what every face shows, as plain values. Nothing here changes a task, and no page scans them all."""
+
+from onerow.engine.views.board import Board, Lane, Overview, PipelineBoard
+from onerow.engine.views.failures import FailureGroup, Failures
+from onerow.engine.views.reading import Views
+from onerow.engine.views.rolls import Holding, Schedule, WorkerLine
+from onerow.engine.views.rows import Row, TaskPage
+from onerow.engine.views.timeline import Moment, TaskView
+from onerow.engine.views.why import Reason, why
+
+__all__ = [
+    "Board",
+    "FailureGroup",
+    "Failures",
+    "Holding",
+    "Lane",
+    "Moment",
+    "Overview",
+    "PipelineBoard",
+    "Reason",
+    "Row",
+    "Schedule",
+    "TaskPage",
+    "TaskView",
+    "Views",
+    "WorkerLine",
+    "why",
+]

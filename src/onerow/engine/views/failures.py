@@ -1,0 +1,71 @@
+"""Failures by cause: class, exception, and where in the user's code."""
+
+from datetime import datetime
+
+import msgspec
+
+from onerow.core.history import Entry
+from onerow.core.task import Task
+
+
+class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that failed for the same reason."""
+
+    error_class: str
+    exception: str
+    where: str
+    pipeline: str
+    phase: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    error: str  # of the last one
+    task_ids: list[str]  # some of them, the last first
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """The groups, the largest first, of the last `looked_at` failures; `all`: there are no more."""
+
+    groups: list[FailureGroup]
+    looked_at: int
+    all: bool
+
+
+_EXAMPLES = 5
+
+
+def group_failures(tasks: list[Task], complete: bool) -> Failures:
+    """Failed tasks, the last first, put together by cause."""
+    found: dict[tuple[str, ...], list[Task]] = {}
+    for task in tasks:
+        entry = last_failure(task)
+        cause = (
+            task.pipeline,
+            task.phase,
+            task.error_class or "unknown",
+            entry.exception if entry else "",
+            entry.where if entry else "",
+        )
+        found.setdefault(cause, []).append(task)
+    groups = [
+        FailureGroup(
+            pipeline=pipeline,
+            phase=phase,
+            error_class=error_class,
+            exception=exception,
+            where=where,
+            count=len(group),
+            first_at=group[-1].completed_at or group[-1].updated_at,
+            last_at=group[0].completed_at or group[0].updated_at,
+            error=group[0].error or "",
+            task_ids=[task.task_id for task in group[:_EXAMPLES]],
+        )
+        for (pipeline, phase, error_class, exception, where), group in found.items()
+    ]
+    groups.sort(key=lambda group: (-group.count, group.pipeline, group.phase, group.error_class, group.where))
+    return Failures(groups, len(tasks), complete)
+
+
+def last_failure(task: Task) -> Entry | None:
+    """What its history says of the failure that it stands with."""
+    return next((entry for entry in reversed(task.history) if entry.error_class), None)

@@ -1,0 +1,47 @@
+"""Tasks in lists: the few fields that a line shows, and pages that say how far they looked."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from onerow.core.status import Status
+from onerow.core.task import Task
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in one line."""
+
+    task_id: str
+    pipeline: str
+    phase: str
+    status: Status
+    parked: bool
+    title: str
+    user_id: str
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    attempt: int
+    retry_count: int
+    max_retries: int
+    priority: int
+    awaiting: str | None
+    error: str | None
+    error_class: str | None
+    leased_by: str | None
+    progress: Any
+
+    @classmethod
+    def of(cls, task: Task) -> "Row":
+        return cls(**{field: getattr(task, field) for field in cls.__struct_fields__})
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """Some tasks; where to go on, and how far the search came when its time was over."""
+
+    tasks: list[Row]
+    next: str | None = None
+    looked_back_to: datetime | None = None
+    looked_at: int = 0

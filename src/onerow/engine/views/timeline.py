@@ -1,0 +1,69 @@
+"""One task: its row, what happened to it, and why it stands where it stands."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from onerow.core.plan import Plan
+from onerow.core.status import PROCESSING
+from onerow.core.task import FIELDS, Task
+from onerow.engine.views.why import Reason
+
+
+class Moment(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Something that happened, or lasted from `began_at` to `at`."""
+
+    at: datetime
+    what: str
+    phase: str = ""
+    attempt: int = 0
+    began_at: datetime | None = None
+    ms: int | None = None
+    by: str = ""
+    error: str = ""
+    error_class: str = ""
+    where: str = ""
+    note: str = ""
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """Everything about one task."""
+
+    task: dict[str, Any]  # every column, JSON decoded
+    phases: list[str]  # of its pipeline, in order; those passed stand before the present one
+    timeline: list[Moment]
+    why: Reason
+
+
+def columns(task: Task) -> dict[str, Any]:
+    """Every column of the row by its field's name, JSON decoded; the history is in the timeline."""
+    return {name.removesuffix("_json"): getattr(task, name.removesuffix("_json")) for name in FIELDS if name != "logs_json"}  # fmt: skip
+
+
+def timeline(task: Task, now: datetime) -> list[Moment]:
+    """What happened, oldest first, from the moment it was added to what runs now."""
+    moments = [Moment(at=task.created_at, what="added")]
+    for entry in task.history:
+        at = entry.when
+        began_at = None if entry.ms is None else at - timedelta(milliseconds=entry.ms)
+        moments.append(
+            Moment(
+                at=at, what=entry.what, phase=entry.phase, attempt=entry.attempt, began_at=began_at, ms=entry.ms,
+                by=entry.by, error=entry.error, error_class=entry.error_class, where=entry.where, note=entry.note,
+            )
+        )  # fmt: skip
+    if task.status is PROCESSING and task.started_at is not None:
+        ms = max(0, int((now - task.started_at).total_seconds() * 1000))
+        moments.append(
+            Moment(
+                at=now, what="running", phase=task.phase, attempt=task.attempt, began_at=task.started_at, ms=ms,
+                by=task.leased_by or "",
+            )
+        )  # fmt: skip
+    return moments
+
+
+def view_task(task: Task, plan: Plan | None, reason: Reason, now: datetime) -> TaskView:
+    phases = [task.phase] if plan is None else [phase.name for phase in plan.phases]
+    return TaskView(columns(task), phases, timeline(task, now), reason)

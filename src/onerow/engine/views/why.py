@@ -1,0 +1,230 @@
+"""Why a task isn't running: one sentence, and the command that changes it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from onerow.core.durations import spell_duration
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.core.times import FAR
+from onerow.engine import definitions
+from onerow.engine.views.rolls import WorkerLine, serving
+from onerow.ports import Filter, Store
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a task stands where it stands."""
+
+    code: str  # one word for programs
+    sentence: str
+    command: str = ""  # what a person can do about it; '' when nothing need be done
+    until: datetime | None = None  # when it changes by itself
+
+
+def why(store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine]) -> Reason:
+    """The first thing that stands in the way, in the order in which a claim would meet it."""
+    now = store.now()
+    if task.status is PROCESSING:
+        return _running(task, workers, now)
+    if task.status is not WAITING:
+        return _ended(task, now)
+    if task.awaiting is not None:
+        return _parked(store, task, now)
+    if task.run_at > now:
+        return _not_due(task, plan, now)
+    if plan is None:
+        return Reason(
+            "no-pipeline",
+            f"No code knows the pipeline {task.pipeline}: it was never published here.",
+            "onerow worker APP   (or: onerow publish APP)",
+        )
+    if not plan.knows(task.phase):
+        phases = ", ".join(phase.name for phase in plan.phases)
+        return Reason(
+            "no-phase",
+            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}.",
+            f"onerow cancel {task.task_id}   (or name the phase's successor in code: renamed_from={task.phase!r})",
+        )
+    phase = plan.phase(task.phase)
+    return (
+        _held_back(store, task, phase, now)
+        or _unserved(task, phase, workers)
+        or _limited(store, task, phase, now)
+        or _queued(store, task, phase)
+    )
+
+
+def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason:
+    holder = f"worker {task.leased_by}"
+    if task.leased_until is not None and task.leased_until <= now:
+        silent = _for(now - task.leased_until)
+        alive = any(worker.alive for worker in workers)
+        return Reason(
+            "lease-ended",
+            f"Its {holder} has been silent since its lease ended {silent} ago; "
+            + ("a live worker will rescue it in a moment." if alive else "no live worker is there to rescue it."),
+            "" if alive else "onerow worker APP",
+        )
+    if task.cancel_requested:
+        return Reason("cancelling", f"Someone asked to cancel it; {holder} is stopping the work.")
+    since = "" if task.started_at is None else f" for {_for(now - task.started_at)}"
+    return Reason(
+        "running",
+        f"It is running: {task.phase}, attempt {task.attempt}{since}, held by {holder} until {_at(task.leased_until)}.",
+        "",
+        task.leased_until,
+    )
+
+
+def _ended(task: Task, now: datetime) -> Reason:
+    ago = "" if task.completed_at is None else f" {_for(now - task.completed_at)} ago"
+    if task.status is COMPLETED:
+        return Reason("completed", f"It was completed{ago}.", f"onerow replay {task.task_id}")
+    if task.status is CANCELLED:
+        return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
+    tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
+    return Reason(
+        "failed",
+        f"It failed in {task.phase} {tries}{ago} ({task.error_class}): {_line(task.error)}",
+        f"onerow retry {task.task_id}",
+    )
+
+
+def _parked(store: Store, task: Task, now: datetime) -> Reason:
+    assert task.awaiting is not None
+    deadline = task.deadline
+    until = "" if deadline is None else f" until {_at(deadline)} (in {_for(deadline - now)})"
+    if task.awaiting == "children":
+        ended = sum(
+            t.count for t in store.count(Filter(parent_id=task.task_id)) if t.status not in (WAITING, PROCESSING)
+        )
+        return Reason(
+            "children",
+            f"It is parked for its children{until}: {ended} of {task.children or 0} have ended.",
+            f'onerow list "parent:{task.task_id} status:waiting,processing"',
+            deadline,
+        )
+    name = task.awaiting.removeprefix("signal:")
+    return Reason(
+        "signal",
+        f"It is parked for the signal {name}{until}.",
+        f"onerow signal {task.task_id} {name}",
+        deadline,
+    )
+
+
+def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
+    wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
+    command = f"onerow reschedule {task.task_id} --to now"
+    if task.error is not None:
+        left = task.max_retries - (task.retry_count - task.retry_base)
+        return Reason(
+            "back-off",
+            f"{wait}: attempt {task.attempt} failed ({task.error_class}: {_line(task.error)}), "
+            f"{left} {'retry' if left == 1 else 'retries'} left after the next.",
+            command,
+            task.run_at,
+        )
+    if plan is not None and plan.knows(task.phase) and plan.phase(task.phase).kind == "wait_until":
+        return Reason("not-due", f"{wait}, the time in payload.{plan.phase(task.phase).field}.", command, task.run_at)
+    return Reason("not-due", f"{wait}.", command, task.run_at)
+
+
+def _held_back(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
+    controls = definitions.load_controls(store)
+    pause = controls.pause_of(task.pipeline, phase.name)
+    if pause is not None:
+        because = f" because: {pause.reason}" if pause.reason else ""
+        what = f"The pipeline {task.pipeline}" if pause.phase == "*" else f"The phase {phase.name}"
+        command = f"onerow resume {task.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
+        return Reason("paused", f"{what} was paused by {pause.by}{because}.", command)
+    held = controls.held_until(task.pipeline, phase.name, now)
+    if held is not None:
+        return Reason(
+            "held",
+            f"The phase {phase.name} is held until {_at(held)} (in {_for(held - now)}), because a handler met a limit.",
+            "",
+            held,
+        )
+    return None
+
+
+def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Reason | None:
+    served = serving(workers)
+    if served.get((task.pipeline, phase.name)):
+        return None
+    alive = [worker for worker in workers if worker.alive and not worker.draining]
+    if not phase.has_code and any(pipeline == task.pipeline for worker in alive for pipeline, _ in worker.phases):
+        return None
+    if alive:
+        others = f"{len(alive)} live {'worker serves' if len(alive) == 1 else 'workers serve'} other phases"
+        return Reason(
+            "no-worker", f"No live worker serves {task.pipeline}.{phase.name}; {others}.", "onerow worker APP"
+        )
+    return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: none is running.", "onerow worker APP")  # fmt: skip
+
+
+def _limited(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
+    limit, per_key = definitions.load_controls(store).limits_of(task.pipeline, phase)
+    here = Filter(statuses=frozenset({PROCESSING}), pipeline=task.pipeline, phases=frozenset({phase.name}))
+    for most, key in ((limit, None), (per_key if task.limit_key else None, task.limit_key)):
+        if most is None:
+            continue
+        where = here if key is None else msgspec.structs.replace(here, limit_key=key)
+        running = store.find(where, limit=most, order="oldest").tasks
+        if len(running) >= most:
+            first = running[0]
+            who = f"task {first.task_id}" if most == 1 else f"{most} tasks, the first of them {first.task_id}"
+            of = f"limit {most} of {phase.name}" + ("" if key is None else f" for the key {key!r}")
+            return Reason(
+                "limit",
+                f"The {of} is taken by {who}, held by worker {first.leased_by} until {_at(first.leased_until)}.",
+                f"onerow limit {task.pipeline} {phase.name} {'--per-key ' if key else ''}{most + 1}",
+                first.leased_until,
+            )
+    return None
+
+
+def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
+    if not phase.has_code:
+        return Reason("due", f"It is due, and a worker will let it pass {phase.name} in a moment.")
+    where = Filter(
+        statuses=frozenset({WAITING}),
+        parked=False,
+        pipeline=task.pipeline,
+        phases=frozenset({task.phase}),
+        due_by=store.now(),
+        ahead_of=(task.priority, task.run_at, task.task_id),
+    )
+    ahead = sum(tally.count for tally in store.count(where))
+    if ahead:
+        verb = "task is" if ahead == 1 else "tasks are"
+        return Reason(
+            "queued",
+            f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
+            f"onerow priority {task.task_id} --to {max(-100, task.priority - 10)}",
+        )
+    return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
+
+
+def _for(span: timedelta) -> str:
+    """A span as people say it: two units at the most."""
+    seconds = max(0, int(span.total_seconds()))
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return spell_duration(timedelta(seconds=seconds if seconds < 600 else seconds // 60 * 60))
+    return spell_duration(timedelta(minutes=seconds // 60 if seconds < 86400 else seconds // 3600 * 60))
+
+
+def _at(moment: datetime | None) -> str:
+    if moment is None or moment >= FAR:
+        return "for ever"
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())[:300]

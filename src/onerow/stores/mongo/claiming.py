@@ -1,0 +1,125 @@
+"""Claiming: candidates are chosen by a read, marked by conditional writes, and the marks tell which became ours.
+
+Whoever lost a race for a document skips it. Measured against a find_one_and_update per task: bench/mongo_store.py.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from bson.objectid import ObjectId
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError
+
+from onerow.core.task import Task
+from onerow.ports import Claim, Want
+from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.documents import MARK, Document, task_of
+from onerow.stores.mongo.door import Rooms
+from onerow.stores.mongo.places import Place, place_all
+from onerow.stores.mongo.schema import READY, READY_INDEX
+
+ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
+_TRIES = 8
+_DUPLICATE = 11000
+
+
+def claim(rooms: Rooms, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
+    """See ports.Store.claim."""
+    tasks: list[Task] = []
+    for want in claim.wants:
+        room = want.limit if claim.limit is None else min(want.limit, claim.limit - len(tasks))
+        if room > 0 and claim.ids != []:
+            tasks += _claim_phase(rooms, claim, msgspec.structs.replace(want, limit=room), clock, stamp)
+    return tasks
+
+
+def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
+    tasks: list[Task] = []
+    for _ in range(_TRIES):
+        left = msgspec.structs.replace(want, limit=want.limit - len(tasks))
+        got, chosen = _claim_once(rooms, claim, left, due_filter(want, clock(), claim.ids), stamp)
+        tasks += got
+        if len(got) == chosen or len(tasks) == want.limit:
+            break
+        # Others were faster with some; there may be more behind those.
+    return tasks
+
+
+def _claim_once(rooms: Rooms, claim: Claim, want: Want, due: Document, stamp: Stamp) -> tuple[list[Task], int]:
+    """(the tasks that became ours, how many were tried)."""
+    index = READY_INDEX if claim.ids is None else "_id_"
+    if want.slots is not None or want.key_slots is not None:
+        places = place_all(rooms, want, due, in_order=claim.ids is None)
+        return _take_places(rooms, claim, want, due, places, stamp), len(places)
+    if want.limit == 1:
+        row = rooms.tasks.find_one_and_update(
+            due, _change(claim, want, stamp, ObjectId()), sort=ORDER, return_document=ReturnDocument.AFTER, hint=index
+        )
+        return ([], 0) if row is None else ([task_of(row)], 1)
+    found = rooms.tasks.find(due, {"_id": 1}, hint=index).sort(ORDER).limit(want.limit)
+    ids = [row["_id"] for row in found]
+    return (_take_all(rooms, claim, want, due, ids, stamp), len(ids)) if ids else ([], 0)
+
+
+def due_filter(want: Want, now: datetime, ids: Sequence[str] | None) -> Document:
+    """What may be claimed: the condition of the choice, and again of the write."""
+    due = READY | {"pipeline": want.pipeline, "type": want.phase, "run_at": {"$lte": now}}
+    return due if ids is None else due | {"_id": {"$in": list(ids)}}
+
+
+def _take_all(rooms: Rooms, claim: Claim, want: Want, due: Document, ids: list[str], stamp: Stamp) -> list[Task]:
+    """Mark them all in one statement, several times as fast as one each, and read back those that bear our mark."""
+    mark = ObjectId()
+    rooms.tasks.update_many(due | {"_id": {"$in": ids}}, _change(claim, want, stamp, mark), hint="_id_")
+    return _marked(rooms, ids, mark)
+
+
+def _take_places(
+    rooms: Rooms, claim: Claim, want: Want, due: Document, places: Sequence[Place], stamp: Stamp
+) -> list[Task]:
+    """One write each, since each has a slot of its own; a slot that someone else took meanwhile is refused."""
+    if not places:
+        return []
+    mark = ObjectId()
+    writes = [
+        UpdateOne(
+            due | {"_id": place.task_id},
+            _change(claim, want, stamp, mark, slot=place.slot, key_slot=place.key_slot),
+        )
+        for place in places
+    ]
+    try:
+        rooms.tasks.bulk_write(writes, ordered=False)
+    except BulkWriteError as error:
+        details: Document = dict(error.details)
+        if details.get("writeConcernErrors") or any(each["code"] != _DUPLICATE for each in details["writeErrors"]):
+            raise
+    return _marked(rooms, [place.task_id for place in places], mark)
+
+
+def _marked(rooms: Rooms, ids: list[str], mark: ObjectId) -> list[Task]:
+    tasks = [task_of(row) for row in rooms.tasks.find({"_id": {"$in": ids}, MARK: mark, "status": "processing"})]
+    return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))
+
+
+def _change(claim: Claim, want: Want, stamp: Stamp, mark: ObjectId, **more: int | None) -> list[Document]:
+    """See rules.claimed; a pipeline, so that the lease begins by the server's clock when the server writes it.
+
+    Every claim leaves a mark of its own, also where nobody reads it back: an old one would still be another's.
+    """
+    return [
+        {
+            "$set": {
+                "status": "processing",
+                "leased_by": {"$literal": claim.worker},
+                "leased_until": {"$add": [stamp, want.lease_for // timedelta(milliseconds=1)]},
+                "started_at": stamp,
+                "completed_at": {"$literal": None},
+                "updated_at": stamp,
+                MARK: mark,
+                **{key: {"$literal": value} for key, value in more.items()},
+                **{key: {"$add": [f"${key}", 1]} for key in ("token", "attempt", "version")},
+            }
+        }
+    ]

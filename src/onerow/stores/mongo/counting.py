@@ -1,0 +1,57 @@
+"""Counting: how many tasks stand where."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from onerow.core.status import ENDS, PROCESSING, WAITING, Status
+from onerow.ports import Filter, Tally
+from onerow.stores.mongo.documents import Document, moment_of, task_of
+from onerow.stores.mongo.door import Rooms
+from onerow.stores.mongo.filters import judge_of, query_of
+
+_Group = tuple[str, str, Status, bool]
+_BY_PLACE: Document = {"pipeline": "$pipeline", "type": "$type"}
+
+
+def count(rooms: Rooms, where: Filter) -> list[Tally]:
+    """See ports.Store.count."""
+    tallies = _counted_here(rooms, where) if judge_of(where) else _counted_there(rooms, where)
+    return sorted(tallies, key=lambda tally: (tally.pipeline, tally.phase, tally.status, tally.parked))
+
+
+def _counted_there(rooms: Rooms, where: Filter) -> Iterator[Tally]:
+    """By the server; each kind of open task by itself, so that its own index can answer."""
+    asked = where.statuses or frozenset(Status)
+    if WAITING in asked:
+        for parked in (False, True) if where.parked is None else (where.parked,):
+            for row in _groups(rooms, replace(where, statuses=frozenset({WAITING}), parked=parked)):
+                key = row["_id"]
+                yield Tally(key["pipeline"], key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"]))
+    for statuses in (asked & {PROCESSING}, asked & ENDS):
+        if statuses and not where.parked:
+            for row in _groups(rooms, replace(where, statuses=statuses), {"status": "$status"}):
+                key = row["_id"]
+                yield Tally(key["pipeline"], key["type"], Status(key["status"]), False, int(row["n"]))
+
+
+def _groups(rooms: Rooms, where: Filter, more: Document | None = None) -> Iterator[Document]:
+    group = {"_id": _BY_PLACE | (more or {}), "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}
+    yield from rooms.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}])
+
+
+def _counted_here(rooms: Rooms, where: Filter) -> Iterator[Tally]:
+    """Of what only we can judge."""
+    judge = judge_of(where)
+    counts: Counter[_Group] = Counter()
+    oldest: dict[_Group, datetime] = {}
+    for task in map(task_of, rooms.tasks.find(query_of(where))):
+        if judge is None or judge(task):
+            group = (task.pipeline, task.phase, task.status, task.parked)
+            counts[group] += 1
+            if task.status is WAITING:
+                oldest[group] = min(task.run_at, oldest.get(group, task.run_at))
+    for group, found in counts.items():
+        yield Tally(*group, found, oldest.get(group))

@@ -1,0 +1,79 @@
+"""Documents ↔ tasks: a key for each column, `_id` for the task's id; dates as dates, JSON as documents."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+from bson.int64 import Int64
+from msgspec.structs import astuple
+
+from onerow.core.status import Status
+from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
+from onerow.stores.mongo.values import to_bson, to_json
+
+Document = dict[str, Any]
+
+KEY: dict[str, str] = COLUMN | {"task_id": "_id"}
+"""Field of a Task → key in its document."""
+MARK = "claimed_in"
+"""Which claim took the task: how a claim that marks many documents at once knows those it got."""
+
+_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
+_JSONS = tuple(FIELDS.index(field) for field in JSON_FIELDS)
+_STATUS = FIELDS.index("status")
+# The counts that may outgrow 32 bits, and then come back as a type of the driver's own.
+_LONGS = tuple(FIELDS.index(field) for field in ("elapsed_time", "token", "version"))
+_STATUS_OF = {status.value: status for status in Status}
+_JSON_SET = frozenset(JSON_FIELDS)
+
+_keys = tuple(KEY[field] for field in FIELDS)
+_json_keys = tuple(KEY[field] for field in JSON_FIELDS)
+_of_all_keys = itemgetter(*_keys)
+
+# A document that someone wrote by hand may lack keys; what a row has at birth stands in for them.
+_AT_BIRTH: Document = dict.fromkeys(_keys) | {
+    "pipeline": "", "user_id": "", "title": "", "priority": 0, "cancel_requested": False, "attempt": 0,
+    "retry_count": 0, "max_retries": 3, "own_retries": False, "retry_base": 0, "crash_count": 0, "generation": 0,
+    "token": 0, "limit_key": "", "results": {}, "steps": {}, "signals": [], "metadata": {}, "logs": [],
+}  # fmt: skip
+
+
+def document_of(task: Task) -> Document:
+    """The whole task as a document."""
+    document: Document = dict(zip(_keys, astuple(task), strict=True))
+    document["status"] = task.status.value
+    for key in _json_keys:
+        document[key] = to_bson(document[key])
+    return document
+
+
+def stored(task: Task, field: str) -> Any:
+    """One field's value as the document has it."""
+    value = getattr(task, field)
+    if field in _JSON_SET:
+        return to_bson(value)
+    return value.value if field == "status" else value
+
+
+def task_of(document: Mapping[str, Any]) -> Task:
+    """The task in a document."""
+    try:
+        found = list(_of_all_keys(document))
+    except KeyError:
+        found = list(_of_all_keys(_AT_BIRTH | dict(document)))
+    for index in _TIMES:
+        if found[index] is not None:
+            found[index] = found[index].replace(tzinfo=UTC)
+    for index in _JSONS:
+        found[index] = to_json(found[index])
+    for index in _LONGS:
+        if type(found[index]) is Int64:
+            found[index] = int(found[index])
+    found[_STATUS] = _STATUS_OF[found[_STATUS]]
+    return Task(*found)
+
+
+def moment_of(value: datetime) -> datetime:
+    """A date as the driver gives it, with its zone."""
+    return value.replace(tzinfo=UTC)

@@ -1,0 +1,47 @@
+"""Heartbeats: leases that are still ours last longer."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from pymongo import ReturnDocument, UpdateOne
+
+from onerow.ports import Held, Lease, Lost
+from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.documents import Document, moment_of
+from onerow.stores.mongo.door import Rooms
+
+_TOLD = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
+
+
+def extend(rooms: Rooms, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
+    """See ports.Store.extend."""
+    change = [
+        {
+            "$set": {
+                "leased_until": {"$add": [stamp, lease_for // timedelta(milliseconds=1)]},
+                "updated_at": stamp,
+                "version": {"$add": ["$version", 1]},
+            }
+        }
+    ]
+    if len(leases) == 1:
+        row = rooms.tasks.find_one_and_update(
+            _ours(leases[0]), change, projection=_TOLD, return_document=ReturnDocument.AFTER
+        )
+        found = {} if row is None else {row["_id"]: row}
+    else:
+        rooms.tasks.bulk_write([UpdateOne(_ours(lease), change) for lease in leases], ordered=False)
+        # Tokens only grow, so a row that is ours after the write was ours during it: no need to know which were met.
+        ids = [lease.task_id for lease in leases]
+        found = {row["_id"]: row for row in rooms.tasks.find({"_id": {"$in": ids}}, _TOLD)}
+    return [_answer(lease, found.get(lease.task_id)) for lease in leases]
+
+
+def _ours(lease: Lease) -> Document:
+    return {"_id": lease.task_id, "token": lease.token, "status": "processing"}
+
+
+def _answer(lease: Lease, row: Document | None) -> Held | Lost:
+    if row is None or row["token"] != lease.token or row["status"] != "processing":
+        return Lost(lease.task_id)
+    return Held(lease.task_id, int(row["version"]), moment_of(row["leased_until"]), bool(row["cancel_requested"]))

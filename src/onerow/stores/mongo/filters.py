@@ -1,0 +1,162 @@
+"""A Filter as a query. What the server can't judge exactly is judged here, of the documents that the query leaves.
+
+Texts of users stand in queries as values or, escaped letter by letter, in patterns; never as operators or paths.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from onerow.core import values
+from onerow.core.status import OPEN, WAITING
+from onerow.core.task import Task
+from onerow.ports import Filter, Order
+from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.schema import A_TIME
+
+ORDERS: dict[Order, tuple[str, int]] = {
+    "newest": ("created_at", -1),
+    "oldest": ("created_at", 1),
+    "due": ("run_at", 1),
+    "ended": ("completed_at", 1),
+}
+
+_READY: Document = {"awaiting": None}
+_PARKED: Document = {"awaiting": {"$gte": ""}}
+_PLAIN_STEP = re.compile(r"[^$\x00.][^\x00.]*")
+
+
+def query_of(where: Filter) -> Document:
+    """The condition as far as the server can judge it: it leaves no match out."""
+    terms = _terms(where)
+    if where.statuses == {WAITING} and where.parked is None and where.awaiting is None:
+        # Ready and parked tasks stand in an index each, and a question about both must name them.
+        return {"$or": [{"$and": [*terms, term]} for term in (_READY, _PARKED)]}
+    return {"$and": terms} if terms else {}
+
+
+def _terms(where: Filter) -> list[Document]:
+    terms: list[Document] = []
+    # Only ended tasks are ever buried; of others nothing need be asked, so that an index alone can answer.
+    if not where.hidden and not (where.statuses and where.statuses <= OPEN):
+        terms.append({"purged_at": None})
+    if where.statuses:
+        names = sorted(status.value for status in where.statuses)
+        terms.append({"status": names[0] if len(names) == 1 else {"$in": names}})
+    for key, value in (
+        ("pipeline", where.pipeline),
+        ("user_id", where.user_id),
+        ("parent_id", where.parent_id),
+        ("awaiting", where.awaiting),
+        ("leased_by", where.leased_by),
+        ("cancel_requested", where.cancel_requested),
+        ("error_class", where.error_class),
+        ("limit_key", where.limit_key),
+        ("unique_key", where.unique_key),
+        ("held_key", where.held_key),
+    ):
+        if value is not None:
+            terms.append({key: value})
+    if where.phases:
+        terms.append({"type": {"$in": sorted(where.phases)}})
+    if where.parked is not None:
+        terms.append(_PARKED if where.parked else _READY)
+    for key, comparison, moment in (
+        ("run_at", "$lte", where.due_by),
+        ("leased_until", "$lte", where.lease_ended_by),
+        ("held_until", "$lte", where.held_until_by),
+        ("completed_at", "$lte", where.ended_by),
+        ("completed_at", "$gte", where.ended_since),
+        ("created_at", "$gte", where.created_since),
+        ("created_at", "$lte", where.created_by),
+    ):
+        if moment is not None:
+            terms.append({key: A_TIME | {comparison: moment}})
+    for key, text in (("error", where.error_text), ("title", where.title_text)):
+        if text is not None:
+            terms.append({key: {"$regex": _containing(text)}})
+    terms += [term for path, value in where.payload if (term := _payload_term(path, value)) is not None]
+    return terms
+
+
+def judge_of(where: Filter) -> Callable[[Task], bool] | None:
+    """What is left to be judged of each task; None: nothing."""
+    if where.error_text is None and where.title_text is None and where.text is None and not where.payload:
+        return None
+
+    def judge(task: Task) -> bool:
+        return (
+            _has(where.error_text, task.error)
+            and _has(where.title_text, task.title)
+            and _has(where.text, task.title, task.error, task.task_id, task.payload_json)
+            and all(_text_at(task.payload, path) == value for path, value in where.payload)
+        )
+
+    return judge
+
+
+def _has(part: str | None, *texts: str | None) -> bool:
+    if part is None:
+        return True
+    part = part.casefold()
+    return any(text is not None and part in text.casefold() for text in texts)
+
+
+def _text_at(value: Any, path: str) -> str | None:
+    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    for step in path.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value if isinstance(value, str) else values.encode(value)
+
+
+def _payload_term(path: str, value: str) -> Document | None:
+    """Payloads that may have the value there; None where the path is none that a query can name."""
+    if not all(_PLAIN_STEP.fullmatch(step) for step in path.split(".")):
+        return None
+    asked: list[Any] = [value]
+    with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError):
+        asked.append(msgspec.json.decode(value))
+    # A document, an array or an odd number is compared as text, here; the query only asks that something be there.
+    if len(asked) == 2 and not (asked[1] is None or type(asked[1]) in (bool, str) or _is_common(asked[1])):
+        found: Document = {f"payload.{path}": {"$exists": True}}
+    else:
+        found = {f"payload.{path}": {"$in": asked}}
+    return {"$or": [found, {"payload": {"$type": "javascript"}}]}
+
+
+def _is_common(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _containing(text: str) -> str:
+    """A pattern that finds a text whatever its case, and lets pass what only casefold can judge."""
+    alike, unfolding = _alike()
+    letters = "".join(_one_of(alike.get(letter, "") + letter) for letter in text.casefold())
+    return f"{letters}|[{unfolding}]"
+
+
+def _one_of(letters: str) -> str:
+    return "[" + "".join(f"\\x{{{ord(letter):x}}}" for letter in letters) + "]"
+
+
+@cache
+def _alike() -> tuple[dict[str, str], str]:
+    """(of a folded letter, the letters that fold to it; those that fold to several, as in a pattern)."""
+    alike: dict[str, str] = {}
+    unfolding = []
+    for code in range(0x110000):
+        folded = chr(code).casefold()
+        if len(folded) > 1:
+            unfolding.append(f"\\x{{{code:x}}}")
+        elif folded != chr(code):
+            alike[folded] = alike.get(folded, "") + chr(code)
+    return alike, "".join(unfolding)

@@ -1,0 +1,108 @@
+"""Inserting: a new document, or the one that is there already."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import errors
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from onerow.core.errors import BadInput, RetryTransaction, StoreError
+from onerow.core.task import Task
+from onerow.ports import Existing, Inserted
+from onerow.stores.mongo.documents import Document, document_of, task_of
+from onerow.stores.mongo.door import Rooms
+from onerow.stores.mongo.swapping import holding
+
+_DUPLICATE = 11000
+_TRIES = 10
+
+Answer = Inserted | Existing
+
+
+def insert(rooms: Rooms, tasks: Sequence[Task]) -> list[Answer]:
+    """See ports.Store.insert; each document by itself, since a standalone server has no transactions."""
+    answers: dict[int, Answer] = {}
+    left = list(range(len(tasks)))
+    for _ in range(_TRIES):
+        refused = _put(rooms.tasks, [tasks[index] for index in left])
+        answers |= {index: Inserted(tasks[index]) for place, index in enumerate(left) if place not in refused}
+        left = [left[place] for place in refused]
+        # Whoever held the key may have let go of it between our insert and our look: then try again.
+        known = _known(rooms.tasks, [tasks[index] for index in left])
+        answers |= {index: Existing(known[place]) for place, index in enumerate(left) if place in known}
+        left = [index for index in left if index not in answers]
+        if not left:
+            return [answers[index] for index in range(len(tasks))]
+    raise StoreError(f"task {tasks[left[0]].task_id} breaks a rule of the collection; run: onerow doctor")
+
+
+def insert_in(rooms: Rooms, tasks: Sequence[Task], tx: Any) -> list[Answer]:
+    """The same in the caller's transaction: looked for first, since a refused insert would end the transaction."""
+    collection = _callers(rooms, tx)
+    answers: list[Answer] = []
+    for task in tasks:
+        known = _known(collection, [task], session=tx)
+        if known:
+            answers.append(Existing(known[0]))
+            continue
+        try:
+            collection.insert_one(document_of(task), session=tx)
+        except errors.DuplicateKeyError as error:
+            raise RetryTransaction(
+                f"task {task.task_id}: another transaction added it or took its unique key meanwhile; "
+                f"abort this one and run it again"
+            ) from error
+        answers.append(Inserted(task))
+    return answers
+
+
+def _put(collection: Collection[Document], tasks: Sequence[Task]) -> list[int]:
+    """Insert them all; the places of those that a unique index refused."""
+    try:
+        if len(tasks) == 1:
+            collection.insert_one(document_of(tasks[0]))
+        else:
+            collection.insert_many([document_of(task) for task in tasks], ordered=False)
+    except errors.DuplicateKeyError:
+        return [0]
+    except errors.BulkWriteError as error:
+        details: Document = dict(error.details)
+        if details.get("writeConcernErrors") or any(each["code"] != _DUPLICATE for each in details["writeErrors"]):
+            raise
+        return sorted(each["index"] for each in details["writeErrors"])
+    return []
+
+
+def _known(
+    collection: Collection[Document], tasks: Sequence[Task], session: ClientSession | None = None
+) -> dict[int, Task]:
+    """Of each place, the task with the same id, else the one that holds the same key; tasks that have neither are left out."""
+    if not tasks:
+        return {}
+    ids = list({task.task_id for task in tasks})
+    by_id = {each["_id"]: each for each in collection.find({"_id": {"$in": ids}}, session=session)}
+    found = {}
+    for place, task in enumerate(tasks):
+        there = by_id.get(task.task_id)
+        if there is None and task.held_key is not None:
+            there = collection.find_one(holding(task), session=session)
+        if there is not None:
+            found[place] = task_of(there)
+    return found
+
+
+def _callers(rooms: Rooms, tx: Any) -> Collection[Document]:
+    """Our collection through the caller's client, to which its session belongs."""
+    if not isinstance(tx, ClientSession):
+        raise BadInput(f"tx: give the pymongo ClientSession of your transaction, not {type(tx).__name__}", field="tx")
+    if not tx.in_transaction:
+        raise BadInput("tx: no transaction is open in this session; call session.start_transaction() first", field="tx")
+    theirs = tx.client
+    if not (theirs.nodes & rooms.client.nodes):
+        raise BadInput(
+            f"tx: this session is on {sorted(theirs.nodes)}, not on the queue's server; "
+            f"a task can join only a transaction on its own server",
+            field="tx",
+        )
+    return theirs.get_database(rooms.database.name, codec_options=rooms.database.codec_options)[rooms.tasks.name]

@@ -1,0 +1,67 @@
+"""What `onerow doctor` asks of a MongoDB store: would its promises hold here?"""
+
+from typing import Literal
+
+import msgspec
+
+from onerow.stores.mongo import schema
+from onerow.stores.mongo.door import Door, Rooms
+
+FLOOR = (6, 0)
+"""The oldest server that is supported."""
+FULL_SPEED = (8, 0)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at: `bad` breaks a promise, `slow` costs speed, `good` is as it should be."""
+
+    level: Literal["good", "slow", "bad"]
+    what: str
+    fix: str = ""
+
+
+def inspect(door: Door) -> list[Finding]:
+    """Server version, write concern, indexes, validator, in that order."""
+    with door.open(checked=False) as rooms:
+        build = rooms.client.server_info()
+        findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(rooms)]
+        version, _ = schema.versions(rooms)
+        if version < schema.SCHEMA:
+            return [*findings, Finding("bad", f"schema {version}, not {schema.SCHEMA}", "onerow migrate")]
+        missing = schema.missing_indexes(rooms)
+        validator = schema.validator_in_force(rooms)
+    findings += [
+        Finding(
+            "bad" if index.unique else "slow",
+            f"the index {index.name} is missing or another" + (": limits or keys don't hold" if index.unique else ""),
+            "onerow migrate",
+        )
+        for index in missing
+    ]
+    if not missing:
+        findings.append(Finding("good", f"all {len(schema.INDEXES)} indexes are there"))
+    if validator == schema.VALIDATOR:
+        findings.append(Finding("good", "documents are validated"))
+    else:
+        findings.append(Finding("bad", "documents are not validated as onerow does", "onerow migrate"))
+    return findings
+
+
+def _version(told: str, version: tuple[int, ...]) -> Finding:
+    if version < FLOOR:
+        return Finding("bad", f"MongoDB {told} is older than 6.0", "upgrade the server")
+    if version < FULL_SPEED:
+        return Finding(
+            "slow", f"MongoDB {told} doesn't answer batches row by row; tasks are settled singly", "8.0 does"
+        )
+    return Finding("good", f"MongoDB {told}")
+
+
+def _writes(rooms: Rooms) -> Finding:
+    if rooms.has_members:
+        return Finding("good", "writes are journaled by a majority of the members; change streams wake workers")
+    return Finding(
+        "good",
+        "writes are journaled by a server that stands alone: no member takes over when it is gone, "
+        "workers poll for news, and tx= is not to be had",
+    )

@@ -1,0 +1,138 @@
+"""Waking when another process has written: by a change stream where the server has one, else by a bell.
+
+The bell is one small document whose number grows when work may have come; reading it by its id is the cheapest question
+there is. It is asked every few milliseconds after something happened, and less often the longer nothing does.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from pymongo import WriteConcern
+from pymongo.errors import OperationFailure, PyMongoError
+
+from onerow.core.errors import StoreError
+from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.door import Door, Rooms
+
+_SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.2
+_STREAM_WAIT_MS = 1_000
+_HEAL_AFTER = (0.1, 5.0)
+_NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
+_UNHEARD = WriteConcern(w=0)
+
+_NEWS: list[Document] = [
+    {
+        "$match": {
+            "$or": [
+                {"operationType": "insert"},
+                {"updateDescription.updatedFields.status": "waiting"},
+                {"updateDescription.updatedFields.cancel_requested": True},
+                {"updateDescription.updatedFields.run_at": {"$exists": True}},
+            ]
+        }
+    },
+    {"$project": {"_id": 1}},
+]
+
+
+def ring(rooms: Rooms) -> None:
+    """Tell those who poll; nobody waits for it, and a ring that is lost costs a moment."""
+    rooms.meta.with_options(write_concern=_UNHEARD).update_one({"_id": "bell"}, {"$inc": {"rung": 1}}, upsert=True)
+
+
+class MongoWaker:
+    """Rests until something may have changed in the store, or someone in this process pokes."""
+
+    def __init__(self, door: Door, forget: Callable[["MongoWaker"], None]) -> None:
+        self._door = door
+        self._forget = forget
+        self._poked = threading.Event()
+        self._closed = threading.Event()
+        self._heard: int | None = None
+        self._pause = _SOONEST
+        self._stream = _Stream(door, self._poked.set, self._closed)
+        if not self._stream.runs:
+            self._listen()
+
+    def wait(self, timeout: float) -> bool:
+        """See ports.Waker."""
+        if self._stream.runs:
+            return self._was_poked(timeout)
+        until = time.monotonic() + timeout
+        while True:
+            if self._was_poked(0) or self._listen():
+                self._pause = _SOONEST
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self._was_poked(min(left, self._pause)):
+                self._pause = _SOONEST
+                return True
+            self._pause = min(self._pause * _SLOWER, _LATEST)
+
+    def poke(self) -> None:
+        """See ports.Waker."""
+        self._poked.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._poked.set()
+        self._forget(self)
+
+    def _was_poked(self, timeout: float) -> bool:
+        if not self._poked.wait(timeout):
+            return False
+        self._poked.clear()
+        return True
+
+    def _listen(self) -> bool:
+        """Whether the bell was rung since we last listened; a store that is away is no news."""
+        try:
+            with self._door.open() as rooms:
+                found = rooms.meta.find_one({"_id": "bell"}) or {"rung": 0}
+        except StoreError:
+            self._pause = _LATEST
+            return False
+        rung = int(found["rung"])
+        news = self._heard is not None and rung != self._heard
+        self._heard = rung
+        return news
+
+
+class _Stream:
+    """A change stream in a thread of its own, which opens it again whenever it dies."""
+
+    def __init__(self, door: Door, tell: Callable[[], None], closed: threading.Event) -> None:
+        self._door = door
+        self._tell = tell
+        self._closed = closed
+        with door.open() as rooms:
+            self.runs = rooms.has_members
+        if self.runs:
+            threading.Thread(target=self._run, name="onerow-mongo-waker", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = _HEAL_AFTER[0]
+        while not self._closed.is_set():
+            try:
+                rooms = self._door.rooms()
+                with rooms.tasks.watch(_NEWS, max_await_time_ms=_STREAM_WAIT_MS) as stream:
+                    self._tell()  # whatever came while it was not open
+                    pause = _HEAL_AFTER[0]
+                    while not self._closed.is_set() and stream.alive:
+                        if stream.try_next() is not None:
+                            self._tell()
+            except OperationFailure as error:
+                if error.code in _NO_STREAMS:
+                    self.runs = False
+                    self._tell()
+                    return
+                self._rest(pause)
+            except PyMongoError:
+                self._rest(pause)
+            pause = min(pause * 2, _HEAL_AFTER[1])
+
+    def _rest(self, pause: float) -> None:
+        self._closed.wait(pause)

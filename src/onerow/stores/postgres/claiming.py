@@ -1,0 +1,170 @@
+"""Claiming: phases without limits together in one statement, each limited phase in its own, all in one round trip."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from psycopg.types.numeric import Int8
+
+from onerow.core.task import Task
+from onerow.ports import Claim, Want
+from onerow.stores.postgres.door import Connection, Cursor
+from onerow.stores.postgres.hints import Hints, Mark
+from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
+from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.wire import Bigs, Moments, Shorts, Texts, column
+
+_MILLI = timedelta(milliseconds=1)
+_in_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
+
+
+class _Sent(msgspec.Struct):
+    """A statement on its way."""
+
+    wants: Sequence[Want]
+    marks: Sequence[Mark | None]
+    limit: int
+    cursor: Cursor
+
+
+class Claiming:
+    """One claim on its way: sent in a pipeline, received when that is over."""
+
+    def __init__(self, schema: str, claim: Claim, hints: Hints, now: datetime | None, *, singly: bool = False) -> None:
+        """`singly`: of limited phases one task each, so that a collision can't recur."""
+        self._schema = schema
+        self._claim = claim
+        self._hints = hints
+        self._puts = hints.puts
+        self._now = now
+        self._singly = singly
+        self._sent: list[_Sent] = []
+        self._missed: list[Want] = []
+        self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
+
+    def send(self, connection: Connection) -> None:
+        """See ports.Store.claim; inside an open transaction."""
+        claim = self._claim
+        wants = [want for want in claim.wants if want.limit > 0]
+        if not wants or self.left <= 0 or (claim.ids is not None and not claim.ids):
+            return
+        limited = [want for want in wants if _is_limited(want)]
+        if limited:
+            keys = sorted({_lock_key(self._schema, want.pipeline, want.phase) for want in limited})
+            connection.execute(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
+        for group in _groups(wants, apart=claim.ids is not None):
+            if claim.ids is None and not _is_limited(group[0]):
+                self._send_free(connection, group)
+            else:
+                self._send_limited(connection, group[0])
+
+    @property
+    def left(self) -> int:
+        """How many tasks all wants together may take; the transaction keeps count of it."""
+        asked = sum(max(0, want.limit) for want in self._claim.wants)
+        return asked if self._claim.limit is None else min(asked, self._claim.limit)
+
+    def receive(self) -> list[Task]:
+        """What became ours, want by want, each in order."""
+        tasks: list[Task] = []
+        for sent in self._sent:
+            found = [claimed_task(row, self._claim.worker) for row in sorted(sent.cursor.fetchall(), key=_in_order)]
+            if len(sent.wants) == 1:
+                self._look_back(sent, sent.wants[0], found, len(found))
+                tasks += found
+                continue
+            by_phase: dict[tuple[str, str], list[Task]] = {}
+            for task in found:
+                by_phase.setdefault((task.pipeline, task.phase), []).append(task)
+            for want in sent.wants:
+                mine = by_phase.get((want.pipeline, want.phase), [])
+                self._look_back(sent, want, mine, len(found))
+                tasks += mine
+        left = None if self._claim.limit is None else self._claim.limit - len(tasks)
+        if self._missed and (left is None or left > 0):
+            self.missed = Claim(self._claim.worker, self._missed, limit=left)
+        return tasks
+
+    def _look_back(self, sent: _Sent, want: Want, found: Sequence[Task], together: int) -> None:
+        """Remember where a claim ended, or that it may have missed something that stands before its mark."""
+        if not sent.marks:
+            return
+        mark = sent.marks[sent.wants.index(want)]
+        more = bool(found) and (len(found) >= want.limit or together >= min(sent.limit, self.left))
+        self._hints.ended(want, mark, found[-1] if more else None, self._puts)
+        if mark is not None and len(found) < want.limit:
+            self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
+
+    def _send_free(self, connection: Connection, wants: Sequence[Want]) -> None:
+        marks = [self._hints.of(want) for want in wants]
+        leases = [want.lease_for // _MILLI for want in wants]
+        limit = sum(want.limit for want in wants)
+        given = {
+            "now": self._now,
+            "worker": self._claim.worker,
+            "lease": Int8(leases[0]) if len(set(leases)) == 1 else None,
+            "leases": column(Bigs, leases),
+            "pipelines": column(Texts, [want.pipeline for want in wants]),
+            "phases": column(Texts, [want.phase for want in wants]),
+            "limits": column(Bigs, [want.limit for want in wants]),
+            "priorities": column(Shorts, [mark and mark.priority for mark in marks]),
+            "run_ats": column(Moments, [mark and mark.run_at for mark in marks]),
+            "ids": column(Texts, [mark and mark.task_id for mark in marks]),
+            "limit": Int8(limit),
+        }
+        cursor = connection.execute(_returning("claim", self._schema), given, binary=True)
+        self._sent.append(_Sent(wants, marks, limit, cursor))
+
+    def _send_limited(self, connection: Connection, want: Want) -> None:
+        limit = 1 if self._singly else want.limit
+        given: dict[str, Any] = {
+            "now": self._now,
+            "worker": self._claim.worker,
+            "lease": Int8(want.lease_for // _MILLI),
+            "pipeline": want.pipeline,
+            "phase": want.phase,
+            "limit": Int8(limit),
+            "slots": None if want.slots is None else Int8(want.slots),
+            "key_slots": None if want.key_slots is None else Int8(want.key_slots),
+        }
+        name = "claim_by_key" if want.key_slots is not None else "claim_slots"
+        if self._claim.ids is not None:
+            name = "claim_ids"
+            given["ids"] = column(Texts, self._claim.ids)
+        cursor = connection.execute(_returning(name, self._schema), given, binary=True)
+        self._sent.append(_Sent((want,), (), limit, cursor))
+
+
+def _is_limited(want: Want) -> bool:
+    return want.slots is not None or want.key_slots is not None
+
+
+def _groups(wants: Sequence[Want], *, apart: bool) -> Iterator[Sequence[Want]]:
+    """Neighbours without limits go together, each phase once; the order of wants stays."""
+    group: list[Want] = []
+    for want in wants:
+        alone = apart or _is_limited(want)
+        if group and (alone or any((w.pipeline, w.phase) == (want.pipeline, want.phase) for w in group)):
+            yield group
+            group = []
+        if alone:
+            yield [want]
+        else:
+            group.append(want)
+    if group:
+        yield group
+
+
+@lru_cache(maxsize=1024)
+def _lock_key(schema: str, pipeline: str, phase: str) -> int:
+    digest = blake2b(f"{schema}\n{pipeline}\n{phase}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+@lru_cache(maxsize=64)
+def _returning(name: str, schema: str) -> Any:
+    return statement(name, schema).replace("{columns}", CLAIMED_COLUMNS)

@@ -1,0 +1,222 @@
+"""Connections to one PostgreSQL database, and the one door at which the driver's exceptions become ours."""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.adapt import AdaptersMap
+from psycopg.rows import TupleRow
+
+from onerow.core.errors import (
+    RetryTransaction,
+    SchemaMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from onerow.stores.postgres.address import Address
+from onerow.stores.postgres.wire import teach
+
+Connection = psycopg.Connection[TupleRow]
+Cursor = psycopg.Cursor[TupleRow]
+T = TypeVar("T")
+
+_TRIES = 8
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+teach(_ADAPTERS)
+
+
+class Door:
+    """A few connections, opened when needed and kept; a connection that broke is not given out again."""
+
+    def __init__(self, address: Address, *, size: int, patience: float) -> None:
+        self.address = address
+        self._size = size
+        self._patience = patience
+        self._prepare: bool | None = address.prepare
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(self._size)
+        self._idle: list[Connection] = []
+        self._closings = 0
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for one act, in autocommit; whatever transaction is left open is rolled back."""
+        if self._pid != os.getpid():
+            self._reset()  # a connection must not cross a fork: two processes would talk into one another
+        if not self._places.acquire(timeout=self._patience):
+            raise StoreUnavailable(
+                f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
+                f"allow more with pool_size, or find out what holds them"
+            )
+        try:
+            with self.translated():
+                connection = self._take()
+                closings = self._closings
+                try:
+                    yield connection
+                except BaseException:
+                    _restore(connection)
+                    raise
+                finally:
+                    self._give_back(connection, closings)
+        finally:
+            self._places.release()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Do something that changes nothing, and do it again if the connection turned out to be dead."""
+        try:
+            with self.connection() as connection:
+                return work(connection)
+        except StoreUnavailable:
+            with self.connection() as connection:
+                return work(connection)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Do something in a transaction of ours, and again when the server picked it to give way to another."""
+        for attempt in range(_TRIES):
+            try:
+                with self.connection() as connection:
+                    return work(connection)
+            except RetryTransaction:
+                if attempt == _TRIES - 1:
+                    raise
+                time.sleep(0.002 * 2**attempt)
+        raise AssertionError
+
+    def open(self) -> Connection:
+        """A new connection in autocommit, which the caller closes."""
+        with self.translated():
+            connection = psycopg.connect(
+                self.address.conninfo, autocommit=True, context=_Taught(), **self.address.defaults
+            )
+            if self._prepare is None:
+                # A pooler answers with a process id of its own. Behind one a session isn't ours, and neither are the
+                # statements prepared in it.
+                asked = connection.execute("SELECT pg_backend_pid()").fetchone()
+                self._prepare = asked == (connection.info.backend_pid,)
+            connection.prepare_threshold = 1 if self._prepare else None
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
+            return connection
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands between us and the server, so that what belongs to a session can't be relied on."""
+        if self._prepare is None:
+            with self.connection():
+                pass
+        return not self._prepare
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._closings += 1
+        if self._pid == os.getpid():
+            for connection in idle:
+                connection.close()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Driver exceptions become ours."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise ours(error, self.address.masked) from error
+
+    def _take(self) -> Connection:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                connection = self._idle.pop()  # the last one used is the likeliest to be warm
+            if _is_alive(connection):
+                return connection
+            connection.close()
+        return self.open()
+
+    def _give_back(self, connection: Connection, closings: int) -> None:
+        with self._lock:
+            if (
+                closings == self._closings
+                and not connection.closed
+                and connection.info.transaction_status == pq.TransactionStatus.IDLE
+            ):
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class _Taught:
+    """What psycopg takes for a context: adapters, and no connection."""
+
+    adapters = _ADAPTERS
+    connection = None
+
+
+def _restore(connection: Connection) -> None:
+    try:
+        if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
+def _is_alive(connection: Connection) -> bool:
+    """Whether the server hasn't hung up: an idle connection that has something to say has come to its end."""
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+_RETRIED = {"40001", "40P01"}
+_READ_ONLY = {"25006", "42501"}
+_MISSING = {"42P01", "3F000", "42883", "42703"}
+_FULL = {"53100", "53400", "54000"}
+
+
+def ours(error: BaseException, where: str) -> StoreError:
+    """The error of ours that a driver's stands for."""
+    state = sqlstate(error)
+    text = str(error).strip().partition("\n")[0]
+    if state in _RETRIED:
+        return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
+    if state in _MISSING:
+        return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
+    if state in _READ_ONLY:
+        return StoreReadOnly(f"{where}: {text}; this role or server may only read")
+    if state in _FULL:
+        return StoreFull(f"{where}: {text}; make room, nothing was lost")
+    if state == "57014":
+        return StoreUnavailable(f"{where}: {text}; the statement took longer than its timeout allows")
+    if state[:2] in ("08", "53", "57", "58") or (not state and isinstance(error, psycopg.OperationalError)):
+        return StoreUnavailable(f"{where}: {text}")
+    return StoreError(f"{where}: {text}")
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """The server's code, wherever a driver or a library around it keeps it; '' for an error of the client's own."""
+    while error is not None:
+        for name in ("sqlstate", "pgcode"):
+            if isinstance(state := getattr(error, name, None), str):
+                return state
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
+
+
+def violates(error: StoreError, *indexes: str) -> bool:
+    """Whether the error came from one of these unique indexes."""
+    cause: Any = error.__cause__
+    return isinstance(cause, errors.UniqueViolation) and cause.diag.constraint_name in indexes

@@ -1,0 +1,113 @@
+"""A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
+
+from datetime import datetime
+from typing import Any
+
+from onerow.core.status import ENDS, Status
+from onerow.ports import Filter, Order
+from onerow.stores.postgres.folding import containing
+from onerow.stores.postgres.rows import COLUMNS
+
+ORDERS: dict[Order, tuple[str, str]] = {
+    "newest": ("created_at", "DESC"),
+    "oldest": ("created_at", "ASC"),
+    "due": ("run_at", "ASC"),
+    "ended": ("completed_at", "ASC"),
+    "latest": ("completed_at", "DESC"),
+}
+
+
+def page_sql(
+    table: str, where: Filter, order: Order, limit: int, after: tuple[datetime, str] | None
+) -> tuple[str, list[Any]]:
+    """A page of tasks, and its parameters."""
+    condition, given = where_sql(where)
+    by, direction = ORDERS[order]
+    if by == "completed_at":
+        condition += " AND completed_at IS NOT NULL"
+    if after is not None:
+        condition += f" AND ({by}, task_id) {'<' if direction == 'DESC' else '>'} (%s, %s)"
+        given += after
+    ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
+    page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
+    if by != "created_at" or where.statuses == {Status.PROCESSING} or where.leased_by is not None:
+        return f"{page} {ordered}", [*given, limit]
+    if where.statuses and Status.PROCESSING not in where.statuses:
+        return f"{page} AND leased_by IS NULL {ordered}", [*given, limit]
+    # Two walks, because the index by age leaves out what is processing.
+    rest, leased = f"({page} AND leased_by IS NULL {ordered})", f"({page} AND leased_by IS NOT NULL {ordered})"
+    return f"{rest} UNION ALL {leased} {ordered}", [*given, limit, *given, limit, limit]
+
+
+def where_sql(where: Filter) -> tuple[str, list[Any]]:
+    """The condition and its parameters."""
+    terms: list[str] = [] if where.hidden else ["purged_at IS NULL"]
+    given: list[Any] = []
+
+    def term(sql: str, *values: Any) -> None:
+        terms.append(sql)
+        given.extend(values)
+
+    if where.statuses:
+        terms.append(_statuses(where.statuses))
+    for column, value in (
+        ("pipeline", where.pipeline),
+        ("user_id", where.user_id),
+        ("parent_id", where.parent_id),
+        ("awaiting", where.awaiting),
+        ("leased_by", where.leased_by),
+        ("error_class", where.error_class),
+        ("limit_key", where.limit_key),
+        ("unique_key", where.unique_key),
+        ("held_key", where.held_key),
+    ):
+        if value is not None:
+            term(f"{column} = %s", value)
+    if where.phases:
+        term("type = ANY (%s)", sorted(where.phases))
+    if where.parked is not None:
+        parked = "status = 'waiting' AND awaiting IS NOT NULL"
+        terms.append(parked if where.parked else f"NOT ({parked})")
+    if where.cancel_requested is not None:
+        terms.append("cancel_requested" if where.cancel_requested else "NOT cancel_requested")
+    for column, comparison, moment in (
+        ("run_at", "<=", where.due_by),
+        ("leased_until", "<=", where.lease_ended_by),
+        ("held_until", "<=", where.held_until_by),
+        ("completed_at", "<=", where.ended_by),
+        ("completed_at", ">=", where.ended_since),
+        ("created_at", ">=", where.created_since),
+        ("created_at", "<=", where.created_by),
+    ):
+        if moment is not None:
+            term(f"{column} {comparison} %s", moment)
+    for column, text in (("error", where.error_text), ("title", where.title_text)):
+        if text is not None:
+            term(f"{column} ~ %s", containing(text))
+    if where.text is not None:
+        needle = containing(where.text)
+        term("(title ~ %s OR error ~ %s OR task_id ~ %s OR payload::text ~ %s)", *[needle] * 4)
+    for path, value in where.payload:
+        steps = path.split(".")
+        term(
+            "CASE json_typeof(payload #> %s) WHEN 'null' THEN 'null' ELSE payload #>> %s END = %s", steps, steps, value
+        )
+    if where.user_id:
+        terms.append("user_id <> ''")  # says to the planner that the partial index will do
+    if where.lease_ended_by is not None:
+        terms.append("leased_by IS NOT NULL")
+    if where.ahead_of is not None:
+        term("(priority, run_at, task_id) < (%s, %s, %s)", *where.ahead_of)
+    return " AND ".join(terms) or "TRUE", given
+
+
+def _statuses(statuses: frozenset[Status]) -> str:
+    names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
+    sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
+    if statuses == {Status.PROCESSING}:
+        return f"{sql} AND leased_by IS NOT NULL"  # the index of what is processing
+    if statuses == {Status.FAILED}:
+        return f"{sql} AND error_class IS NOT NULL AND completed_at IS NOT NULL"
+    if statuses <= ENDS:
+        return f"{sql} AND completed_at IS NOT NULL"
+    return sql

@@ -1,0 +1,68 @@
+"""Low-water marks: where the last claim of a phase ended, so that the next one needn't walk over what is gone.
+
+Dead versions of claimed rows stay in the index until a vacuum, and for as long as anybody holds an old snapshot. A mark
+skips them. It also skips what others put before it meanwhile, so that it lasts for a second at the most.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from onerow.core.status import WAITING
+from onerow.core.task import Task
+from onerow.ports import Want
+
+LASTS_FOR = 1.0
+
+Phase = tuple[str, str]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The last claim of a phase ended with this task; all before it was looked at then."""
+
+    priority: int
+    run_at: datetime
+    task_id: str
+    looked_at: float
+
+
+class Hints:
+    """The marks of one store; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._marks: dict[Phase, Mark] = {}
+        self._puts = 0
+
+    @property
+    def puts(self) -> int:
+        """Changes when something was put where a mark might hide it; read it before a claim is sent."""
+        return self._puts
+
+    def of(self, want: Want) -> Mark | None:
+        """Where a claim of this phase may begin; None: at the very beginning."""
+        mark = self._marks.get((want.pipeline, want.phase))
+        return mark if mark is not None and time.monotonic() - mark.looked_at < LASTS_FOR else None
+
+    def ended(self, want: Want, began: Mark | None, last: Task | None, puts: int) -> None:
+        """A claim of this phase that began at a mark ended with a task (None: nothing more was there)."""
+        phase = (want.pipeline, want.phase)
+        with self._lock:
+            if last is None or puts != self._puts:
+                self._marks.pop(phase, None)
+            else:
+                looked_at = time.monotonic() if began is None else began.looked_at
+                self._marks[phase] = Mark(last.priority, last.run_at, last.task_id, looked_at)
+
+    def put(self, tasks: Iterable[Task]) -> None:
+        """These tasks can perhaps be claimed now: marks that would hide one of them are forgotten."""
+        with self._lock:
+            for task in tasks:
+                if task.status is WAITING:
+                    mark = self._marks.get((task.pipeline, task.phase))
+                    if mark is not None and (task.priority, task.run_at) <= (mark.priority, mark.run_at):
+                        del self._marks[task.pipeline, task.phase]
+                        self._puts += 1

@@ -1,0 +1,56 @@
+"""Small versioned records, compared and swapped like tasks."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from onerow.ports import Note
+from onerow.stores.postgres.door import Connection, Cursor
+from onerow.stores.postgres.statements import quoted
+from onerow.stores.postgres.wire import Texts, column, moment
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+_NOW = "coalesce(%s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
+
+
+def read_all(connection: Connection, schema: str, kind: str, since: str = "", before: str = "") -> list[Note]:
+    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
+    sql = f"SELECT name, body, version, updated_at FROM {quoted(schema)}.onerow_note WHERE kind = %s AND name >= %s"
+    given = [kind, since]
+    if before:
+        sql += " AND name < %s"
+        given.append(before)
+    rows = connection.execute(f"{sql} ORDER BY name", given, binary=True).fetchall()
+    return [Note(kind, name, _decode(body), version, moment(at)) for name, body, version, at in rows]
+
+
+def write(connection: Connection, schema: str, notes: Sequence[Note], now: datetime | None) -> list[Cursor]:
+    """Each note if its version is still the stored one (0: there must be none), and then its cursor has one row."""
+    insert = (
+        f"INSERT INTO {quoted(schema)}.onerow_note (version, body, updated_at, kind, name) "
+        f"VALUES (1, %s, {_NOW}, %s, %s) ON CONFLICT DO NOTHING"
+    )
+    update = (
+        f"UPDATE {quoted(schema)}.onerow_note SET version = version + 1, body = %s, updated_at = {_NOW} "
+        f"WHERE kind = %s AND name = %s AND version = %s"
+    )
+    sent = {}
+    # In one order everywhere, so that two who write the same notes don't wait for each other.
+    for index in sorted(range(len(notes)), key=lambda index: (notes[index].kind, notes[index].name)):
+        note = notes[index]
+        given = (_encode(note.body).decode(), now, note.kind, note.name)
+        if note.version == 0:
+            sent[index] = connection.execute(insert, given)
+        else:
+            sent[index] = connection.execute(update, (*given, note.version))
+    connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{schema}",))
+    return [sent[index] for index in range(len(notes))]
+
+
+def drop(connection: Connection, schema: str, kind: str, names: Sequence[str]) -> int:
+    """Remove notes; how many."""
+    sql = f"DELETE FROM {quoted(schema)}.onerow_note WHERE kind = %s AND name = ANY (%s)"
+    return connection.execute((sql), (kind, column(Texts, names))).rowcount

@@ -1,0 +1,100 @@
+"""Rows ↔ tasks."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from onerow.core.status import PROCESSING, Status
+from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
+from onerow.core.times import read
+from onerow.stores.postgres.wire import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
+
+COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
+
+KINDS: dict[str, type[Column]] = dict.fromkeys(FIELDS, Texts)
+KINDS |= dict.fromkeys(JSON_FIELDS, Jsons)
+KINDS |= dict.fromkeys(TIME_FIELDS, Moments)
+KINDS |= dict.fromkeys(("cancel_requested", "own_retries"), Flags)
+KINDS |= dict.fromkeys(("elapsed_time", "token", "version"), Bigs)
+KINDS |= dict.fromkeys(
+    ("attempt", "retry_count", "max_retries", "retry_base", "crash_count", "generation", "slot", "key_slot", "children"),
+    Integers,
+)  # fmt: skip
+KINDS |= {"priority": Shorts}
+SQL_TYPE = {Texts: "text", Jsons: "json", Moments: "timestamptz", Flags: "boolean", Bigs: "bigint", Integers: "integer", Shorts: "smallint"}  # fmt: skip
+"""What each field's column is."""
+
+_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
+_STATUS = FIELDS.index("status")
+_STATUS_OF = {status.value: status for status in Status}
+
+# What a task may have at birth; the rest then has its column's default, and an insert need not bind it.
+BORN_FIELDS = (
+    "task_id", "pipeline", "phase", "user_id", "title", "parent_id", "created_at", "scheduled_time", "run_at",
+    "updated_at", "priority", "awaiting", "max_retries", "own_retries", "limit_key", "unique_key", "unique_for",
+    "held_key", "payload_json", "metadata_json",
+)  # fmt: skip
+_LATER = {
+    "started_at": None, "completed_at": None, "elapsed_time": None, "status": Status.WAITING, "cancel_requested": False,
+    "attempt": 0, "retry_count": 0, "retry_base": 0, "crash_count": 0, "generation": 0, "error": None,
+    "error_class": None, "leased_by": None, "leased_until": None, "token": 0, "version": 1, "slot": None,
+    "key_slot": None, "held_until": None, "children": None, "purged_at": None, "results_json": "{}",
+    "steps_json": "{}", "signals_json": "[]", "progress_json": "null", "logs_json": "[]",
+}  # fmt: skip
+_later = attrgetter(*_LATER)
+_later_at_birth = tuple(_LATER.values())
+
+
+def is_newborn(task: Task) -> bool:
+    """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
+    return bool(_later(task) == _later_at_birth)
+
+
+def task_of(row: Sequence[Any]) -> Task:
+    """The task in a row of COLUMNS."""
+    found = list(row)
+    for index in _TIMES:
+        if found[index] is not None:
+            found[index] = moment(found[index])
+    found[_STATUS] = _STATUS_OF[found[_STATUS]]
+    return Task(*found)
+
+
+def task_of_texts(row: Sequence[Any]) -> Task:
+    """The task in a row that came as JSON: times as core.times spells them."""
+    found = list(row)
+    for index in _TIMES:
+        if found[index] is not None:
+            found[index] = read(found[index])
+    found[_STATUS] = _STATUS_OF[found[_STATUS]]
+    return Task(*found)
+
+
+# A claim knows much of what it writes, so it reads only the rest.
+CLAIMED_FIELDS = tuple(
+    field
+    for field in FIELDS
+    if field not in ("status", "awaiting", "leased_by", "completed_at", "updated_at", "purged_at")
+)
+CLAIMED_COLUMNS = ", ".join(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS)
+
+
+def claimed_task(row: Sequence[Any], worker: str) -> Task:
+    """The task in a row of CLAIMED_COLUMNS, as the claim left it; see rules.claimed."""
+    (
+        task_id, pipeline, phase, user_id, title, parent_id, created_at, scheduled_time, run_at, started_at,
+        elapsed_time, priority, cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base,
+        crash_count, generation, error, error_class, leased_until, token, version, limit_key, slot, key_slot,
+        unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress, metadata,
+        logs,
+    ) = row  # fmt: skip
+    now: datetime = moment(started_at)
+    return Task(
+        task_id, pipeline, phase, user_id, title, parent_id, moment(created_at),
+        None if scheduled_time is None else moment(scheduled_time), moment(run_at), now, None, now, elapsed_time,
+        priority, PROCESSING, None, cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base,
+        crash_count, generation, error, error_class, worker, moment(leased_until), token, version, limit_key, slot,
+        key_slot, unique_key, unique_for, held_key, None if held_until is None else moment(held_until), children, None,
+        payload, results, steps, signals, progress, metadata, logs,
+    )  # fmt: skip

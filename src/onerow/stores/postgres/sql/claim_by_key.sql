@@ -1,0 +1,117 @@
+-- claim_by_key: the first due tasks of one phase whose key has room become ours.
+-- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front first; only when full keys crowd it, from key to key.
+WITH RECURSIVE clock AS MATERIALIZED (
+  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+),
+taken AS MATERIALIZED (
+  SELECT slot FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+),
+-- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+room (size) AS MATERIALIZED (
+  SELECT greatest(0, least(
+           %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
+),
+free (slots) AS MATERIALIZED (
+  SELECT array_agg(slot ORDER BY slot)
+    FROM (SELECT generate_series(0, %(slots)s::integer - 1) AS slot EXCEPT SELECT slot FROM taken) AS open
+),
+level (priority) AS (
+  SELECT (SELECT priority FROM {schema}.task_queue
+           WHERE status = 'waiting' AND awaiting IS NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+           ORDER BY priority LIMIT 1)
+  UNION ALL
+  SELECT (SELECT next.priority FROM {schema}.task_queue AS next
+           WHERE next.status = 'waiting' AND next.awaiting IS NULL AND next.pipeline = %(pipeline)s
+             AND next.type = %(phase)s AND next.priority > level.priority
+           ORDER BY next.priority LIMIT 1)
+    FROM level WHERE level.priority IS NOT NULL
+),
+front AS MATERIALIZED (
+  SELECT t.* FROM level CROSS JOIN LATERAL (
+    SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
+     WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+       AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
+     ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
+  ) AS t
+  LIMIT (SELECT 2 * size + 50 FROM room)
+),
+crowded AS MATERIALIZED (
+  SELECT (SELECT count(*) FROM front) = (SELECT 2 * size + 50 FROM room)
+         AND (SELECT size FROM room) > (
+           SELECT coalesce(sum(CASE WHEN key.limit_key = '' THEN key.many ELSE greatest(0, least(key.many,
+                    %(key_slots)s::bigint - (
+                      SELECT count(*) FROM {schema}.task_queue AS p
+                       WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+                         AND p.limit_key = key.limit_key))) END), 0)
+             FROM (SELECT limit_key, count(*) AS many FROM front GROUP BY limit_key) AS key) AS yes
+),
+place (limit_key, priority) AS (
+  SELECT first.limit_key, first.priority
+    FROM (SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
+           WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+           ORDER BY s.limit_key, s.priority LIMIT 1) AS first
+   WHERE (SELECT yes FROM crowded)
+  UNION ALL
+  SELECT next.limit_key, next.priority
+    FROM place CROSS JOIN LATERAL (
+      SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
+       WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+         AND (s.limit_key, s.priority) > (place.limit_key, place.priority)
+       ORDER BY s.limit_key, s.priority LIMIT 1) AS next
+),
+candidate AS MATERIALIZED (
+  SELECT * FROM front WHERE NOT (SELECT yes FROM crowded)
+  UNION ALL
+  SELECT t.* FROM place CROSS JOIN LATERAL (
+    SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
+     WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+       AND s.limit_key = place.limit_key AND s.priority = place.priority AND s.run_at <= (SELECT now FROM clock)
+     ORDER BY s.run_at, s.task_id
+     LIMIT CASE WHEN place.limit_key = '' THEN (SELECT size FROM room) ELSE greatest(0, %(key_slots)s::bigint - (
+       SELECT count(*) FROM {schema}.task_queue AS p
+        WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+          AND p.limit_key = place.limit_key)) END
+  ) AS t
+),
+-- How many more of its key may run, and the place of each among those.
+ranked AS (
+  SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
+         %(key_slots)s::bigint - (
+           SELECT count(*) FROM {schema}.task_queue AS p
+            WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+              AND p.limit_key = c.limit_key) AS open
+    FROM candidate AS c
+),
+chosen AS MATERIALIZED (
+  SELECT array_agg(place ORDER BY priority, run_at, task_id) AS places,
+         array_agg(key_slot ORDER BY priority, run_at, task_id) AS key_slots
+    FROM (
+      SELECT r.*, CASE WHEN r.limit_key <> '' THEN (
+               SELECT s FROM generate_series(0, %(key_slots)s::integer - 1) AS s
+                WHERE NOT EXISTS (
+                  SELECT FROM {schema}.task_queue AS p
+                   WHERE p.key_slot = s AND p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s
+                     AND p.type = %(phase)s AND p.limit_key = r.limit_key)
+                ORDER BY s OFFSET r.nth - 1 LIMIT 1) END AS key_slot
+        FROM ranked AS r
+       WHERE r.limit_key = '' OR %(key_slots)s::bigint IS NULL OR r.nth <= r.open
+       ORDER BY r.priority, r.run_at, r.task_id LIMIT (SELECT size FROM room)
+    ) AS admitted
+),
+claimed AS (
+  UPDATE {schema}.task_queue AS ours
+     SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+         token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
+         started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
+         slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)],
+         key_slot = (SELECT key_slots FROM chosen)[array_position((SELECT places FROM chosen), ours.ctid)]
+   WHERE ours.ctid = ANY (ARRAY(
+     SELECT t.ctid FROM {schema}.task_queue AS t
+      WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
+        FOR UPDATE SKIP LOCKED))
+  RETURNING {columns}
+),
+left_over AS MATERIALIZED (
+  SELECT set_config('onerow.left', (current_setting('onerow.left')::bigint - (SELECT count(*) FROM claimed))::text, true)
+)
+SELECT claimed.* FROM left_over CROSS JOIN claimed

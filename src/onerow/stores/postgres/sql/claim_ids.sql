@@ -1,0 +1,64 @@
+-- claim_ids: those of the named tasks that are due in a phase, and that its limits let in, become ours.
+-- Differs from claim.sql: the caller names the tasks; the limits may be none.
+WITH RECURSIVE clock AS MATERIALIZED (
+  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+),
+taken AS MATERIALIZED (
+  SELECT slot FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+),
+-- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+room (size) AS MATERIALIZED (
+  SELECT greatest(0, least(
+           %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
+),
+free (slots) AS MATERIALIZED (
+  SELECT array_agg(slot ORDER BY slot)
+    FROM (SELECT generate_series(0, %(slots)s::integer - 1) AS slot EXCEPT SELECT slot FROM taken) AS open
+),
+candidate AS MATERIALIZED (
+  SELECT t.ctid AS place, t.priority, t.run_at, t.task_id, t.limit_key FROM {schema}.task_queue AS t
+   WHERE t.task_id = ANY (%(ids)s) AND t.status = 'waiting' AND t.awaiting IS NULL AND t.pipeline = %(pipeline)s
+     AND t.type = %(phase)s AND t.run_at <= (SELECT now FROM clock)
+),
+-- How many more of its key may run, and the place of each among those.
+ranked AS (
+  SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
+         %(key_slots)s::bigint - (
+           SELECT count(*) FROM {schema}.task_queue AS p
+            WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+              AND p.limit_key = c.limit_key) AS open
+    FROM candidate AS c
+),
+chosen AS MATERIALIZED (
+  SELECT array_agg(place ORDER BY priority, run_at, task_id) AS places,
+         array_agg(key_slot ORDER BY priority, run_at, task_id) AS key_slots
+    FROM (
+      SELECT r.*, CASE WHEN r.limit_key <> '' THEN (
+               SELECT s FROM generate_series(0, %(key_slots)s::integer - 1) AS s
+                WHERE NOT EXISTS (
+                  SELECT FROM {schema}.task_queue AS p
+                   WHERE p.key_slot = s AND p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s
+                     AND p.type = %(phase)s AND p.limit_key = r.limit_key)
+                ORDER BY s OFFSET r.nth - 1 LIMIT 1) END AS key_slot
+        FROM ranked AS r
+       WHERE r.limit_key = '' OR %(key_slots)s::bigint IS NULL OR r.nth <= r.open
+       ORDER BY r.priority, r.run_at, r.task_id LIMIT (SELECT size FROM room)
+    ) AS admitted
+),
+claimed AS (
+  UPDATE {schema}.task_queue AS ours
+     SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+         token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
+         started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
+         slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)],
+         key_slot = (SELECT key_slots FROM chosen)[array_position((SELECT places FROM chosen), ours.ctid)]
+   WHERE ours.ctid = ANY (ARRAY(
+     SELECT t.ctid FROM {schema}.task_queue AS t
+      WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
+        FOR UPDATE SKIP LOCKED))
+  RETURNING {columns}
+),
+left_over AS MATERIALIZED (
+  SELECT set_config('onerow.left', (current_setting('onerow.left')::bigint - (SELECT count(*) FROM claimed))::text, true)
+)
+SELECT claimed.* FROM left_over CROSS JOIN claimed

@@ -1,0 +1,263 @@
+"""The Store on PostgreSQL: every act is one short transaction, sent in one piece and answered in one."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.numeric import Int8
+
+from onerow.core.errors import StoreError
+from onerow.core.task import Task
+from onerow.core.times import to_millis
+from onerow.ports import (
+    Claim,
+    Existing,
+    Held,
+    Inserted,
+    Lease,
+    LogLine,
+    Lost,
+    Move,
+    Note,
+    SwapAnswer,
+    Swapped,
+)
+from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema
+from onerow.stores.postgres.claiming import Claiming
+from onerow.stores.postgres.clock import ServerClock
+from onerow.stores.postgres.door import Connection, Door, violates
+from onerow.stores.postgres.hints import Hints
+from onerow.stores.postgres.reading import Reading
+from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.swapping import Swapping, wakes
+from onerow.stores.postgres.waker import PostgresWaker
+from onerow.stores.postgres.wire import Bigs, Texts, column, moment
+
+_MILLI = timedelta(milliseconds=1)
+
+
+class PostgresStore(Reading):
+    """See ports.Store. Without a `clock` the server's own counts; a pooler in between is noticed and respected.
+
+    `replica`: a server to read from where a few moments' delay don't matter, see `for_views`.
+    `listen`: where to LISTEN if `url` leads through a pooler. `patience`: seconds to wait for a free connection.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        clock: Callable[[], datetime] | None = None,
+        replica: str | None = None,
+        listen: str | None = None,
+        pool_size: int | None = None,
+        patience: float = 30.0,
+        log_lines: int = 10_000,
+        log_size: int = 1_000_000,
+    ) -> None:
+        where = address.parse(url)
+        options = where.options
+        name = schema_name(schema or options.get("schema", "onerow"))
+        size = pool_size or int(options.get("pool_size", 10))
+        super().__init__(Door(where, size=size, patience=patience), name)
+        self._clock = clock
+        self._server_clock = ServerClock(self._ask_time)
+        self._hints = Hints()
+        self._bounds = logbook.Bounds(log_lines, log_size)
+        self._wakers: list[PostgresWaker] = []
+        replica = replica or options.get("replica")
+        listen = listen or options.get("listen")
+        self._replica = Door(address.parse(replica), size=size, patience=patience) if replica else None
+        self._ears = Door(address.parse(listen), size=1, patience=patience) if listen else None
+
+    @property
+    def schema(self) -> str:
+        return self._schema
+
+    def prepare(self) -> None:
+        schema.migrate(self._door, self._schema)
+
+    def check(self) -> None:
+        schema.check(self._door, self._schema)
+
+    def now(self) -> datetime:
+        return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
+
+    def for_views(self) -> Reading:
+        """The same tasks for those who only look: from the replica, if there is one."""
+        return Reading(self._replica or self._door, self._schema)
+
+    # ── tasks ──
+
+    def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
+        if not tasks:
+            return []
+        if tx is not None:
+            return caller.insert(tx, self._schema, tasks, self.url)
+        answers = self._door.write(lambda connection: self._insert(connection, tasks))
+        self._hints.put(tasks)
+        self._poke_the_deaf()
+        return answers
+
+    async def insert_async(self, tasks: Sequence[Task], tx: Any) -> list[Inserted | Existing]:
+        """As `insert` with `tx`, for a connection or session of an event loop."""
+        return await caller.insert_async(tx, self._schema, tasks, self.url) if tasks else []
+
+    def claim(self, claim: Claim) -> list[Task]:
+        return self.turn((), claim)[1]
+
+    def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
+        return self.turn(moves, None)[0]
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        if not moves and (claim is None or not claim.wants):
+            return [], []
+        collisions = 0
+        while True:
+            try:
+                return self._turn(moves, claim, singly=collisions > 1)
+            except StoreError as error:
+                # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
+                if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
+                    raise
+                collisions += 1
+
+    def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
+        if not leases:
+            return []
+        ordered = sorted(leases, key=lambda lease: lease.task_id)
+        given = {
+            "now": self._own_now(),
+            "lease": Int8(lease_for // _MILLI),
+            "ids": column(Texts, [lease.task_id for lease in ordered]),
+            "tokens": column(Bigs, [lease.token for lease in ordered]),
+        }
+
+        def extend(connection: Connection) -> list[tuple[Any, ...]]:
+            with self._transaction(connection):
+                cursor = connection.execute(statement("extend", self._schema), given, binary=True)
+            return cursor.fetchall()
+
+        held = {
+            Lease(task_id, token): Held(task_id, version, moment(until), asked)
+            for task_id, token, version, until, asked in self._door.write(extend)
+        }
+        return [held.get(lease) or Lost(lease.task_id) for lease in leases]
+
+    def remove(self, tasks: Sequence[Task]) -> int:
+        if not tasks:
+            return 0
+        ordered = sorted(tasks, key=lambda task: task.task_id)
+        given = {
+            "ids": column(Texts, [task.task_id for task in ordered]),
+            "versions": column(Bigs, [task.version for task in ordered]),
+        }
+
+        def remove(connection: Connection) -> int:
+            with self._transaction(connection):
+                gone = connection.execute(statement("remove", self._schema), given, binary=True).fetchall()
+                logbook.remove(connection, self._schema, [task_id for (task_id,) in gone])
+            return len(gone)
+
+        return self._door.write(remove)
+
+    # ── output, notes ──
+
+    def append_log(self, lines: Sequence[LogLine]) -> None:
+        def append(connection: Connection) -> None:
+            with self._transaction(connection):
+                logbook.append(connection, self._schema, lines, self._bounds)
+
+        if lines:
+            self._door.write(append)
+
+    def write_notes(self, given: Sequence[Note]) -> list[bool]:
+        def write(connection: Connection) -> list[bool]:
+            with self._transaction(connection):
+                answers = notes.write(connection, self._schema, given, self._own_now())
+            return [answer.rowcount == 1 for answer in answers]
+
+        return self._door.write(write) if given else []
+
+    def drop_notes(self, kind: str, names: Sequence[str]) -> int:
+        return self._door.write(lambda connection: notes.drop(connection, self._schema, kind, names))
+
+    # ── waking, closing ──
+
+    def waker(self) -> PostgresWaker:
+        door = self._ears or (None if self._door.is_pooled else self._door)
+        waker = PostgresWaker(None if door is None else door.open, f"onerow.{self._schema}", self._wakers.remove)
+        self._wakers.append(waker)
+        return waker
+
+    def close(self) -> None:
+        for door in (self._door, self._replica, self._ears):
+            if door is not None:
+                door.close()
+
+    # ── pieces ──
+
+    @contextmanager
+    def _transaction(self, connection: Connection, *, piecewise: bool = False, left: int = 0) -> Iterator[None]:
+        """A transaction whose statements are sent together: one round trip, and no lock that waits for us.
+
+        `piecewise`: each is answered before the next is sent, for the rare case where that must be known. `left`: how
+        many tasks its claims may take.
+        """
+        sent_at = time.monotonic()
+        with nullcontext() if piecewise else connection.pipeline():
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
+            yield
+            connection.execute("COMMIT")
+        ((said, *_),) = began.fetchall()
+        self._server_clock.heard(said, sent_at)
+
+    def _turn(self, moves: Sequence[Move], claim: Claim | None, *, singly: bool) -> tuple[list[SwapAnswer], list[Task]]:
+        def turn(connection: Connection) -> tuple[list[SwapAnswer], Claiming | None]:
+            swapping = Swapping(self._schema, moves, self._own_now())
+            claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
+            left = claiming.left if claiming is not None else 0
+            with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
+                swapping.send(connection)
+                if any(map(wakes, moves)):
+                    connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
+                if claiming is not None:
+                    claiming.send(connection)
+            return swapping.receive(), claiming
+
+        answers, claiming = self._door.write(turn)
+        self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
+        self._poke_the_deaf()
+        if claiming is None:
+            return answers, []
+        tasks = claiming.receive()
+        if claiming.missed is not None:
+            tasks += self.claim(claiming.missed)
+        return answers, tasks
+
+    def _poke_the_deaf(self) -> None:
+        for waker in self._wakers:
+            if not waker.hears:
+                waker.poke()
+
+    def _insert(self, connection: Connection, tasks: Sequence[Task]) -> list[Inserted | Existing]:
+        with connection.cursor(binary=True) as cursor:
+            if len(tasks) <= inserting.CHUNK:
+                return inserting.insert(cursor, self._schema, tasks)
+            with connection.transaction():
+                return inserting.insert(cursor, self._schema, tasks)
+
+    def _own_now(self) -> datetime | None:
+        """The time by a clock of ours; None: the server shall look at its own."""
+        return None if self._clock is None else to_millis(self._clock())
+
+    def _ask_time(self) -> int:
+        ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
+        return int(said)
+
+
+schema_name = schema.check_name

@@ -1,0 +1,160 @@
+"""Swapping: what rules decided is written, many rows in one statement, an answer for each.
+
+Rows that change the same columns share a statement. A value that all of them share is sent once; the others go as one
+array per column, and RETURNING tells which rows were written.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from psycopg import errors
+from psycopg.types.numeric import Int8
+
+from onerow.core.status import WAITING
+from onerow.core.task import COLUMN, Task, changed_fields
+from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
+from onerow.stores.postgres.door import Connection, Cursor
+from onerow.stores.postgres.rows import KINDS, SQL_TYPE
+from onerow.stores.postgres.statements import quoted
+from onerow.stores.postgres.wire import Bigs, Texts, column
+
+# Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
+_OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
+_ALWAYS_WRITTEN = "version"
+
+
+_Shape = tuple[int, bool, int, tuple[str, ...]]  # which turn, if_dead, growth of version, changed fields
+
+
+class _Sent(msgspec.Struct):
+    indexes: Sequence[int]
+    cursor: Cursor
+
+
+class Swapping:
+    """Some moves on their way: sent in a pipeline, received when that is over."""
+
+    def __init__(self, schema: str, moves: Sequence[Move], now: datetime | None) -> None:
+        self._schema = schema
+        self._moves = moves
+        self._now = now
+        self._sent: list[_Sent] = []
+        fields = [changed_fields(move.before, move.after) for move in moves]
+        self._groups: dict[_Shape, list[int]] = {}
+        self.contested: list[int] = []  # they can collide, so that each must be answered before the next is sent
+        self._conflicts: dict[int, str] = {}
+        seen: dict[str, int] = {}
+        for index, move in enumerate(moves):
+            # A second move of the same task comes after the first, in a statement of its own.
+            nth = seen[move.before.task_id] = seen.get(move.before.task_id, -1) + 1
+            if "held_key" in fields[index] and move.after.held_key is not None:
+                self.contested.append(index)
+            else:
+                self._groups.setdefault((nth, move.if_dead, _grown(move), fields[index]), []).append(index)
+
+    def send(self, connection: Connection) -> None:
+        """Write them; inside an open transaction."""
+        for (_, if_dead, grown, fields), indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
+            # In one order everywhere, so that two who write the same rows don't wait for each other.
+            indexes.sort(key=lambda index: self._moves[index].before.task_id)
+            self._sent.append(_Sent(indexes, self._write(connection, fields, indexes, if_dead, grown)))
+        for index in self.contested:
+            self._contest(connection, index)
+
+    def receive(self) -> list[SwapAnswer]:
+        answers: list[SwapAnswer] = [Stale(move.before.task_id) for move in self._moves]
+        for sent in self._sent:
+            for (place,) in sent.cursor.fetchall():
+                index = sent.indexes[place - 1]
+                answers[index] = Swapped(self._moves[index].after)
+        for index, other_id in self._conflicts.items():
+            answers[index] = Conflict(self._moves[index].before.task_id, other_id)
+        return answers
+
+    def _contest(self, connection: Connection, index: int) -> None:
+        """Write a move that takes a unique key which another task may hold."""
+        move = self._moves[index]
+        fields = changed_fields(move.before, move.after)
+        try:
+            with connection.transaction():
+                self._sent.append(_Sent([index], self._write(connection, fields, [index], move.if_dead, _grown(move))))
+        except errors.UniqueViolation:
+            self._conflicts[index] = self._holder(connection, move.after)
+
+    def _write(
+        self, connection: Connection, fields: tuple[str, ...], indexes: Sequence[int], if_dead: bool, grown: int
+    ) -> Cursor:
+        moves = [self._moves[index] for index in indexes]
+        written = tuple(field for field in fields if field != _ALWAYS_WRITTEN)
+        rows = [attrgetter("task_id", "version", *written)(move.after) for move in moves]
+        ids, _, *columns = zip(*rows, strict=True)
+        shared = tuple(
+            field for field, values in zip(written, columns, strict=True) if field not in _OWN and _all_same(values)
+        )
+        given: dict[str, Any] = {
+            "ids": column(Texts, ids),
+            "versions": column(Bigs, [move.before.version for move in moves]),
+            "grown": Int8(grown),
+        }
+        for field, values in zip(written, columns, strict=True):
+            given[field] = values[0] if field in shared else column(KINDS[field], values)
+        if if_dead:
+            given["now"] = self._now
+        varying = tuple(field for field in written if field not in shared)
+        return connection.execute(_update(self._schema, shared, varying, if_dead), given, binary=True)
+
+    def _holder(self, connection: Connection, task: Task) -> str:
+        row = connection.execute(
+            (
+                f"SELECT task_id FROM {quoted(self._schema)}.task_queue "
+                f"WHERE pipeline = %s AND user_id = %s AND held_key = %s"
+            ),
+            (task.pipeline, task.user_id, task.held_key),
+        ).fetchone()
+        if row is None:
+            raise errors.SerializationFailure("the key's holder went away meanwhile")
+        return str(row[0])
+
+
+def wakes(move: Move) -> bool:
+    """Whether the move gives other workers something to do: a task, a free slot, a cancel, an ended child."""
+    before, after = move.before, move.after
+    return (
+        (after.status is WAITING and after.awaiting is None)
+        or (before.slot is not None and after.slot is None)
+        or (before.key_slot is not None and after.key_slot is None)
+        or (after.cancel_requested and not before.cancel_requested)
+        or (after.parent_id is not None and after.ended)
+    )
+
+
+def _grown(move: Move) -> int:
+    return move.after.version - move.before.version  # a move made of two rules has grown by two
+
+
+def _all_same(values: Sequence[Any]) -> bool:
+    first = values[0]
+    return all(value is first or value == first for value in values)
+
+
+@lru_cache(maxsize=512)
+def _update(schema: str, shared: tuple[str, ...], varying: tuple[str, ...], if_dead: bool) -> Any:
+    sets = ["version = t.version + %(grown)s::bigint"]
+    sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared]
+    sets += [f"{COLUMN[field]} = m.{field}" for field in varying]
+    arrays = ", ".join(["%(ids)s", "%(versions)s", *(f"%({field})s" for field in varying)])
+    names = ", ".join(["task_id", "version", *varying, "place"])
+    dead = (
+        " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
+        if if_dead
+        else ""
+    )
+    return (
+        f"UPDATE {quoted(schema)}.task_queue AS t SET {', '.join(sets)} "
+        f"FROM unnest({arrays}) WITH ORDINALITY AS m ({names}) "
+        f"WHERE t.task_id = m.task_id AND t.version = m.version{dead} RETURNING m.place"
+    )

@@ -1,0 +1,85 @@
+"""The query language: what each word means, and what is refused with a hint."""
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from onerow.core.errors import BadInput
+from onerow.core.status import FAILED, PROCESSING, WAITING
+from onerow.engine.query import KEYS, read_query
+from onerow.ports import Filter
+from tests.samples import NOW, texts
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "query, fields",
+    [
+        ("", {}),
+        ("   ", {}),
+        ("status:failed", {"statuses": frozenset({FAILED})}),
+        ("status:waiting,processing", {"statuses": frozenset({WAITING, PROCESSING})}),
+        ("pipeline:videos phase:video,youtube", {"pipeline": "videos", "phases": frozenset({"video", "youtube"})}),
+        ("user:u1", {"user_id": "u1"}),
+        ("user:", {"user_id": ""}),
+        ("error:timeout", {"error_class": "timeout"}),
+        ("error:refused", {"error_text": "refused"}),
+        ('error:"no such topic"', {"error_text": "no such topic"}),
+        ("title:조수", {"title_text": "조수"}),
+        ("key:k unique:u parent:p worker:w", {"limit_key": "k", "unique_key": "u", "parent_id": "p", "leased_by": "w"}),
+        ("signal:images.ready", {"awaiting": "signal:images.ready"}),
+        ("age:>1h", {"created_by": NOW - HOUR}),
+        ("age:<1h30m", {"created_since": NOW - 1.5 * HOUR}),
+        ("age:10m", {"created_since": NOW - HOUR / 6}),
+        ("ended:<1h", {"ended_since": NOW - HOUR}),
+        ("ended:>=2h", {"ended_by": NOW - 2 * HOUR}),
+        ("is:parked", {"parked": True}),
+        ("is:due", {"statuses": frozenset({WAITING}), "parked": False, "due_by": NOW}),
+        ("is:cancelling", {"cancel_requested": True}),
+        ("payload.topic:tide", {"payload": (("topic", "tide"),)}),
+        ("payload.user.name:bob payload.n:5", {"payload": (("user.name", "bob"), ("n", "5"))}),
+        ("some text", {"text": "some text"}),
+        ('"status:failed"', {"text": "status:failed"}),
+        ("some status:failed text", {"text": "some text", "statuses": frozenset({FAILED})}),
+        ("status:failed status:failed", {"statuses": frozenset({FAILED})}),
+    ],
+)
+def test_a_query_means(query: str, fields: dict[str, Any]) -> None:
+    assert read_query(query, NOW) == Filter(**fields)
+
+
+@pytest.mark.parametrize(
+    "query, hint",
+    [
+        ("status:borken", "there are waiting"),
+        ("stauts:failed", "did you mean status:"),
+        ("colour:red", "there are status:"),
+        ("status:", "needs a value"),
+        ("age:soon", "can't read the duration"),
+        ("is:happy", "is:parked"),
+        ('some "text', "never closes"),
+        ("user:a user:b", "twice"),
+        ("age:>2026-99-99", "no time"),
+    ],
+)
+def test_a_query_that_means_nothing_is_refused_with_a_hint(query: str, hint: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_query(query, NOW)
+    assert hint in str(refused.value)
+
+
+@given(texts)
+def test_any_text_is_a_query_or_refused(text: str) -> None:
+    with suppress(BadInput):
+        read_query(text, NOW)
+
+
+def test_every_word_is_explained() -> None:
+    samples = {"status": "failed", "age": "1h", "ended": "1h", "is": "due", "payload.…": "x"}
+    for key in KEYS:
+        assert KEYS[key]
+        assert read_query(f"{key.replace('…', 'x')}:{samples.get(key, 'x')}", NOW) != Filter()

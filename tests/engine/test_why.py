@@ -1,0 +1,162 @@
+"""Why a task isn't running: every reason there is, the sentence, and the command that changes it."""
+
+import inspect
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from onerow.cli.main import COMMANDS
+from onerow.core import rules
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.task import Task
+from onerow.engine import definitions
+from onerow.engine.queue import Queue
+from onerow.engine.views import Reason, Views
+from onerow.engine.worker.registrar import WORKER
+from onerow.ports import Claim, Note, Store, Want
+from onerow.stores.memory import MemoryStore
+from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed
+
+LIMITED = Plan(name="videos", phases=(PhasePlan(name="script", concurrency=1), PhasePlan(name="video", per_key=1)))
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store() -> Store:
+    return MemoryStore(lambda: NOW)
+
+
+def sign_in(store: Store, *phases: str, pipeline: str = "videos", draining: bool = False) -> None:
+    body = {"phases": [[pipeline, phase] for phase in phases], "draining": draining}
+    store.write_notes([Note(WORKER, f"w{len(store.notes(WORKER))}", body)])
+
+
+def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = True) -> Reason:
+    store.insert([task])
+    if plan is not None:
+        definitions.publish(store, [plan])
+    if worker:
+        sign_in(store, "script", "video", "youtube")
+    return Views(Queue(store)).why(task.task_id)
+
+
+@pytest.mark.parametrize(
+    "task, code, sentence, command",
+    [
+        (a_task(run_at=NOW + HOUR), "not-due",
+         "It is not due until 2026-11-15 03:29:57Z (in 1h).", "onerow reschedule t1 --to now"),
+        (a_task(phase="schedule", run_at=NOW + HOUR), "not-due",
+         "It is not due until 2026-11-15 03:29:57Z (in 1h), the time in payload.scheduled_time.",
+         "onerow reschedule t1 --to now"),
+        (rules.fail(claimed(a_task()), BROKEN, PLAN, NOW), "back-off",
+         "It is not due until 2026-11-15 02:30:02Z (in 5s): attempt 1 failed (network: ConnectionError: refused), "
+         "2 retries left after the next.", "onerow reschedule t1 --to now"),
+        (a_task(phase="image", awaiting="signal:images.ready", run_at=NOW + 3 * 24 * HOUR), "signal",
+         "It is parked for the signal images.ready until 2026-11-18 02:29:57Z (in 3d).",
+         "onerow signal t1 images.ready"),
+        (a_task(awaiting="children", children=3, run_at=NOW + HOUR), "children",
+         "It is parked for its children until 2026-11-15 03:29:57Z (in 1h): 0 of 3 have ended.",
+         'onerow list "parent:t1 status:waiting,processing"'),
+        (a_task(phase="film2"), "no-phase",
+         "No code knows the phase film2: videos has schedule, script, image, video, youtube.",
+         "onerow cancel t1   (or name the phase's successor in code: renamed_from='film2')"),
+        (a_task(), "due", "Nothing stands in its way; a worker should take it within a second.", ""),
+        (a_task(phase="schedule"), "due", "It is due, and a worker will let it pass schedule in a moment.", ""),
+        (rules.fail(claimed(a_task()), HOPELESS, PLAN, NOW), "failed",
+         "It failed in script at its first attempt 0s ago (permanent): no such topic", "onerow retry t1"),
+        (replace(rules.fail(claimed(a_task()), HOPELESS, PLAN, NOW - HOUR), attempt=4), "failed",
+         "It failed in script after 4 attempts 1h ago (permanent): no such topic", "onerow retry t1"),
+        (rules.complete(claimed(a_task()), None, NOW - 90 * SECOND), "completed",
+         "It was completed 1m30s ago.", "onerow replay t1"),
+        (rules.cancel(a_task(), NOW), "cancelled", "It was cancelled in script 0s ago; nothing leaves cancelled.", ""),
+        (claimed(a_task()), "running",
+         "It is running: script, attempt 1 for 0s, held by worker w1 until 2026-11-15 02:30:27Z.", ""),
+        (rules.cancel(claimed(a_task()), NOW), "cancelling",
+         "Someone asked to cancel it; worker w1 is stopping the work.", ""),
+        (claimed(a_task(run_at=NOW - HOUR), NOW - 45 * SECOND), "lease-ended",
+         "Its worker w1 has been silent since its lease ended 15s ago; a live worker will rescue it in a moment.", ""),
+    ],
+)  # fmt: skip
+def test_a_task_says_why(store: Store, task: Task, code: str, sentence: str, command: str) -> None:
+    found = ask(store, task)
+    assert (found.code, found.sentence, found.command) == (code, sentence, command)
+
+
+def test_nobody_knows_the_pipeline(store: Store) -> None:
+    found = ask(store, a_task(), None)
+    assert found.code == "no-pipeline"
+    assert "onerow publish APP" in found.command
+
+
+def test_nobody_serves_the_phase(store: Store) -> None:
+    found = ask(store, a_task(), worker=False)
+    assert found.sentence == "No live worker serves videos.script: none is running."
+    sign_in(store, "video")
+    sign_in(store, "script", draining=True)
+    found = Views(Queue(store)).why("t1")
+    assert found.sentence == "No live worker serves videos.script; 1 live worker serves other phases."
+    assert found.command == "onerow worker APP"
+
+
+def test_a_silent_worker_serves_nobody() -> None:
+    now = NOW
+    store = MemoryStore(lambda: now)
+    ask(store, a_task())
+    now = NOW + 20 * SECOND
+    assert Views(Queue(store)).why("t1").code == "no-worker"
+
+
+@pytest.mark.parametrize("phase, what, command", [("script", "The phase script", "onerow resume videos script"), ("*", "The pipeline videos", "onerow resume videos")])  # fmt: skip
+def test_someone_paused_it(store: Store, phase: str, what: str, command: str) -> None:
+    definitions.set_pause(store, "videos", phase, "ann", "the disk is full")
+    found = ask(store, a_task())
+    assert found.sentence == f"{what} was paused by ann because: the disk is full."
+    assert found.command == command
+
+
+def test_the_phase_is_held(store: Store) -> None:
+    definitions.set_hold(store, "videos", "script", NOW + 40 * SECOND, "429")
+    found = ask(store, a_task())
+    assert (found.code, found.until) == ("held", NOW + 40 * SECOND)
+    assert "(in 40s)" in found.sentence
+
+
+def test_the_limit_is_taken(store: Store) -> None:
+    store.insert([a_task("first")])
+    store.claim(Claim("w7", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
+    found = ask(store, a_task(), LIMITED)
+    assert found.sentence == (
+        "The limit 1 of script is taken by task first, held by worker w7 until 2026-11-15 02:30:27Z."
+    )
+    assert found.command == "onerow limit videos script 2"
+
+
+def test_the_limit_of_its_key_is_taken(store: Store) -> None:
+    store.insert([a_task("first", phase="video", limit_key="k"), a_task("other", phase="video", limit_key="j")])
+    store.claim(Claim("w7", [Want(pipeline="videos", phase="video", limit=9, lease_for=30 * SECOND)]))
+    found = ask(store, a_task(phase="video", limit_key="k"), LIMITED)
+    assert found.sentence.startswith("The limit 1 of video for the key 'k' is taken by task first")
+    assert Views(Queue(store)).why(a_task("free", phase="video", limit_key="new")).code == "due"
+
+
+def test_others_are_ahead(store: Store) -> None:
+    store.insert([a_task(f"a{n}", run_at=NOW - SECOND) for n in range(3)])
+    store.insert([a_task("later", run_at=NOW + HOUR), a_task("behind", priority=5), a_task("better", priority=-5)])
+    found = ask(store, a_task("t1"))
+    assert found.sentence == "4 tasks are ahead of it in script, and the workers are busy."
+    assert found.command == "onerow priority t1 --to -10"
+
+
+def test_a_lease_that_ended_with_nobody_there_needs_a_worker(store: Store) -> None:
+    found = ask(store, claimed(a_task(run_at=NOW - HOUR), NOW - HOUR), worker=False)
+    assert found.sentence.endswith("no live worker is there to rescue it.")
+    assert found.command == "onerow worker APP"
+
+
+def test_every_command_that_is_offered_exists() -> None:
+    offered = set(re.findall(r"onerow (\w+)", Path(inspect.getfile(Reason)).read_text(encoding="utf-8")))
+    assert offered >= {"retry", "signal", "reschedule", "resume", "limit", "priority", "replay", "worker", "publish"}
+    assert offered <= set(COMMANDS)

@@ -1,0 +1,28 @@
+"""A MongoDB store of the test's own, and a look at what it writes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo.collection import Collection
+
+from onerow.stores.mongo import MongoStore
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def store(mongo_url: str) -> Iterator[MongoStore]:
+    """A prepared store with nothing in it, on the server's clock."""
+    found = MongoStore(mongo_url)
+    found.prepare()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def documents(mongo_url: str) -> Iterator[Collection[Document]]:
+    """The collection of tasks, as another program sees it."""
+    with pymongo.MongoClient[Document](mongo_url, tz_aware=True) as client:
+        yield client.get_default_database()["task_queue"]

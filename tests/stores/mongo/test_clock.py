@@ -1,0 +1,79 @@
+"""The server's clock: asked rarely, never ahead, untouched by this machine's."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pymongo
+import pytest
+
+from onerow.core.errors import StoreUnavailable
+from onerow.stores.mongo import MongoStore
+from onerow.stores.mongo.clock import ServerClock
+
+EPOCH = datetime(2026, 11, 15, tzinfo=UTC)
+
+
+class Server:
+    """A server whose clock the test sets."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+        self.asked = 0
+        self.away = False
+        self._began = time.monotonic()
+
+    def __call__(self) -> datetime:
+        self.asked += 1
+        if self.away:
+            raise StoreUnavailable("away")
+        return self.now()
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=time.monotonic() - self._began) + self.ahead
+
+
+def test_it_never_runs_ahead_of_the_server_and_hardly_behind(store: MongoStore, mongo_url: str) -> None:
+    with pymongo.MongoClient[dict[str, datetime]](mongo_url, tz_aware=True) as client:
+        for _ in range(20):
+            told = store.now()
+            (row,) = client.get_default_database().aggregate([{"$documents": [{"now": "$$NOW"}]}])
+            assert told <= row["now"] <= store.now() + timedelta(seconds=1)
+
+
+def test_it_asks_rarely(store: MongoStore) -> None:
+    store.now()
+    seen = store.count_statements()
+    for _ in range(1_000):
+        store.now()
+    assert seen() == 0
+
+
+def test_what_it_says_does_not_go_back() -> None:
+    clock = ServerClock(Server())
+    told = [clock() for _ in range(2_000)]
+    assert told == sorted(told)
+
+
+def test_a_server_whose_clock_was_set_back_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    clock = ServerClock(server)
+    clock()
+    server.ahead = timedelta(hours=-1)
+    clock._good_until = 0.0
+    assert abs(clock() - server.now()) < timedelta(seconds=1)
+    assert clock() <= server.now()
+    server.ahead = timedelta(hours=3)
+    clock._good_until = 0.0
+    assert abs(clock() - server.now()) < timedelta(seconds=1)
+
+
+def test_while_the_server_is_away_it_goes_on_counting() -> None:
+    server = Server()
+    clock = ServerClock(server)
+    before = clock()
+    server.away = True
+    clock._good_until = 0.0
+    assert before <= clock() <= server.now()
+    fresh = ServerClock(server)
+    with pytest.raises(StoreUnavailable):
+        fresh()

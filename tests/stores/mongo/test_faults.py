@@ -1,0 +1,222 @@
+"""The server killed, away and back; and many who want the same thing at once."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from onerow.core import rules
+from onerow.core.errors import StoreUnavailable
+from onerow.core.status import COMPLETED, OPEN, PROCESSING, WAITING, Status
+from onerow.ports import Existing, Filter, Held, Inserted, Lease, LogLine, Move, Note, Swapped
+from onerow.stores.mongo import MongoStore
+from tests.conformance.kit import MINUTE, claim, claim_one, every_row, new, put, stored
+from tests.servers.mongo import MongoServer
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def url(own_mongo: MongoServer) -> str:
+    return f"{own_mongo.fresh_database()}&serverSelectionTimeoutMS=500"
+
+
+@pytest.fixture
+def lonely(url: str) -> Iterator[MongoStore]:
+    """A store on a server of its own, which may be killed."""
+    found = MongoStore(url)
+    found.prepare()
+    yield found
+    found.close()
+
+
+class Acknowledged:
+    """What a writer was told, from its own store, until the server was gone."""
+
+    def __init__(self, url: str, number: int) -> None:
+        self._store = MongoStore(url)
+        self._number = number
+        self.versions: dict[str, int] = {}  # the version last acknowledged of each task
+        self.ended: set[str] = set()
+        self.notes = 0
+        self.lines = 0
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        store, mine = self._store, f"w{self._number}"
+        with contextlib.suppress(StoreUnavailable):
+            for round_ in range(100_000):
+                tasks = [new(store, f"{mine}-{round_}-{n}", pipeline=mine) for n in range(3)]
+                for answer in store.insert(tasks):
+                    self.versions[answer.task.task_id] = answer.task.version
+                held = claim(store, 2, worker=mine, pipeline=mine)
+                self.versions |= {task.task_id: task.version for task in held}
+                for beat in store.extend([Lease(task.task_id, task.token) for task in held[:1]], MINUTE):
+                    assert isinstance(beat, Held)
+                    self.versions[beat.task_id] = beat.version
+                    held[0] = replace(held[0], version=beat.version, leased_until=beat.leased_until)
+                for swapped in store.swap([Move(t, rules.complete(t, '"done"', store.now())) for t in held]):
+                    assert isinstance(swapped, Swapped)
+                    self.versions[swapped.task.task_id] = swapped.task.version
+                    self.ended.add(swapped.task.task_id)
+                assert store.write_notes([Note("k", mine, round_, self.notes)]) == [True]
+                self.notes += 1
+                store.append_log([LogLine(mine, store.now(), "script", 1, "out", str(round_))])
+                self.lines += 1
+
+    def join(self) -> None:
+        self._thread.join(60)
+        self._store.close()
+
+
+def test_p1_what_was_acknowledged_survives_a_kill_of_the_server(
+    own_mongo: MongoServer, lonely: MongoStore, url: str
+) -> None:
+    writers = [Acknowledged(url, number) for number in range(4)]
+    deadline = time.monotonic() + 60
+    while min(len(writer.ended) for writer in writers) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    own_mongo.kill()
+    for writer in writers:
+        writer.join()
+    own_mongo.start()
+    notes = {note.name: note.version for note in lonely.notes("k")}
+    for number, writer in enumerate(writers):
+        rows = every_row(lonely, pipeline=f"w{number}")
+        assert set(writer.versions) <= set(rows)
+        assert all(rows[task_id].version >= version for task_id, version in writer.versions.items())
+        assert all((rows[task_id].status, rows[task_id].result) == (COMPLETED, "done") for task_id in writer.ended)
+        assert {row.status for row in rows.values()} <= {WAITING, PROCESSING, COMPLETED}
+        assert notes[f"w{number}"] >= writer.notes
+        assert len(lonely.read_log(f"w{number}", limit=10_000).lines) >= writer.lines
+
+
+def test_p4_moves_whose_answers_were_lost_are_recorded_once(own_mongo: MongoServer, lonely: MongoStore) -> None:
+    """Killed in the middle of a large batch: some were written, some not, and the rows tell which."""
+    lonely.insert([new(lonely, f"t{n:04d}") for n in range(3_000)])
+    held = claim(lonely, 3_000)
+    moves = [Move(task, rules.complete(task, '"done"', lonely.now())) for task in held]
+    killer = threading.Timer(0.15, own_mongo.kill)
+    killer.start()
+    with contextlib.suppress(StoreUnavailable):
+        lonely.swap(moves)
+    killer.join()
+    own_mongo.start()
+    before = every_row(lonely)
+    again = lonely.swap(moves)
+    after = every_row(lonely)
+    for move, answer in zip(moves, again, strict=True):
+        task_id = move.before.task_id
+        assert isinstance(answer, Swapped) == (before[task_id].status is PROCESSING)
+        assert (after[task_id].status, after[task_id].version) == (COMPLETED, move.after.version)
+        assert len(after[task_id].history) == 1
+
+
+def test_while_the_server_is_away_every_act_says_so_and_afterwards_all_go_on(
+    own_mongo: MongoServer, lonely: MongoStore
+) -> None:
+    task = put(lonely)
+    held = claim_one(lonely)
+    waker = lonely.waker()
+    before = lonely.now()
+    own_mongo.stop()
+    acts: list[Callable[[], object]] = [
+        lambda: lonely.insert([new(lonely, "t2")]),
+        lambda: lonely.insert([new(lonely, "t2"), new(lonely, "t3")]),
+        lambda: claim(lonely, 1),
+        lambda: claim(lonely, 5),
+        lambda: claim(lonely, 5, slots=2, key_slots=1),
+        lambda: lonely.swap([Move(held, rules.complete(held, None, lonely.now()))]),
+        lambda: lonely.swap([Move(held, rules.complete(held, None, lonely.now()))] * 2),
+        lambda: lonely.extend([Lease("t1", held.token)], MINUTE),
+        lambda: lonely.fetch(["t1"]),
+        lambda: lonely.find(Filter()),
+        lambda: lonely.count(Filter()),
+        lambda: lonely.remove([task]),
+        lambda: lonely.notes("k"),
+        lambda: lonely.write_notes([Note("k", "n", 1)]),
+        lambda: lonely.append_log([LogLine("t1", before, "script", 1, "out", "x")]),
+        lambda: lonely.read_log("t1"),
+        lonely.prepare,
+    ]
+    for act in acts:
+        with pytest.raises(StoreUnavailable):
+            act()
+    assert waker.wait(0.01) is False
+    waker.poke()
+    assert waker.wait(5)
+    assert before <= lonely.now() < before + timedelta(minutes=10)
+    own_mongo.start()
+    assert stored(lonely) == held
+    put(lonely, "t2")
+    assert waker.wait(5)
+    waker.close()
+    assert [type(a).__name__ for a in lonely.swap([Move(held, rules.complete(held, None, lonely.now()))])] == [
+        "Swapped"
+    ]
+
+
+def test_a_storm_of_doubles_adds_each_task_once(store: MongoStore, mongo_url: str) -> None:
+    """Every thread adds the same ids and the same keys, in batches and singly, and all hear of the same tasks."""
+    stores = [MongoStore(mongo_url) for _ in range(6)]
+    answers: list[list[Inserted | Existing]] = [[] for _ in stores]
+
+    def add(number: int, mine: MongoStore) -> None:
+        for round_ in range(10):
+            batch = [new(mine, f"id-{round_}-{n}") for n in range(5)]
+            batch += [new(mine, f"{number}-{round_}-{n}", unique=f"key-{round_}-{n}") for n in range(5)]
+            answers[number] += mine.insert(batch)
+            answers[number] += mine.insert([new(mine, f"{number}-{round_}", unique=f"single-{round_}")])
+
+    _together([lambda n=n, mine=mine: add(n, mine) for n, mine in enumerate(stores)])  # type: ignore[misc]
+    rows = every_row(store)
+    assert len(rows) == 10 * 11
+    for position in range(len(answers[0])):
+        told = [each[position] for each in answers]
+        assert len({answer.task.task_id for answer in told}) == 1
+        assert sum(isinstance(answer, Inserted) for answer in told) == 1
+    for each in stores:
+        each.close()
+
+
+def test_keys_that_are_taken_and_released_all_the_time_never_have_two_holders(
+    store: MongoStore, mongo_url: str
+) -> None:
+    stores = [MongoStore(mongo_url) for _ in range(4)]
+
+    def churn(number: int, mine: MongoStore) -> None:
+        for round_ in range(25):
+            (answer,) = mine.insert([new(mine, f"{number}-{round_}", unique="k")])
+            task = answer.task
+            if not task.ended:
+                mine.swap([Move(task, rules.cancel(task, mine.now()))])
+            assert sum(t.count for t in mine.count(Filter(held_key="k", statuses=OPEN))) <= 1
+
+    _together([lambda n=n, mine=mine: churn(n, mine) for n, mine in enumerate(stores)])  # type: ignore[misc]
+    assert {row.status for row in every_row(store).values()} <= {Status.CANCELLED, WAITING}
+    for each in stores:
+        each.close()
+
+
+def _together(acts: list[Callable[[], None]]) -> None:
+    errors: list[BaseException] = []
+    gate = threading.Barrier(len(acts))
+
+    def run(act: Callable[[], None]) -> None:
+        try:
+            gate.wait()
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert errors == []

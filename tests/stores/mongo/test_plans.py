@@ -1,0 +1,115 @@
+"""Which index answers: what a worker asks every second must not depend on how many tasks there are."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onerow.core import rules
+from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
+from onerow.ports import Filter, Order, Want
+from onerow.stores.mongo import MongoStore, counting
+from onerow.stores.mongo.claiming import ORDER, due_filter
+from onerow.stores.mongo.filters import ORDERS, query_of
+from onerow.stores.mongo.schema import A_TIME, READY_INDEX
+from tests.conformance.kit import HOUR, claim, new, put
+
+Document = dict[str, Any]
+MINUTE = timedelta(minutes=1)
+CROWD = 3_000
+
+
+@pytest.fixture
+def crowd(store: MongoStore) -> MongoStore:
+    """Many tasks that nobody asks for: not due, ended, of another phase; and a few that are."""
+    now = store.now()
+    ahead = [new(store, f"n{n:05d}", priority=n % 3 - 5, run_at=now + HOUR) for n in range(CROWD)]
+    ended = [rules.cancel(new(store, f"e{n:05d}"), now - HOUR) for n in range(CROWD)]
+    for batch in (ahead, ended):
+        store.insert(batch)
+    put(store, "due", priority=7)
+    put(store, "parked", awaiting="signal:go")
+    put(store, "running", phase="video", user_id="ann")
+    claim(store, 1, phase="video", worker="w1", lease_for=MINUTE)
+    return store
+
+
+def examined(store: MongoStore, query: Document, order: list[tuple[str, int]], **more: Any) -> int:
+    """Index entries and documents that the server looked at."""
+    rooms = store._door.rooms()
+    asked = {"find": rooms.tasks.name, "filter": query, "sort": dict(order), "limit": 500} | more
+    told = rooms.database.command("explain", asked, verbosity="executionStats")
+    assert "COLLSCAN" not in str(told["queryPlanner"]["winningPlan"]), told["queryPlanner"]["winningPlan"]
+    stats = told["executionStats"]
+    return int(max(stats["totalKeysExamined"], stats["totalDocsExamined"]))
+
+
+def test_p14_a_claim_steps_over_what_is_not_due(crowd: MongoStore) -> None:
+    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
+    due = due_filter(want, crowd.now(), None)
+    assert examined(crowd, due, ORDER, hint=READY_INDEX, limit=1) < 10
+    assert examined(crowd, due, ORDER, hint=READY_INDEX) < 10
+
+
+def test_a_claim_s_choice_is_made_from_the_index_alone(crowd: MongoStore) -> None:
+    rooms = crowd._door.rooms()
+    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
+    asked = rooms.tasks.find(due_filter(want, crowd.now(), None), {"_id": 1}, hint=READY_INDEX).sort(ORDER)
+    assert asked.explain()["executionStats"]["totalDocsExamined"] == 0
+
+
+def questions(store: MongoStore) -> list[tuple[Filter, Order]]:
+    """What a worker asks again and again; see engine/worker."""
+    now = store.now()
+    running, waiting = frozenset({PROCESSING}), frozenset({WAITING})
+    return [
+        (Filter(statuses=running, leased_by="w1", cancel_requested=True), "oldest"),
+        (Filter(statuses=running, lease_ended_by=now), "oldest"),
+        (Filter(statuses=running, leased_by="w2"), "oldest"),
+        (Filter(statuses=waiting, parked=True, due_by=now), "due"),
+        (Filter(statuses=waiting, pipeline="videos", phases=frozenset({"old"})), "due"),
+        (
+            Filter(statuses=waiting, pipeline="videos", phases=frozenset({"schedule"}), parked=False, due_by=now),
+            "due",
+        ),
+        (Filter(held_until_by=now, hidden=True), "oldest"),
+        (Filter(parent_id="p"), "oldest"),
+        (Filter(held_key="k", pipeline="videos", user_id=""), "oldest"),
+        (Filter(statuses=frozenset({COMPLETED, FAILED}), ended_by=now - 2 * HOUR), "ended"),
+        (Filter(statuses=frozenset({FAILED})), "ended"),
+        (Filter(user_id="ann"), "newest"),
+    ]
+
+
+def test_p14_what_workers_ask_each_second_costs_the_same_whatever_stands_around(crowd: MongoStore) -> None:
+    for where, order in questions(crowd):
+        key, direction = ORDERS[order]
+        query = query_of(where)
+        if order == "ended":
+            query = {"$and": [query, {"completed_at": A_TIME}]}
+        assert examined(crowd, query, [(key, direction), ("_id", direction)]) < 50, where
+
+
+def test_a_page_of_the_newest_reads_a_page(crowd: MongoStore) -> None:
+    assert examined(crowd, query_of(Filter()), [("created_at", -1), ("_id", -1)], limit=50) <= 51
+
+
+def test_open_tasks_are_counted_without_reading_them(crowd: MongoStore) -> None:
+    rooms = crowd._door.rooms()
+    match = {"$match": query_of(Filter(statuses=frozenset({WAITING}), parked=False))}
+    stages = [match, {"$group": {"_id": counting._BY_PLACE, "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}}]
+    told = rooms.database.command(
+        "explain", {"aggregate": rooms.tasks.name, "pipeline": stages, "cursor": {}}, verbosity="executionStats"
+    )
+    assert "COLLSCAN" not in str(told)
+    assert "'totalDocsExamined': 0" in str(told)
+
+
+def test_a_key_that_is_full_is_stepped_over(store: MongoStore) -> None:
+    """One tenant with very many tasks and no free slot costs the others nothing."""
+    store.insert([new(store, f"a{n:05d}", limit_key="ann", priority=-5) for n in range(CROWD)])
+    put(store, "b", limit_key="bob")
+    assert len(claim(store, 1, key_slots=1)) == 1
+    seen = store.count_statements()
+    assert [task.task_id for task in claim(store, 5, key_slots=1)] == ["b"]
+    assert seen() <= 20

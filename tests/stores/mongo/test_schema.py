@@ -1,0 +1,158 @@
+"""What `prepare` makes, what `inspect` finds, and what is refused before anything is written."""
+
+import multiprocessing
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import WriteError
+
+from onerow.core import rules
+from onerow.core.errors import BadInput, BadStoreUrl, CodeTooOld, SchemaMissing, StoreError, StoreUnavailable
+from onerow.core.status import Status
+from onerow.ports import Filter, Note
+from onerow.stores.mongo import MongoStore, schema
+from tests.conformance.kit import claim_one, new, put, stored, swap
+
+Document = dict[str, Any]
+
+
+def test_a_database_that_was_not_prepared_is_refused(mongo_url: str, documents: Collection[Document]) -> None:
+    store = MongoStore(mongo_url)
+    for act in (lambda: store.fetch(["x"]), lambda: store.insert([new(store)])):
+        with pytest.raises(SchemaMissing, match="onerow migrate"):
+            act()
+    assert documents.count_documents({}) == 0
+    store.prepare()
+    put(store)
+    store.close()
+
+
+def test_a_database_that_newer_code_left_for_newer_code_is_refused(store: MongoStore, mongo_url: str) -> None:
+    with pymongo.MongoClient[Document](mongo_url) as client:
+        client.get_default_database()["onerow_meta"].update_one({"_id": "min_code"}, {"$set": {"value": 99}})
+    store.close()
+    for act in (store.prepare, store.check, lambda: store.fetch(["x"])):
+        with pytest.raises(CodeTooOld, match="99"):
+            act()
+
+
+def _prepare(url: str) -> None:
+    store = MongoStore(url)
+    store.prepare()
+    store.close()
+
+
+def test_many_processes_may_prepare_at_once(mongo_url: str) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_prepare, args=(mongo_url,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    store = MongoStore(mongo_url)
+    assert {finding.level for finding in store.inspect()} == {"good"}
+    store.close()
+
+
+def test_a_status_that_does_not_exist_is_refused_by_the_server(
+    store: MongoStore, documents: Collection[Document]
+) -> None:
+    put(store)
+    with pytest.raises(WriteError, match="validation"):
+        documents.update_one({"_id": "t1"}, {"$set": {"status": "done"}})
+    for status in Status:
+        documents.update_one({"_id": "t1"}, {"$set": {"status": status.value}})
+
+
+def test_a_missing_index_is_found_and_made_again(store: MongoStore, documents: Collection[Document]) -> None:
+    documents.drop_index("task_slot")
+    documents.drop_index("task_ended")
+    findings = {finding.what.split()[2]: finding for finding in store.inspect() if finding.level != "good"}
+    assert {name: finding.level for name, finding in findings.items()} == {"task_slot": "bad", "task_ended": "slow"}
+    assert {finding.fix for finding in findings.values()} == {"onerow migrate"}
+    store.prepare()
+    assert {finding.level for finding in store.inspect()} == {"good"}
+
+
+def test_an_index_of_another_meaning_is_not_taken_for_ours(store: MongoStore, documents: Collection[Document]) -> None:
+    documents.drop_index("task_unique")
+    documents.create_index([("pipeline", 1)], name="task_unique")
+    assert [finding.level for finding in store.inspect() if "task_unique" in finding.what] == ["bad"]
+    with pytest.raises(StoreError, match="task_unique"):
+        store.prepare()
+
+
+def test_a_collection_that_was_there_already_becomes_ours(mongo_url: str, documents: Collection[Document]) -> None:
+    documents.insert_one({"_id": "by hand", "type": "script"})
+    store = MongoStore(mongo_url)
+    store.prepare()
+    assert schema.missing_indexes(store._door.rooms()) == []
+    put(store)
+    store.close()
+
+
+def test_keys_of_newer_code_survive_every_write(store: MongoStore, documents: Collection[Document]) -> None:
+    put(store)
+    documents.update_one({"_id": "t1"}, {"$set": {"colour": "blue"}})
+    held = claim_one(store)
+    swap(store, held, rules.complete(held, "1", store.now()))
+    found = documents.find_one({"_id": "t1"}) or {}
+    assert (found["colour"], found["status"]) == ("blue", "completed")
+
+
+def test_a_document_that_someone_wrote_by_hand_is_a_task(store: MongoStore, documents: Collection[Document]) -> None:
+    now = store.now()
+    documents.insert_one(
+        {"_id": "by hand", "pipeline": "videos", "type": "script", "status": "waiting", "run_at": now,
+         "created_at": now, "updated_at": now, "priority": 0, "token": 0, "attempt": 0, "version": 1,
+         "payload": {"topic": "tides"}}
+    )  # fmt: skip
+    assert stored(store, "by hand").payload == {"topic": "tides"}
+    held = claim_one(store)
+    done = swap(store, held, rules.complete(held, "1", store.now()))
+    assert (done.status, done.max_retries, done.results) == (Status.COMPLETED, 3, {"script": 1})
+    assert stored(store, "by hand").history[-1].what == "completed"
+
+
+def test_two_queues_live_in_one_database_under_names_of_their_own(store: MongoStore, mongo_url: str) -> None:
+    other = MongoStore(mongo_url, collection="other_queue")
+    other.prepare()
+    put(store)
+    put(other, "t2")
+    assert [task.task_id for task in other.find(Filter()).tasks] == ["t2"]
+    assert other.write_notes([Note("k", "n", 1)]) == [True]
+    assert store.notes("k") == []
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mongodb://127.0.0.1:1/", "mongodb://", "http://x/y", "mongodb://127.0.0.1:banana/x", "mongodb://h/x?w=banana=1"],
+)
+def test_a_url_that_names_no_database_is_refused(url: str) -> None:
+    with pytest.raises(BadStoreUrl):
+        MongoStore(url)
+
+
+def test_a_password_is_shown_nowhere() -> None:
+    store = MongoStore("mongodb://ann:s3cret@127.0.0.1:1/x?serverSelectionTimeoutMS=50&authSource=admin")
+    assert store.url == "mongodb://ann:***@127.0.0.1:1/x?serverSelectionTimeoutMS=50&authSource=admin"
+    with pytest.raises(StoreUnavailable) as caught:
+        store.prepare()
+    assert "s3cret" not in str(caught.value)
+    store.close()
+
+
+def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_url: str) -> None:
+    with pytest.raises(BadInput, match="ClientSession"):
+        store.insert([new(store)], tx=object())
+    with (
+        pymongo.MongoClient[Document](mongo_url) as client,
+        client.start_session() as session,
+        pytest.raises(BadInput, match="start_transaction"),
+    ):
+        store.insert([new(store)], tx=session)
+    assert store.fetch(["t1"]) == []
