@@ -311,13 +311,14 @@ class Worker:
             runner.close()
         self._keeper.close()
         self._capture.stop()
+        self._scribe_thread.stop()  # two scribes at once would lose lines
         try:
             while self._scribe.tick(self.queue.store.now()) < 1.0:
                 pass
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())

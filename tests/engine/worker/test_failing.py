@@ -22,7 +22,7 @@ from onerow import (
     TaskFailed,
     TaskRetried,
 )
-from tests.engine import isolated_app
+from tests.engine.worker import isolated_app
 from tests.engine.kit import ended, finish_all, texts, told, until, work, working
 
 SOON = Retry(2, wait="10ms")
@@ -101,9 +101,7 @@ def test_each_class_of_error_is_tried_as_often_as_it_should(queue: Queue, error_
         (lambda: ExceptionGroup("deep", [ExceptionGroup("in", [PermissionError("x")])]), "auth"),
     ],
 )
-def test_a_class_is_found_from_the_exception(
-    queue: Queue, make: Callable[[], BaseException], error_class: str
-) -> None:
+def test_a_class_is_found_from_the_exception(queue: Queue, make: Callable[[], BaseException], error_class: str) -> None:
     task = outcome(queue, raising(make, retry=Retry(0)))
     assert (task.status, task.error_class) == (Status.FAILED, error_class)
 
@@ -113,7 +111,7 @@ def test_the_error_says_what_and_where(queue: Queue) -> None:
     entry = task.history[-1]
     assert task.error == entry.error == "ValueError: bad 조수"
     assert entry.exception == "ValueError"
-    assert entry.where.startswith("test_worker_failing.py:")
+    assert entry.where.startswith("test_failing.py:")
 
 
 def test_an_error_text_that_can_not_be_stored_is_made_storable(queue: Queue) -> None:
