@@ -28,6 +28,7 @@ def save(picture: Any, name: str, title: str) -> None:
     text = console.export_svg(title=title)
     # Fonts of the reader's own: nothing is fetched from elsewhere.
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     HERE.joinpath(name).write_text(text, encoding="utf-8")
 
 
