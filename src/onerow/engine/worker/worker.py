@@ -128,6 +128,7 @@ class Worker:
         )
         self._outage = Outage(queue.events)
         longest = max((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
+        shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, longest)
         self._outage.on_back.append(self._rescuer.store_was_away)
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
@@ -145,7 +146,7 @@ class Worker:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
-        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands)])
+        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
         self._scribe = Scribe(store, self._hands)
