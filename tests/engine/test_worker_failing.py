@@ -101,9 +101,7 @@ def test_each_class_of_error_is_tried_as_often_as_it_should(queue: Queue, error_
         (lambda: ExceptionGroup("deep", [ExceptionGroup("in", [PermissionError("x")])]), "auth"),
     ],
 )
-def test_a_class_is_found_from_the_exception(
-    queue: Queue, make: Callable[[], BaseException], error_class: str
-) -> None:
+def test_a_class_is_found_from_the_exception(queue: Queue, make: Callable[[], BaseException], error_class: str) -> None:
     task = outcome(queue, raising(make, retry=Retry(0)))
     assert (task.status, task.error_class) == (Status.FAILED, error_class)
 

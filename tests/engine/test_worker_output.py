@@ -154,7 +154,16 @@ def test_the_context_tells_where_it_is(queue: Queue) -> None:
     pipeline = Pipeline("telling")
 
     def tell(ctx: Context) -> list[Any]:
-        return [ctx.task_id, ctx.user_id, ctx.phase, ctx.attempt, ctx.token, ctx.idempotency_key, ctx.metadata, ctx.cancelled]
+        return [
+            ctx.task_id,
+            ctx.user_id,
+            ctx.phase,
+            ctx.attempt,
+            ctx.token,
+            ctx.idempotency_key,
+            ctx.metadata,
+            ctx.cancelled,
+        ]
 
     @pipeline.phase
     def one(job: object, ctx: Context) -> list[Any]:
