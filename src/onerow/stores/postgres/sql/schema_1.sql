@@ -76,6 +76,9 @@ CREATE INDEX task_remembered ON {schema}.task_queue (held_until) WHERE held_unti
 CREATE INDEX task_child ON {schema}.task_queue (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON {schema}.task_queue (completed_at, task_id) WHERE completed_at IS NOT NULL;
 CREATE INDEX task_erred ON {schema}.task_queue (completed_at, task_id) WHERE error_class IS NOT NULL;
+-- Lists by age. What is processing is left out, so that a claim needn't pay; there it is few, and sorted when asked for.
+CREATE INDEX task_created ON {schema}.task_queue (created_at, task_id) WHERE leased_by IS NULL;
+CREATE INDEX task_user ON {schema}.task_queue (user_id, created_at, task_id) WHERE user_id <> '' AND leased_by IS NULL;
 
 CREATE TABLE {schema}.onerow_note (
   kind       text COLLATE "C" NOT NULL,
