@@ -32,7 +32,7 @@ def test_a_handler_that_waits_frees_its_slot_and_comes_back_with_its_steps(queue
     assert task.result == ["dear ann", {"by": "eve"}]
     assert drafted == ["ann", "bob"]
     assert task.signals == []
-    assert [entry.what for entry in task.history] == ["parked", "completed"]
+    assert [entry.what for entry in task.history] == ["parked", "signal", "completed"]
 
 
 def test_a_signal_that_came_early_counts(queue: Queue) -> None:

@@ -32,10 +32,16 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     all_must_succeed: bool = False  # wait_children: a child that did not fails the task
     renamed_from: tuple[str, ...] = ()
     rate: str = ""  # '60/min', over all workers
-    rate_per_key: bool = False
+    rate_per_key: str = ""  # the same for each limit_key
     batch_size: int = 1
     batch_within: timedelta = timedelta(0)
     isolated: bool = False
+    memory: int | None = None  # what one attempt takes of its host, in bytes
+    cpus: float | None = None  # the same, in cores
+
+    @property
+    def rated(self) -> bool:
+        return bool(self.rate or self.rate_per_key)
 
     @property
     def has_code(self) -> bool:

@@ -134,13 +134,14 @@ def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
     return task.to(WAITING, now, run_at=to_millis(now + for_), started_at=None, logs_json=task.noting(entry))
 
 
-def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True) -> Task:
-    """Given back unfinished (drain, or never started): waiting as before, at no cost."""
+def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None) -> Task:
+    """Given back unfinished (drain, or never started): waiting as before, or until later, at no cost."""
     _must_be(task, PROCESSING)
     if task.cancel_requested:
         return _cancelled_by_request(task, now, by)
     logs = task.noting(_attempted(task, now, "handed back", by)) if started else task.logs_json
-    return task.to(WAITING, now, started_at=None, attempt=task.attempt - 1, logs_json=logs)
+    later = task.run_at if run_at is None else run_at
+    return task.to(WAITING, now, run_at=later, started_at=None, attempt=task.attempt - 1, logs_json=logs)
 
 
 def stop_cancelled(task: Task, now: datetime, *, by: str = "") -> Task:

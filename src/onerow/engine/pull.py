@@ -14,6 +14,7 @@ from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
+from onerow.engine import definitions
 from onerow.engine.events import Events
 from onerow.engine.settling import told
 from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
@@ -58,6 +59,9 @@ class Leased:
         why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
+        if why.hold_phase:
+            until = self._store.now() + (why.after or timedelta(0))
+            definitions.set_hold(self._store, self.task.pipeline, self.task.phase, until, why.message)
         return self._settle(lambda task, now: rules.fail(task, why, self._plan, now, by=task.leased_by or ""))
 
     def snooze(self, for_: Duration) -> Task:

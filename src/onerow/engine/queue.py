@@ -27,6 +27,7 @@ from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCa
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.pull import Leases
+from onerow.engine.rates import Rates, give_back
 from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
 
 
@@ -428,10 +429,20 @@ class Queue:
             and controls.held_until(plan.name, wanted.name, now) is None
         ):
             slots, key_slots = controls.limits_of(plan.name, wanted)
+            rates = Rates(self.store)
+            room = rates.room(plan.name, wanted, now)
             want = Want(
-                pipeline=plan.name, phase=wanted.name, limit=limit, lease_for=span, slots=slots, key_slots=key_slots
+                pipeline=plan.name,
+                phase=wanted.name,
+                limit=limit if room is None else min(limit, room),
+                lease_for=span,
+                slots=slots,
+                key_slots=key_slots,
             )
-            tasks = self.store.claim(Claim(name, [want], ids))
+            tasks = self.store.claim(Claim(name, [want], ids)) if want.limit else []
+            if tasks and wanted.rated:
+                tasks, others = rates.admit(plan.name, wanted, tasks)
+                self.store.swap([give_back(task, until, now, name) for task, until in others])
         return Leases(self.store, plan, tasks, span, self.events)
 
     # ── clearing away ──

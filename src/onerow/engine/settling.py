@@ -70,7 +70,9 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Unstarted(msgspec.Struct, frozen=True):
-    """Claimed, and never begun."""
+    """Claimed, and never begun; with a time, it is put off until then."""
+
+    until: datetime | None = None
 
 
 Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Snoozed | Stopped | Unstarted
@@ -102,8 +104,8 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> 
             return rules.stop_cancelled(task, now, by=by)
         case Stopped(reason="drain"):
             return rules.hand_back(task, now, by=by)
-        case Unstarted():
-            return rules.hand_back(task, now, by=by, started=False)
+        case Unstarted(until=until):
+            return rules.hand_back(task, now, by=by, started=False, run_at=until)
     return None
 
 

@@ -118,7 +118,7 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
 
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
-    command = f"onerow reschedule {task.task_id} now"
+    command = f"onerow reschedule {task.task_id} --to now"
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(
@@ -205,7 +205,7 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         return Reason(
             "queued",
             f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
-            f"onerow priority {task.task_id} {max(-100, task.priority - 10)}",
+            f"onerow priority {task.task_id} --to {max(-100, task.priority - 10)}",
         )
     return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
 

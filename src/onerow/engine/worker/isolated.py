@@ -21,7 +21,8 @@ import msgspec
 from onerow.core.errors import BadInput, BadPayload, UnknownName
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Cancelled, Snooze
-from onerow.core.pipeline import Handler, Parameter, parameter_types
+from onerow.core.pipeline import Handler, Parameter
+from onerow.core.signatures import parameter_types
 from onerow.core.task import Task
 from onerow.engine import asks
 from onerow.engine.asks import Request

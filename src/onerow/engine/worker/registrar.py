@@ -1,10 +1,12 @@
 """The registrar: what operators have set, read about once a second; which worker serves what, kept on a roll."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import monotonic
 
-from onerow.core.errors import CodeTooOld
+from onerow.core.errors import CodeTooOld, StoreError
+from onerow.core.failure import Failure
 from onerow.engine import definitions
 from onerow.engine.definitions import Controls
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -26,6 +28,8 @@ class Registrar:
         self._lanes = lanes
         self._concurrency = concurrency
         self._controls = Controls()
+        self._own_holds: dict[tuple[str, str], datetime] = {}
+        self._to_hold: deque[tuple[str, str, datetime, str]] = deque()
         self._roll_at = 0.0
         self._roll_version = 0
         self._report_at = 0.0
@@ -34,6 +38,7 @@ class Registrar:
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
+        self._write_holds()
         self._controls = definitions.load_controls(self._store)
         if monotonic() >= self._roll_at:
             try:
@@ -71,11 +76,28 @@ class Registrar:
     def terms(self, lane: Lane, now: datetime) -> tuple[int | None, int | None] | None:
         """The limits of a phase, or None while nobody may claim from it."""
         controls = self._controls
+        if self._own_holds and self._own_holds.get((lane.pipeline, lane.phase.name), now) > now:
+            return None
         if controls.pauses and controls.pause_of(lane.pipeline, lane.phase.name) is not None:
             return None
         if controls.holds and controls.held_until(lane.pipeline, lane.phase.name, now) is not None:
             return None
         return controls.limits_of(lane.pipeline, lane.phase)
+
+    def hold(self, lane: Lane, why: Failure, now: datetime) -> None:
+        """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""
+        until = now + (why.after or timedelta(0))
+        self._own_holds[lane.pipeline, lane.phase.name] = until
+        self._to_hold.append((lane.pipeline, lane.phase.name, until, why.message))
+        try:
+            self._write_holds()
+        except StoreError:
+            pass  # the store is away; the next round writes it
+
+    def _write_holds(self) -> None:
+        while self._to_hold:
+            definitions.set_hold(self._store, *self._to_hold[0])
+            self._to_hold.popleft()
 
     def due_reports(self, hands: Hands) -> list[Attempt]:
         """Attempts with progress to write, at most once a second."""

@@ -6,13 +6,14 @@ from heapq import heappop, heappush
 from time import monotonic
 
 from onerow.core import rules
-from onerow.core.errors import StoreUnavailable
+from onerow.core.errors import StoreError, StoreUnavailable
 from onerow.core.failure import Failure, failure
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
 from onerow.engine.family import concerns
-from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, decide, timed_out, told
+from onerow.engine.rates import Rates
+from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, Unstarted, decide, timed_out, told
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
@@ -43,6 +44,8 @@ class Turner:
         self._hands = hands
         self._lanes = {(lane.pipeline, lane.phase.name): lane for lane in lanes}
         self._order = list(lanes)
+        self._rates = Rates(store)
+        self._rated = any(lane.phase.rated for lane in lanes)
         self._registrar = registrar
         self._events = events
         self._concurrency = concurrency
@@ -69,9 +72,9 @@ class Turner:
         # Whatever ended left a hand free, and perhaps a slot that others wait for.
         if batch or monotonic() >= self._look_at:
             self.hungry = True
-        claim = self._claim(len(batch), now) if self.hungry and self.claiming else None
-        full = self.hungry and claim is None
         moves, settling = self._decide(batch, now)
+        claim = self._claim(len(settling), now) if self.hungry and self.claiming else None
+        full = self.hungry and claim is None
         reports = self._reports()
         if not moves and not reports and claim is None:
             return self._rest(now, full)
@@ -82,7 +85,7 @@ class Turner:
             self._unsettled = batch  # whether it landed or not, the tokens will tell
             raise
         if tasks:
-            self._begin(tasks, sent_at)
+            self._begin(self._admit(tasks, sent_at) if self._rated else tasks, sent_at)
         if claim is not None:
             self._claimed(len(tasks))
         again: list[tuple[Attempt, Outcome]] = []
@@ -119,6 +122,8 @@ class Turner:
                 continue
             limited = terms != (None, None) or lane.runner is lane.isolated
             limit = min(free, self._concurrency) if limited else min(budget, _MOST)
+            if lane.phase.rated:
+                limit = self._rated_limit(lane, min(limit, free), now)
             if limit > 0:
                 wants.append(
                     Want(
@@ -133,6 +138,35 @@ class Turner:
         if not wants and free > 0:
             self._claimed(0)  # every phase is paused or held, which is as if nothing were due
         return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+
+    def _rated_limit(self, lane: Lane, limit: int, now: datetime) -> int:
+        room = self._rates.room(lane.pipeline, lane.phase, now)
+        if room == 0:
+            heappush(self._soon, self._rates.free_at(lane.pipeline, lane.phase, now))
+        return limit if room is None else min(limit, room)
+
+    def _admit(self, tasks: Sequence[Task], sent_at: float) -> list[Task]:
+        """Of what was claimed, what may start by its phase's rate; the rest goes back before it began."""
+        begun: list[Task] = []
+        for lane, group in self._by_lane(tasks).items():
+            if not lane.phase.rated:
+                begun += group
+                continue
+            try:
+                admitted, others = self._rates.admit(lane.pipeline, lane.phase, group)
+            except StoreError:
+                admitted, others = [], [(task, None) for task in group]
+            begun += admitted
+            for task, until in others:
+                attempt = self._hands.attempts[task.task_id] = Attempt(task, lane, self._hands, sent_at)
+                self._hands.finished.append((attempt, Unstarted(until)))
+        return begun
+
+    def _by_lane(self, tasks: Sequence[Task]) -> dict[Lane, list[Task]]:
+        groups: dict[Lane, list[Task]] = {}
+        for task in tasks:
+            groups.setdefault(self._lanes[task.pipeline, task.phase], []).append(task)
+        return groups
 
     def _claimed(self, found: int) -> None:
         self.found = found
@@ -173,6 +207,8 @@ class Turner:
         moves: list[Move] = []
         settling: list[tuple[Attempt, Outcome]] = []
         for attempt, outcome in batch:
+            if type(outcome) is Failed and outcome.why.hold_phase:
+                self._registrar.hold(attempt.lane, outcome.why, now)
             after = decide(attempt.task, attempt.lane.plan, outcome, now, self._worker)
             if after is None:
                 self._let_go(attempt, lost=True)

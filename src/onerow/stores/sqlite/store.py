@@ -163,6 +163,10 @@ class SqliteStore:
     def inspect(self) -> list[Finding]:
         return upkeep.inspect(self._door)
 
+    def repair(self) -> None:
+        """Set the counters of ended tasks to what is there."""
+        upkeep.repair(self._door)
+
     def migration(self) -> Migration:
         return upkeep.migration(self._door)
 

@@ -1,0 +1,121 @@
+"""Rates: at most so many starts in any span of that length, and not one more. Pure; times are ms since 1970.
+
+A window remembers when how many started. Starts close together are kept as one, at the time of the last, so that it
+stays small and errs on the slow side.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from onerow.core.durations import parse_duration
+from onerow.core.errors import BadInput
+
+_RATE = re.compile(r"\s*(\d+)\s*/\s*(\S+)\s*")
+_WORDS = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
+
+Starts = list[tuple[int, int]]
+"""(when, how many), oldest first."""
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """So many in any span of that length."""
+
+    count: int
+    per: int  # ms
+
+
+def parse_rate(text: str, field: str = "rate") -> Rate:
+    """A rate as people write it: '60/min', '5/s', '1000/d', '10/30s'."""
+    found = _RATE.fullmatch(str(text))
+    if found is None:
+        raise BadInput(f"{field}: can't read the rate {text!r}; write it like '60/min', '5/s' or '10/30s'", field=field)
+    count, unit = int(found[1]), found[2].lower()
+    unit = _WORDS.get(unit, unit)
+    per = parse_duration(unit if unit[0].isdigit() else f"1{unit}", field)
+    if not 1 <= count <= 1_000_000 or not timedelta(milliseconds=100) <= per <= timedelta(days=366):
+        raise BadInput(f"{field}: {text!r} must be at least 1 in 100 ms to a year", field=field)
+    return Rate(count, round(per / timedelta(milliseconds=1)))
+
+
+def room(rate: Rate, starts: Starts, now: int) -> int:
+    """How many may start now."""
+    return max(0, rate.count - sum(count for at, count in starts if at > now - rate.per))
+
+
+def started(rate: Rate, starts: Starts, now: int, count: int, groups: int) -> Starts:
+    """The window with some starts more, and without those that no longer count."""
+    kept = [(at, many) for at, many in starts if at > now - rate.per]
+    if count:
+        kept.append((now, count))
+    span = max(1, rate.per // groups)
+    merged: Starts = []
+    for at, many in kept:
+        if merged and merged[-1][0] // span == at // span:
+            merged[-1] = (at, merged[-1][1] + many)
+        else:
+            merged.append((at, many))
+    return merged
+
+
+def free_at(rate: Rate, starts: Starts, now: int) -> int:
+    """When the next one may start."""
+    left = sum(count for at, count in starts if at > now - rate.per)
+    for at, count in starts:
+        if left < rate.count:
+            return now
+        if at > now - rate.per:
+            left -= count
+            if left < rate.count:
+                return at + rate.per
+    return now
+
+
+class Window(msgspec.Struct, omit_defaults=True):
+    """All that is known of the starts of a phase: altogether, and by key."""
+
+    starts: Starts = []
+    keys: dict[str, Starts] = {}
+    booked: dict[str, int] = {}  # until when tasks of a key were put off
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What becomes of tasks that want to start: which may, and until when the others are put off."""
+
+    window: Window
+    admitted: list[int]  # positions
+    put_off: list[tuple[int, int]]  # position, until; 0: no later than before
+
+
+_GROUPS = 60
+_GROUPS_PER_KEY = 8
+
+
+def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | None, now: int) -> Verdict:
+    """Which of some tasks, by their keys, may start now; a task without a key is bound by the whole rate only."""
+    left = len(keys) if whole is None else room(whole, window.starts, now)
+    by_key = dict(window.keys)
+    booked = {key: until for key, until in window.booked.items() if until > now}
+    admitted: list[int] = []
+    put_off: list[tuple[int, int]] = []
+    for position, key in enumerate(keys):
+        if each is not None and key and room(each, by_key.get(key, []), now) == 0:
+            # Each a little later than the one before it, so that they don't all come back at once.
+            until = max(booked.get(key, 0), free_at(each, by_key[key], now))
+            booked[key] = until + each.per // each.count
+            put_off.append((position, until))
+        elif left == 0:
+            put_off.append((position, 0))
+        else:
+            left -= 1
+            admitted.append(position)
+            if each is not None and key:
+                by_key[key] = started(each, by_key.get(key, []), now, 1, _GROUPS_PER_KEY)
+    starts = [] if whole is None else started(whole, window.starts, now, len(admitted), _GROUPS)
+    if each is not None:
+        by_key = {
+            key: kept for key, starts in by_key.items() if (kept := started(each, starts, now, 0, _GROUPS_PER_KEY))
+        }
+    return Verdict(Window(starts, by_key, booked), admitted, put_off)
