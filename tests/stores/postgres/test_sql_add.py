@@ -49,7 +49,10 @@ def queue(store: PostgresStore) -> Iterator[Queue]:
 def add(sql: psycopg.Connection, *args: Any, **named: Any) -> str:
     """SELECT onerow.add(…), positional and named."""
     parts = ["%s"] * len(args) + [f"{name} => %s" for name in named]
-    values = [psycopg.types.json.Jsonb(value) if isinstance(value, dict | list) else value for value in (*args, *named.values())]
+    values = [
+        psycopg.types.json.Jsonb(value) if isinstance(value, dict | list) else value
+        for value in (*args, *named.values())
+    ]
     row = sql.execute(f"SELECT onerow.add({', '.join(parts)})", values).fetchone()
     assert row is not None
     return str(row[0])
@@ -67,7 +70,7 @@ def test_a_task_added_in_sql_is_the_task_that_the_queue_would_add(queue: Queue, 
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "payload", "phase"),
+    "pipeline, payload, phase",
     [("timed", {"at": "2099-11-15T09:00:00+09:00"}, "schedule"), ("timed", {}, "schedule"), ("waiting", {}, "image"), ("endless", {}, "image")],
 )  # fmt: skip
 def test_it_stands_before_its_first_phase_as_the_rule_says(
@@ -76,8 +79,10 @@ def test_it_stands_before_its_first_phase_as_the_rule_says(
     by_sql, by_queue = queue.get(add(sql, pipeline, payload)), queue.add(pipeline, payload)
     assert by_sql.phase == by_queue.phase == phase
     assert by_sql.awaiting == by_queue.awaiting
-    assert by_sql.run_at == FAR or by_sql.run_at - by_sql.created_at == by_queue.run_at - by_queue.created_at or (
-        by_sql.run_at == by_queue.run_at
+    assert (
+        by_sql.run_at == FAR
+        or by_sql.run_at - by_sql.created_at == by_queue.run_at - by_queue.created_at
+        or (by_sql.run_at == by_queue.run_at)
     )
     assert (by_sql.scheduled_time is None) == (by_queue.scheduled_time is None)
 
@@ -122,7 +127,7 @@ def test_rolled_back_there_is_no_task(queue: Queue, sql: psycopg.Connection) -> 
 
 
 @pytest.mark.parametrize(
-    ("args", "named", "what"),
+    "args, named, what",
     [
         (("nobody",), {}, "no pipeline 'nobody'"),
         ((None,), {}, "no pipeline NULL"),
