@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
 
+from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
@@ -18,6 +19,7 @@ from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.clerk import Clerk
+from onerow.engine.worker.commands import Commands
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.heart import Heart, Warden
 from onerow.engine.worker.identity import Identity
@@ -107,6 +109,7 @@ class Worker:
         definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
         self._keeper = Keeper()
         self._hands = Hands(store.now)
+        self._hands.masker = queue.masker
         family = queue.family
         self._hands.answer = Clerk(queue, family).answer
         self._parents = Parents(store, family, self.name)
@@ -149,7 +152,7 @@ class Worker:
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
-        self._scribe = Scribe(store, self._hands)
+        self._scribe = Scribe(store, self._hands, queue.log_files)
         self._scribe_thread = self._thread("scribe", [self._scribe])
         self._waker = store.waker()
         self._hands.wake = self._waker.poke
@@ -168,7 +171,8 @@ class Worker:
     def _lanes(self) -> list[Lane]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
         isolated = ThreadRunner(self._concurrency, Isolated(self._keeper, self._stop_grace), "isolated")
-        self._runners += [threads, isolated]
+        commands = ThreadRunner(self._concurrency, Commands(self._keeper, self._stop_grace), "command")
+        self._runners += [threads, isolated, commands]
         lanes = []
         for pipeline in self.queue.pipelines.values():
             for phase in pipeline.plan.phases:
@@ -176,6 +180,9 @@ class Worker:
                     continue
                 handler = pipeline.handlers[phase.name]
                 runner: Runner = isolated if handler.isolated else threads
+                if isinstance(handler.function, Command):
+                    lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), commands, commands))
+                    continue
                 if handler.is_async and not handler.isolated:
                     if self._loop is None:
                         self._loop = LoopRunner(self._concurrency)
@@ -305,13 +312,14 @@ class Worker:
             runner.close()
         self._keeper.close()
         self._capture.stop()
+        self._scribe_thread.stop()
         try:
             while self._scribe.tick(self.queue.store.now()) < 1.0:
                 pass
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())
