@@ -3,6 +3,7 @@
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from time import monotonic, sleep
 
 from onerow.core.command import Command
@@ -10,6 +11,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE
+from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
@@ -130,9 +132,8 @@ class Worker:
             statistics=self._statistician.count,
         )
         self._outage = Outage(queue.events)
-        longest = max((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        self._rescuer = Rescuer(store, self.identity, queue.events, longest)
+        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
         self._outage.on_back.append(self._rescuer.store_was_away)
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
@@ -190,6 +191,11 @@ class Worker:
                     runner = self._loop
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
+
+    def _lease_of(self, task: Task) -> timedelta:
+        """How long the task's holder may be silent, as far as we know its phase."""
+        plan = self.queue.pipelines[task.pipeline].plan if task.pipeline in self.queue.pipelines else None
+        return plan.phase(task.phase).lease if plan is not None and plan.knows(task.phase) else DEFAULT_LEASE
 
     def _serves(self, pipeline: str, phase: str) -> bool:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
