@@ -40,6 +40,10 @@ from onerow.engine.worker.stopping import TreeStopper
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_STARTS_WITHIN = 60.0
+"""Seconds that an interpreter and the user's imports may take, before the handler's own time counts."""
+
+
 class Isolated:
     """Runs an attempt in a fresh interpreter; blocks until the whole tree of it is gone."""
 
@@ -53,6 +57,7 @@ class Isolated:
         except ValueError:
             # Only a task that crashed a worker comes here without a name; it runs as well as it can.
             return run_in_thread(attempt)
+        attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child says that the handler has begun
         ours, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
