@@ -198,6 +198,10 @@ class PostgresStore(Reading):
             if door is not None:
                 door.close()
 
+    def count_statements(self) -> Callable[[], int]:
+        """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
+        return self._door.count_statements()
+
     # ── pieces ──
 
     @contextmanager
