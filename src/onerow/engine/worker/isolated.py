@@ -35,6 +35,7 @@ from onerow.engine.keeper.names import importable_name
 from onerow.engine.settling import Crashed, Done, Failed, Finished, Jumped, Outcome, Snoozed, Stopped, Waiting
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.runners import outcome_of_result, parked_in, run_in_thread
+from onerow.engine.worker.stopping import TreeStopper
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -73,7 +74,7 @@ class Isolated:
             theirs.close()
             os.close(their_out)
             os.close(their_err)
-        attempt.handle = _Stopper(child, self._grace)
+        attempt.handle = TreeStopper(attempt, child, self._grace)
         if attempt.stop is not None:
             attempt.handle.interrupt()  # asked while we were starting
         channel = Channel(ours.detach())
@@ -84,17 +85,6 @@ class Isolated:
             os.close(out)
             os.close(err)
         return _outcome(attempt, said, child.wait())
-
-
-class _Stopper:
-    """What `ThreadRunner.stop` calls."""
-
-    def __init__(self, child: Child, grace: float) -> None:
-        self._child = child
-        self._grace = grace
-
-    def interrupt(self) -> None:
-        self._child.stop(self._grace)
 
 
 class _Conversation:

@@ -19,7 +19,7 @@ from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
 from onerow.ports import Claim, Move, Store, Swapped, Want
 
-_MOST = 600
+_MOST = 800
 _AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
 
 

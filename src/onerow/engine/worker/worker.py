@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from time import monotonic, sleep
 
+from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
@@ -20,6 +21,7 @@ from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.clerk import Clerk
+from onerow.engine.worker.commands import Commands
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.heart import Heart, Warden
 from onerow.engine.worker.identity import Identity
@@ -30,9 +32,10 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
-from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
+from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
+from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
@@ -109,6 +112,7 @@ class Worker:
         definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
         self._keeper = Keeper()
         self._hands = Hands(store.now)
+        self._hands.masker = queue.masker
         family = queue.family
         self._hands.answer = Clerk(queue, family).answer
         self._parents = Parents(store, family, self.name)
@@ -143,6 +147,8 @@ class Worker:
             Scheduler(queue, plans),
             self._statistician,
         ]
+        if isinstance(store, Tidied):
+            sweeps.append(Tidier(store))
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
@@ -150,7 +156,7 @@ class Worker:
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
-        self._scribe = Scribe(store, self._hands)
+        self._scribe = Scribe(store, self._hands, queue.log_files)
         self._scribe_thread = self._thread("scribe", [self._scribe])
         self._waker = store.waker()
         self._hands.wake = self._waker.poke
@@ -169,7 +175,8 @@ class Worker:
     def _lanes(self) -> list[Lane]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
         isolated = ThreadRunner(self._concurrency, Isolated(self._keeper, self._stop_grace), "isolated")
-        self._runners += [threads, isolated]
+        commands = ThreadRunner(self._concurrency, Commands(self._keeper, self._stop_grace), "command")
+        self._runners += [threads, isolated, commands]
         lanes = []
         for pipeline in self.queue.pipelines.values():
             for phase in pipeline.plan.phases:
@@ -177,6 +184,9 @@ class Worker:
                     continue
                 handler = pipeline.handlers[phase.name]
                 runner: Runner = isolated if handler.isolated else threads
+                if isinstance(handler.function, Command):
+                    lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), commands, commands))
+                    continue
                 if handler.is_async and not handler.isolated:
                     if self._loop is None:
                         self._loop = LoopRunner(self._concurrency)
@@ -311,13 +321,14 @@ class Worker:
             runner.close()
         self._keeper.close()
         self._capture.stop()
+        self._scribe_thread.stop()
         try:
             while self._scribe.tick(self.queue.store.now()) < 1.0:
                 pass
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())
