@@ -1,8 +1,9 @@
 """The only place that names concrete stores: a URL becomes a store, and a store a queue."""
 
+import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -105,12 +106,24 @@ class Queue(engine.Queue):
 
     `Queue("sqlite:///studio.db")` lies in the folder of the nearest pyproject.toml or onerow.toml above the file that
     says so, wherever the program was started. keep: how long ended tasks stay ('30d'); None: for ever.
+    secrets: variables of the environment whose values are masked wherever they are printed, besides those whose names
+    say that they are secret. mask: patterns of your own. log_files: a folder for a file of each attempt's output.
     """
 
-    def __init__(self, store: str | Store, *, keep: Duration | None = None) -> None:
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        keep: Duration | None = None,
+        secrets: Iterable[str] = (),
+        mask: Iterable[str | re.Pattern[str]] = (),
+        log_files: str | Path | None = None,
+    ) -> None:
+        base = _callers_project(sys._getframe(1).f_globals.get("__file__"))
         if isinstance(store, str):
-            store = open_store(store, base=_callers_project(sys._getframe(1).f_globals.get("__file__")))
-        super().__init__(store, keep=keep)
+            store = open_store(store, base=base)
+        files = None if log_files is None else base / Path(log_files).expanduser()
+        super().__init__(store, keep=keep, secrets=secrets, mask=mask, log_files=files)
 
 
 def _callers_project(file: str | None) -> Path:

@@ -52,7 +52,7 @@ def test_it_adds_for_its_own_user_only(queue: Queue) -> None:
     assert ann.add(posts, user_id="ann").user_id == "ann"
     assert {task.user_id for task in ann.add_many(posts, [1, 2])} == {"ann"}
     for refused in (lambda: ann.add(posts, user_id="bob"), lambda: ann.add_many(posts, [1, 2], user_id="bob")):
-        with pytest.raises(BadInput, match="user_id|for user"):
+        with pytest.raises(BadInput, match="for user"):
             refused()
     assert {task.user_id for task in queue.find(limit=100).tasks} == {"ann"}
 

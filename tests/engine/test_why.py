@@ -14,6 +14,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.queue import Queue
+from onerow.engine.rates import Rates
 from onerow.engine.views import Reason, Views
 from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Claim, Note, Store, Want
@@ -47,13 +48,13 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
     "task, code, sentence, command",
     [
         (a_task(run_at=NOW + HOUR), "not-due",
-         "It is not due until 2026-11-15 03:29:57Z (in 1h).", "onerow reschedule t1 now"),
+         "It is not due until 2026-11-15 03:29:57Z (in 1h).", "onerow reschedule t1 --to now"),
         (a_task(phase="schedule", run_at=NOW + HOUR), "not-due",
          "It is not due until 2026-11-15 03:29:57Z (in 1h), the time in payload.scheduled_time.",
-         "onerow reschedule t1 now"),
+         "onerow reschedule t1 --to now"),
         (rules.fail(claimed(a_task()), BROKEN, PLAN, NOW), "back-off",
          "It is not due until 2026-11-15 02:30:02Z (in 5s): attempt 1 failed (network: ConnectionError: refused), "
-         "2 retries left after the next.", "onerow reschedule t1 now"),
+         "2 retries left after the next.", "onerow reschedule t1 --to now"),
         (a_task(phase="image", awaiting="signal:images.ready", run_at=NOW + 3 * 24 * HOUR), "signal",
          "It is parked for the signal images.ready until 2026-11-18 02:29:57Z (in 3d).",
          "onerow signal t1 images.ready"),
@@ -124,6 +125,14 @@ def test_the_phase_is_held(store: Store) -> None:
     assert "(in 40s)" in found.sentence
 
 
+def test_the_rate_is_used_up(store: Store) -> None:
+    plan = Plan(name="videos", phases=(PhasePlan(name="script", rate="1/min"),))
+    Rates(store).admit("videos", plan.first, [claimed(a_task("first"))])
+    found = ask(store, a_task(), plan)
+    assert found.sentence == "The rate 1/min of script is used up until 2026-11-15 02:30:57Z (in 1m)."
+    assert (found.code, found.until) == ("rate", NOW + 60 * SECOND)
+
+
 def test_the_limit_is_taken(store: Store) -> None:
     store.insert([a_task("first")])
     store.claim(Claim("w7", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
@@ -147,7 +156,7 @@ def test_others_are_ahead(store: Store) -> None:
     store.insert([a_task("later", run_at=NOW + HOUR), a_task("behind", priority=5), a_task("better", priority=-5)])
     found = ask(store, a_task("t1"))
     assert found.sentence == "4 tasks are ahead of it in script, and the workers are busy."
-    assert found.command == "onerow priority t1 -10"
+    assert found.command == "onerow priority t1 --to -10"
 
 
 def test_a_lease_that_ended_with_nobody_there_needs_a_worker(store: Store) -> None:

@@ -6,44 +6,104 @@ import sys
 
 import click
 
+from onerow.cli.exits import exit_code, explain
 from onerow.core.errors import OnerowError
 
-COMMANDS = {
-    "worker": ("onerow.cli.worker", "Run the phases of an app's pipelines."),
-    "bench": ("onerow.cli.bench", "Measure this machine and store against a thin loop."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Begin": {
+        "demo": ("onerow.cli.demo:command", "Watch a pipeline survive the death of its worker; needs nothing."),
+        "init": ("onerow.cli.init:command", "Write a small project that runs, with a test that passes."),
+        "worker": ("onerow.cli.worker:command", "Run the phases of an app's pipelines."),
+        "publish": ("onerow.cli.adding:publish", "Write an app's pipelines to the store."),
+        "add": ("onerow.cli.adding:add", "Put a task in."),
+    },
+    "Look": {
+        "watch": ("onerow.cli.watch:command", "A live board of all pipelines."),
+        "counts": ("onerow.cli.looking:counts", "How many tasks stand where."),
+        "list": ("onerow.cli.looking:list_", "Tasks that match a query, the newest first."),
+        "show": ("onerow.cli.looking:show", "One task: its row, its timeline, its results."),
+        "why": ("onerow.cli.looking:why", "Why a task isn't running, and what to do about it."),
+        "logs": ("onerow.cli.logs:command", "What a task's code printed and logged."),
+        "failures": ("onerow.cli.figures:failures", "The last failures, grouped by cause."),
+        "workers": ("onerow.cli.figures:workers", "Who works, and what each holds."),
+        "cron": ("onerow.cli.figures:cron", "What is started by the clock."),
+        "stats": ("onerow.cli.figures:stats", "Outcomes and times by phase."),
+    },
+    "Act": {
+        "retry": ("onerow.cli.acting:retry", "Failed tasks run again, with a fresh budget."),
+        "cancel": ("onerow.cli.acting:cancel", "End tasks for good; running work is stopped."),
+        "replay": ("onerow.cli.acting:replay", "Ended tasks run again from an earlier phase."),
+        "finish": ("onerow.cli.acting:finish", "Mark tasks, or their phase, as done by hand."),
+        "signal": ("onerow.cli.acting:signal", "Tell a task that something happened."),
+        "reschedule": ("onerow.cli.acting:reschedule", "Waiting tasks are due at another time."),
+        "priority": ("onerow.cli.acting:priority", "Give tasks another place in the order."),
+        "pause": ("onerow.cli.controlling:pause", "Nobody claims from a phase or pipeline."),
+        "resume": ("onerow.cli.controlling:resume", "Undo a pause."),
+        "limit": ("onerow.cli.controlling:limit", "How many of a phase may run at once."),
+        "purge": ("onerow.cli.controlling:purge", "Remove tasks that ended long ago."),
+    },
+    "Care": {
+        "check": ("onerow.cli.caring:check", "Load an app and say what is wrong with it."),
+        "doctor": ("onerow.cli.caring:doctor", "Would the promises hold here?"),
+        "migrate": ("onerow.cli.caring:migrate", "Create or update the tables."),
+        "backup": ("onerow.cli.caring:backup", "Copy the store while others write."),
+        "move": ("onerow.cli.moving:command", "Carry a whole queue to another store."),
+        "bench": ("onerow.cli.bench:command", "Measure this machine and store against a thin loop."),
+        "completion": ("onerow.cli.completion:command", "Shell completion for bash, zsh or fish."),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class _Commands(click.Group):
     """Subcommands by name, imported late; errors of ours are one line of what and one of what to do."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(COMMANDS[cmd_name][0]).command  # type: ignore[no-any-return]
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else " Try: onerow --help"))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in section.items()])
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except OnerowError as error:
+        except (OnerowError, KeyboardInterrupt) as error:
             if ctx.params.get("debug"):
                 raise
-            click.echo(f"onerow: {error}", err=True)
-            ctx.exit(64 if isinstance(error, ValueError) else 69)
+            what, fix = explain(error)
+            if what:
+                click.echo(f"onerow: {what}", err=True)
+            if fix:
+                click.echo(f"        {fix}", err=True)
+            ctx.exit(exit_code(error))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="onerow")
 def main(debug: bool) -> None:
-    """Durable multi-phase work in the database you already have: one task, one row."""
+    """Durable multi-phase work in the database you already have: one task, one row.
+
+    Start with: onerow demo
+    """
     # Commands that load the user's code find it in the folder they were started in, as `python -m` does.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

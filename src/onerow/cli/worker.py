@@ -6,15 +6,18 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import click
 
 from onerow.cli.app import load_app
+from onerow.cli.reload import watch_sources
 from onerow.engine.log import write_log
 from onerow.engine.queue import Queue
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervisor import Supervisor, is_supervised, watch_lifeline
+from onerow.wiring import project_folder
 
 _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 
@@ -37,6 +40,7 @@ _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 @click.option("--grace", default="30s", show_default=True, help="How long running work may go on after a stop.")
 @click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); may be given more than once.")
 @click.option("--drain", is_flag=True, help="Work off what is due, then exit.")
+@click.option("--reload", is_flag=True, help="Start anew whenever a .py file of the project changes.")
 @click.option("--verbose", "-v", is_flag=True, help="A log line for each task.")
 def command(
     app: str,
@@ -47,6 +51,7 @@ def command(
     grace: str,
     phases: Sequence[str],
     drain: bool,
+    reload: bool,
     verbose: bool,
 ) -> None:
     """Run the phases of APP (module[:queue]) until stopped.
@@ -57,12 +62,19 @@ def command(
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.worker_process", *sys.argv[1:]]
-        sys.exit(Supervisor(argv, processes, lambda line: click.echo(f"onerow: {line}", err=True), once=drain).run())
+        supervisor = Supervisor(argv, processes, _say, once=drain)
+        if reload:
+            watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
+        sys.exit(supervisor.run())
     queue = load_app(app, store)
     worker = Worker(queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain)
     write_log(queue.events)
     _announce(queue)
     sys.exit(_run(worker))
+
+
+def _say(line: str) -> None:
+    click.echo(f"onerow: {line}", err=True)
 
 
 def _announce(queue: Queue) -> None:

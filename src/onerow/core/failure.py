@@ -51,8 +51,9 @@ EXIT_CLASSES = {
     126: "permanent",
     127: "permanent",
     137: "resource",
+    152: "resource",
 }
-"""Exit codes of commands (sysexits and shells) → class; others are unknown."""
+"""Exit codes of commands (sysexits and shells; 128 + the number of a signal) → class; others are unknown."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,14 +1,16 @@
 """Pipelines as users write them: plain functions, in order, checked when the pipeline is built."""
 
 import inspect
-import typing
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from onerow.core import schedule, values
+from onerow.core import arguments, command, schedule, values
+from onerow.core.command import Command, ResultFrom
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
 from onerow.core.names import check_name
@@ -16,10 +18,10 @@ from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.schedule import CatchUp, Cron, Overlap
+from onerow.core.signatures import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
+from onerow.core.sizes import Size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-CONTEXT = "ctx"
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -73,6 +75,7 @@ class Pipeline:
                 crons=tuple(self._crons),
             )
             self._check_payload_names(plan)
+            self._check_places(plan)
             for phase in plan.phases:
                 if phase.on_timeout and not plan.knows(phase.on_timeout):
                     raise PipelineError(
@@ -89,6 +92,23 @@ class Pipeline:
                     raise PipelineError(
                         f"phase {name!r} of pipeline {self.name!r}: the first parameter is the payload "
                         f"and can't be named after the phase {parameter.name!r}"
+                    )
+
+    def _check_places(self, plan: Plan) -> None:
+        """The places of a command must name what will be there: an earlier phase, or a field of the payload."""
+        known = fields(plan.payload_schema)
+        for name, handler in self.handlers.items():
+            if not isinstance(handler.function, Command):
+                continue
+            texts = (*handler.function.arguments, *(text for _, text in handler.function.set_env))
+            for place in arguments.places(texts):
+                head = place.path[0] if place.path else "ctx"
+                if plan.knows(head) and plan.position(head) >= plan.position(name):
+                    raise PipelineError(f"{handler.function.where}: {{{place.name}}} names a phase that comes later")
+                if head != "ctx" and not plan.knows(head) and known is not None and head not in known:
+                    raise PipelineError(
+                        f"{handler.function.where}: {{{place.name}}} names neither an earlier phase nor a field of the "
+                        f"payload (which has {', '.join(sorted(known))})"
                     )
 
     @overload
@@ -158,6 +178,65 @@ class Pipeline:
             return function
 
         return add if function is None else add(function)
+
+    def command(
+        self,
+        name: str,
+        argv: Sequence[str | PurePath],
+        *,
+        cwd: str | PurePath | None = None,
+        env: Sequence[str] = (),
+        set_env: Mapping[str, str] | None = None,
+        stdin: Literal["payload"] | None = None,
+        nice: int = 0,
+        umask: int | None = None,
+        exits: Mapping[int, str] | None = None,
+        progress: str | re.Pattern[str] | None = None,
+        result: ResultFrom | None = None,
+        steps: bool = False,
+        memory_limit: Size | None = None,
+        cpu_limit: int | None = None,
+        memory: Size | None = None,
+        cpus: float | None = None,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+    ) -> None:
+        """Make a program the next phase: an argument list with places for values ({url}, {force?--force}).
+
+        env: variables of the worker's environment that it may see. exits: exit code → class of errors, or 'ok'.
+        progress: a pattern for its output. result: its last line of output, or the JSON file it writes to
+        $ONEROW_RESULT_FILE. steps: believe its lines '::step NAME ok'. memory_limit, cpu_limit (seconds): for each of
+        its processes. memory, cpus: what it takes of its host, which takes no more at once than it has.
+        """
+        where = f"phase {name!r} of pipeline {self.name!r}"
+        program = command.build(
+            where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin, nice=nice, umask=umask,
+            memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
+            steps=steps,
+        )  # fmt: skip
+        takes = command.weight(where, memory, cpus)
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="command",
+                concurrency=_limit(concurrency, "concurrency"),
+                per_key=_limit(per_key, "per_key"),
+                retry=_policy(retry),
+                timeout=_span(timeout, "timeout"),
+                lease=_lease(lease),
+                renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                isolated=True,
+                rate=_rate(rate, "rate"),
+                memory=takes[0],
+                cpus=takes[1],
+            )
+        )
+        self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 
     def batch(
         self,
@@ -334,65 +413,6 @@ class Pipeline:
                     f"besides the payload, parameters are earlier phases and 'ctx'"
                 )
         return tuple(found)
-
-
-def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
-    """What the parameters of a handler are declared to be; `ctx` aside."""
-    wanted = {
-        name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
-    }
-    if not wanted:
-        return {}
-    names = dict(getattr(inspect.unwrap(function), "__globals__", {}))
-    hints = {}
-    for name, hint in wanted.items():
-        if isinstance(hint, str):
-            probe = type("probe", (), {"__annotations__": {name: hint}})
-            try:
-                hint = typing.get_type_hints(probe, globalns=names)[name]
-            except Exception as error:
-                raise PipelineError(
-                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error}); "
-                    f"define or import the type at the top of the module"
-                ) from None
-        hints[name] = Any if hint is inspect.Parameter.empty else hint
-    return hints
-
-
-def declared_type(source: str, hint: Any) -> Any:
-    """What a parameter's value should be: of `items: list[Item[Post]]` a Post, else what it is declared to be."""
-    if source != "items":
-        return hint
-    for _ in range(2):
-        hint = next(iter(typing.get_args(hint)), Any)
-    return hint
-
-
-def is_typed(declared: Any) -> bool:
-    """Whether a type says more than 'some JSON value': a dataclass, Struct, TypedDict or pydantic model."""
-    return isinstance(declared, type) and (
-        issubclass(declared, msgspec.Struct)
-        or hasattr(declared, "__dataclass_fields__")
-        or hasattr(declared, "model_validate")
-        or typing.is_typeddict(declared)
-    )
-
-
-def payload_schema(declared: Any) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """A JSON schema of the payload's type and the fields it can't do without."""
-    if declared is None or declared is Any:
-        return None, ()
-    if hasattr(declared, "model_json_schema"):
-        schema = declared.model_json_schema()
-        return schema, tuple(schema.get("required", ()))
-    try:
-        schema = msgspec.json.schema(declared)
-    except TypeError as error:
-        raise PipelineError(f"the payload type {declared!r} can't be stored as JSON: {error}") from None
-    body = schema
-    if "$ref" in schema:
-        body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
-    return schema, tuple(body.get("required", ()))
 
 
 def _check_importable(function: Callable[..., Any], where: str) -> None:

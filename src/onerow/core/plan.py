@@ -36,6 +36,8 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     batch_size: int = 1
     batch_within: timedelta = timedelta(0)
     isolated: bool = False
+    memory: int | None = None  # what one attempt takes of its host, in bytes
+    cpus: float | None = None  # the same, in cores
 
     @property
     def rated(self) -> bool:

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
@@ -16,6 +18,7 @@ from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.events import Events
+from onerow.engine.masking import Masker
 from onerow.engine.settling import told
 from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
 
@@ -23,11 +26,14 @@ from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
 class Leased:
     """One task in our hands, until it is settled or the lease runs out."""
 
-    def __init__(self, store: Store, plan: Plan, task: Task, lease_for: timedelta, events: Events) -> None:
+    def __init__(
+        self, store: Store, plan: Plan, task: Task, lease_for: timedelta, events: Events, masker: Masker
+    ) -> None:
         self._store = store
         self._plan = plan
         self._lease_for = lease_for
         self._events = events
+        self._masker = masker
         self.task = task
         self.settled = False
 
@@ -57,6 +63,7 @@ class Leased:
                 f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
             )
         why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
+        why = replace(why, message=self._masker.text(why.message), trace=self._masker.text(why.trace))
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
         if why.hold_phase:
@@ -117,10 +124,12 @@ class Leased:
 class Leases:
     """The tasks that one claim gave; a sequence, and a context manager that keeps them alive."""
 
-    def __init__(self, store: Store, plan: Plan, tasks: list[Task], lease_for: timedelta, events: Events) -> None:
+    def __init__(
+        self, store: Store, plan: Plan, tasks: list[Task], lease_for: timedelta, events: Events, masker: Masker
+    ) -> None:
         self._store = store
         self._lease_for = lease_for
-        self._items = [Leased(store, plan, task, lease_for, events) for task in tasks]
+        self._items = [Leased(store, plan, task, lease_for, events, masker) for task in tasks]
         self._stop = threading.Event()
         self._beater: threading.Thread | None = None
 

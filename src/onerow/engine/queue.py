@@ -2,8 +2,10 @@
 
 import asyncio
 import getpass
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
@@ -26,6 +28,8 @@ from onerow.engine.crons import Crons
 from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled, TaskEvent
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
+from onerow.engine.logfiles import LogFiles
+from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.rates import Rates, give_back
 from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
@@ -34,7 +38,15 @@ from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order
 class Queue:
     """Tasks in one store. Making it opens nothing; the first use does."""
 
-    def __init__(self, store: Store, *, keep: Duration | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        keep: Duration | None = None,
+        secrets: Iterable[str] = (),
+        mask: Iterable[str | re.Pattern[str]] = (),
+        log_files: str | Path | None = None,
+    ) -> None:
         self._store = store
         self._ready = False
         self._user: str | None = None
@@ -42,6 +54,9 @@ class Queue:
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
         self.keep = None if keep is None else parse_duration(keep, "keep")
+        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
+        self._secrets = (tuple(secrets), tuple(mask))
+        self._masker: Masker | None = None
 
     def __repr__(self) -> str:
         return f"Queue({self._store.url!r})"
@@ -63,6 +78,13 @@ class Queue:
     def user_id(self) -> str | None:
         """The tenant that this queue is for; None: for all."""
         return self._user
+
+    @property
+    def masker(self) -> Masker:
+        """What keeps secrets out of logs, errors and faces: those of the environment as it was at first use."""
+        if self._masker is None:
+            self._masker = Masker.of_environment(*self._secrets)
+        return self._masker
 
     def close(self) -> None:
         """Let go of connections; the next use opens them again."""
@@ -130,6 +152,16 @@ class Queue:
         return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
 
     def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+        tasks = self._new_tasks(pipeline, items, common)
+        answers = self._insert(tasks, tx)
+        if self.events.wanted(TaskAdded):
+            for answer in answers:
+                if isinstance(answer, Inserted) and tx is None:
+                    self.events.send(TaskAdded(answer.task))
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
+        """The rows as they will first stand; nothing is stored yet."""
         plan, declared = self._plan_to_add(pipeline)
         now = self.store.now()
         tasks: list[Task] = []
@@ -150,12 +182,7 @@ class Queue:
                 pattern = task
             tasks.append(task)
         self._check_strangers(tasks, items)
-        answers = self._insert(tasks, tx)
-        if self.events.wanted(TaskAdded):
-            for answer in answers:
-                if isinstance(answer, Inserted) and tx is None:
-                    self.events.send(TaskAdded(answer.task))
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+        return tasks
 
     def _check_strangers(self, tasks: list[Task], items: Sequence[Any]) -> None:
         """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
@@ -443,7 +470,7 @@ class Queue:
             if tasks and wanted.rated:
                 tasks, others = rates.admit(plan.name, wanted, tasks)
                 self.store.swap([give_back(task, until, now, name) for task, until in others])
-        return Leases(self.store, plan, tasks, span, self.events)
+        return Leases(self.store, plan, tasks, span, self.events, self.masker)
 
     # ── clearing away ──
 
@@ -478,19 +505,36 @@ class Queue:
         remembered = [t for t in free if t.held_until is not None and t.held_until > now]
         kept = {t.task_id for t in remembered}
         buried = self.store.swap([Move(t, rules.bury(t, now)) for t in remembered]) if remembered else []
-        return self.store.remove([t for t in free if t.task_id not in kept]) + sum(
-            isinstance(answer, Swapped) for answer in buried
-        )
+        gone = self.store.remove([t for t in free if t.task_id not in kept])
+        if self.log_files is not None:
+            ids = {t.task_id for t in free}
+            self.log_files.remove(ids - {t.task_id for t in self.store.fetch(list(ids)) if t.purged_at is None})
+        return gone + sum(isinstance(answer, Swapped) for answer in buried)
 
     # ── the async face: the same code, in a thread ──
 
-    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
-        """`add`, awaited."""
-        return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
+    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **more: Any) -> Task:
+        """`add`, awaited; `tx` may belong to the event loop."""
+        if tx is None:
+            return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
+        item = Addition(payload, **more)
+        return (await self._add_in(tx, pipeline, [item], item))[0]
 
-    async def aadd_many(self, pipeline: Pipeline | str, payloads: Iterable[Any], **more: Any) -> list[Task]:
-        """`add_many`, awaited."""
-        return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **more))
+    async def aadd_many(
+        self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
+    ) -> list[Task]:
+        """`add_many`, awaited; `tx` may belong to the event loop."""
+        if tx is None:
+            return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **common))
+        items = list(payloads)
+        return await self._add_in(tx, pipeline, items, Addition(None, **_common(common))) if items else []
+
+    async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
+        """Add in a transaction of the caller's, here in its own thread: a connection is not to be used from another."""
+        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common)
+        insert_async = getattr(self.store, "insert_async", None)
+        answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     async def aget(self, task_id: str) -> Task:
         """`get`, awaited."""

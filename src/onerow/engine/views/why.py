@@ -11,6 +11,7 @@ from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine import definitions
+from onerow.engine.rates import Rates
 from onerow.engine.views.rolls import WorkerLine, serving
 from onerow.ports import Filter, Store
 
@@ -118,7 +119,7 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
 
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
-    command = f"onerow reschedule {task.task_id} now"
+    command = f"onerow reschedule {task.task_id} --to now"
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(
@@ -148,6 +149,15 @@ def _held_back(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Rea
             f"The phase {phase.name} is held until {_at(held)} (in {_for(held - now)}), because a handler met a limit.",
             "",
             held,
+        )
+    rates = Rates(store)
+    if rates.room(task.pipeline, phase, now) == 0:
+        free_at = rates.free_at(task.pipeline, phase, now)
+        return Reason(
+            "rate",
+            f"The rate {phase.rate} of {phase.name} is used up until {_at(free_at)} (in {_for(free_at - now)}).",
+            "",
+            free_at,
         )
     return None
 
@@ -205,7 +215,7 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         return Reason(
             "queued",
             f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
-            f"onerow priority {task.task_id} {max(-100, task.priority - 10)}",
+            f"onerow priority {task.task_id} --to {max(-100, task.priority - 10)}",
         )
     return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
 

@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from onerow.core import values
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
@@ -12,6 +13,7 @@ from onerow.engine.settling import StopReason
 
 if TYPE_CHECKING:
     from onerow.engine.worker.hands import Hands
+    from onerow.engine.worker.output import Output
     from onerow.engine.worker.runners import Runner
 
 
@@ -40,7 +42,7 @@ class Attempt:
         "handle",
         "hands",
         "lane",
-        "partial",
+        "output",
         "progress_json",
         "runner",
         "started_at",
@@ -62,7 +64,7 @@ class Attempt:
         self.stop_at = 0.0
         self.handle: Any = None
         self.progress_json: str | None = None
-        self.partial: dict[str, str] = {}  # output after the last line's end, by level
+        self.output: Output | None = None  # once it has said something
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """End the work; the first reason counts, except that a lost lease outweighs all."""
@@ -84,17 +86,21 @@ class Attempt:
         return self.stop
 
     def progress(self, text: str) -> None:
+        masker = self.hands.masker
+        if masker.text(text) != text:
+            text = values.encode(masker.value(values.decode(text)), "progress")
         self.progress_json = text
 
     def log(self, level: str, text: str) -> None:
-        self.hands.log(self, level, text)
+        output = self.hands.output_of(self)
+        output.log(level, text)
+        self.hands.let_speak(output)
 
     def write(self, level: str, text: str) -> None:
-        lines = (self.partial.pop(level, "") + text).split("\n")
-        if rest := lines.pop():
-            self.partial[level] = rest
-        if lines:
-            self.hands.log(self, level, "\n".join(lines))
+        output = self.hands.output_of(self)
+        output.write(level, text)
+        if len(output):
+            self.hands.let_speak(output)
 
     def ask(self, request: Request) -> str:
         """Answered in the handler's own thread, where no interruption may hit the store's work."""

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from datetime import datetime
 from time import monotonic
 
+from msgspec.structs import replace
+
+from onerow.core.failure import Failure
 from onerow.core.plan import PhasePlan
 from onerow.engine.asks import Request
-from onerow.engine.settling import Outcome
+from onerow.engine.masking import NO_SECRETS, Masker
+from onerow.engine.settling import Crashed, Failed, Outcome
 from onerow.engine.worker.attempt import Attempt
-from onerow.ports import LogLine
-
-_LONGEST_LINE = 16_000
+from onerow.engine.worker.output import Output
 
 
 def nobody_answers(attempt: Attempt, request: Request) -> str:
@@ -25,7 +27,8 @@ class Hands:
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self.attempts: dict[str, Attempt] = {}
         self.finished: deque[tuple[Attempt, Outcome]] = deque()
-        self.lines: deque[LogLine] = deque()
+        self.speaking: deque[Output] = deque()
+        self.masker: Masker = NO_SECRETS
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
         self.wake_scribe: Callable[[], None] = lambda: None
@@ -33,25 +36,47 @@ class Hands:
         self._clock = clock
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt has an outcome; the next turn writes it."""
-        if attempt.partial:
-            for level, rest in attempt.partial.items():
-                self.log(attempt, level, rest)
+        """An attempt has an outcome; the next turn writes it, once the store has all that the attempt said."""
         attempt.ended_at = monotonic()
+        if type(outcome) is Failed or type(outcome) is Crashed:
+            outcome = type(outcome)(self._told(attempt, outcome.why))
+        output = attempt.output
+        if output is not None:
+            output.end()
+            output.when_kept = lambda: self._finished(attempt, outcome)
+            self.let_speak(output)
+            return
+        self._finished(attempt, outcome)
+
+    def _finished(self, attempt: Attempt, outcome: Outcome) -> None:
         self.finished.append((attempt, outcome))
         if self.resting:
             self.wake()
 
-    def log(self, attempt: Attempt, level: str, text: str) -> None:
-        """Keep output lines of an attempt."""
-        task = attempt.task
-        now = self._clock()
-        for line in text.splitlines() or [""]:
-            clean = line.replace("\x00", "�").encode("utf-8", "replace").decode()
-            if len(clean) > _LONGEST_LINE:
-                clean = clean[: _LONGEST_LINE - 1] + "…"
-            self.lines.append(LogLine(task.task_id, now, task.phase, task.attempt, level, clean))
-        self.wake_scribe()
+    def _told(self, attempt: Attempt, why: Failure) -> Failure:
+        """Why it failed, without secrets; where exactly stands in the task's log."""
+        if why.trace:
+            attempt.log("error", why.trace.rstrip("\n"))
+        return replace(why, message=self.masker.text(why.message), trace=self.masker.text(why.trace))
+
+    def output_of(self, attempt: Attempt) -> Output:
+        """Where an attempt's output goes; made when it first says something."""
+        if attempt.output is None:
+            attempt.output = Output(attempt.task, self.masker, self._clock)
+        return attempt.output
+
+    def let_speak(self, output: Output) -> None:
+        """The scribe will come for its lines."""
+        if not output.queued:
+            output.queued = True
+            self.speaking.append(output)
+            self.wake_scribe()
+
+    def kept(self, output: Output) -> None:
+        """The store has all that an ended attempt said."""
+        told, output.when_kept = output.when_kept, None
+        if told is not None:
+            told()
 
     def running_in(self, phase: PhasePlan) -> int:
         """How many attempts of a phase are here."""

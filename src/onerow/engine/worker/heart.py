@@ -17,23 +17,24 @@ _LOOK_EVERY = 1.0
 class Heart:
     """Heartbeats, only of leases that are getting old, in one write; and a look at our own cancels each second."""
 
-    def __init__(self, store: Store, worker: str, hands: Hands) -> None:
+    def __init__(self, store: Store, worker: str, hands: Hands, shortest: timedelta) -> None:
         self._store = store
         self._worker = worker
         self._hands = hands
         self._look_at = 0.0
+        # Whatever is claimed while we rest must not have grown too old by then, so the shortest lease says how long.
+        self._rest = min(_LOOK_EVERY, shortest.total_seconds() / 6)
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         attempts = list(self._hands.attempts.values())
         if not attempts:
-            return _LOOK_EVERY
+            return self._rest
         self._beat(attempts)
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + _LOOK_EVERY
             self._hear_cancels()
-        shortest = min(attempt.lane.lease for attempt in attempts)
-        return min(_LOOK_EVERY, shortest / 6)
+        return self._rest
 
     def _beat(self, attempts: list[Attempt]) -> None:
         clock = monotonic()

@@ -21,7 +21,8 @@ import msgspec
 from onerow.core.errors import BadInput, BadPayload, UnknownName
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Cancelled, Snooze
-from onerow.core.pipeline import Handler, Parameter, declared_type, parameter_types
+from onerow.core.pipeline import Handler, Parameter
+from onerow.core.signatures import declared_type, parameter_types
 from onerow.core.task import Task
 from onerow.engine import asks
 from onerow.engine.asks import Request
@@ -46,8 +47,13 @@ from onerow.engine.settling import (
 )
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.runners import parked_in, run_in_thread
+from onerow.engine.worker.stopping import TreeStopper
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_STARTS_WITHIN = 60.0
+"""Seconds that an interpreter and the user's imports may take, before the handler's own time counts."""
 
 
 class Isolated:
@@ -63,6 +69,7 @@ class Isolated:
         except ValueError:
             # Only a task that crashed a worker comes here without a name; it runs as well as it can.
             return run_in_thread(attempt)
+        attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child says that the handler has begun
         ours, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
@@ -84,7 +91,7 @@ class Isolated:
             theirs.close()
             os.close(their_out)
             os.close(their_err)
-        attempt.handle = _Stopper(child, self._grace)
+        attempt.handle = TreeStopper(attempt, child, self._grace)
         if attempt.stop is not None:
             attempt.handle.interrupt()  # asked while we were starting
         channel = Channel(ours.detach())
@@ -95,17 +102,6 @@ class Isolated:
             os.close(out)
             os.close(err)
         return _outcome(attempt, said, child.wait())
-
-
-class _Stopper:
-    """What `ThreadRunner.stop` calls."""
-
-    def __init__(self, child: Child, grace: float) -> None:
-        self._child = child
-        self._grace = grace
-
-    def interrupt(self) -> None:
-        self._child.stop(self._grace)
 
 
 class _Conversation:

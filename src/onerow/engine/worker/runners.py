@@ -282,16 +282,20 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 
 def run_in_thread(attempt: Attempt) -> Outcome:
-    """Call a `def` handler in this thread."""
+    """Call a handler in this thread; an `async def` one, for want of a process of its own, on a loop of its own."""
     call = attempt.lane.call
     if call.takes_items:
         return alone(call, attempt.task, attempt)  # a batch of one, since it crashed a worker
     context = Context(attempt.task, attempt) if call.wants_context else None
-    positional, named = call.arguments(attempt.task, context)
     handle = attempt.handle = ThreadHandle()
     try:
         try:
+            if attempt.stop is not None:
+                raise Cancelled(attempt.stop)  # asked before there was a handle to interrupt us by
+            positional, named = call.arguments(attempt.task, context)
             result = call.function(*positional, **named)
+            if call.handler.is_async:
+                result = asyncio.run(result)
         finally:
             handle.leave()
     except Cancelled as error:

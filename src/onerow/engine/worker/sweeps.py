@@ -14,7 +14,7 @@ from onerow.engine.events import Events, TaskRescued, told_status
 from onerow.engine.family import concerns
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.registrar import WORKER
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500
 
@@ -103,11 +103,11 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 class Rescuer:
     """Gives tasks of dead workers back, soon after their lease ended, or at once when the death is certain."""
 
-    def __init__(self, store: Store, identity: Identity, events: Events, lease: timedelta) -> None:
+    def __init__(self, store: Store, identity: Identity, events: Events, lease_of: Callable[[Task], timedelta]) -> None:
         self._store = store
         self._identity = identity
         self._events = events
-        self._lease = lease.total_seconds()
+        self._lease_of = lease_of
         self._up_since = monotonic()
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
@@ -118,9 +118,10 @@ class Rescuer:
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         self._rescue_of_the_certainly_dead(now)
-        if monotonic() - self._up_since >= self._lease:
-            where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now)
-            self._rescue(self._store.find(where, limit=_PAGE, order="oldest").tasks, now, if_dead=True)
+        up_for = timedelta(seconds=monotonic() - self._up_since)
+        where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now)
+        dead = self._store.find(where, limit=_PAGE, order="oldest").tasks
+        self._rescue([task for task in dead if up_for >= self._lease_of(task)], now, if_dead=True)
         return 1.0
 
     def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
@@ -157,3 +158,20 @@ class Purger:
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         return 0.5 if self._purge() else 60.0
+
+
+class Tidier:
+    """Does the store's housekeeping, a little at a time, so that nobody waits for it."""
+
+    def __init__(self, store: Tidied) -> None:
+        self._store = store
+        self._due_at = 0.0
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
+        rest = 0.2 if self._store.tidy() else 5.0
+        self._due_at = monotonic() + rest
+        return rest

@@ -20,7 +20,7 @@ from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
 from onerow.ports import Claim, Move, Store, Swapped, Want
 
-_MOST = 600
+_MOST = 800
 _AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
 
 
@@ -66,6 +66,14 @@ class Turner:
     def turn(self) -> float:
         """One round: how many seconds to rest until the next, unless something happens."""
         batch = self._take_finished()
+        try:
+            return self._turn(batch)
+        except BaseException:
+            # Whether they landed or not, the tokens will tell; those that we know to have landed are out of our hands.
+            self._unsettled = [each for each in batch if self._hands.attempts.get(each[0].task.task_id) is each[0]]
+            raise
+
+    def _turn(self, batch: list[tuple[Attempt, Outcome]]) -> float:
         now = self._store.now()
         if self._soon and self._soon[0] <= now:
             self.hungry = True
@@ -81,11 +89,7 @@ class Turner:
         if not moves and not reports and claim is None:
             return self._rest(now, full)
         sent_at = monotonic()
-        try:
-            answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
-        except BaseException:
-            self._unsettled = batch  # whether it landed or not, the tokens will tell
-            raise
+        answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
         if tasks:
             self._begin(self._admit(tasks, sent_at) if self._rated else tasks, sent_at)
         if claim is not None:

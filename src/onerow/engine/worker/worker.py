@@ -3,12 +3,15 @@
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from time import monotonic, sleep
 
+from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE
+from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
@@ -19,6 +22,7 @@ from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
+from onerow.engine.worker.commands import Commands
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.heart import Heart, Warden
 from onerow.engine.worker.identity import Identity
@@ -29,9 +33,10 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
-from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
+from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
+from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
@@ -108,6 +113,7 @@ class Worker:
         definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
         self._keeper = Keeper()
         self._hands = Hands(store.now)
+        self._hands.masker = queue.masker
         family = queue.family
         self._hands.answer = Clerk(queue, family).answer
         self._parents = Parents(store, family, self.name)
@@ -128,8 +134,8 @@ class Worker:
             statistics=self._statistician.count,
         )
         self._outage = Outage(queue.events)
-        longest = max((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        self._rescuer = Rescuer(store, self.identity, queue.events, longest)
+        shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
+        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
         self._outage.on_back.append(self._rescuer.store_was_away)
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         self._usher = Usher(store, plans, queue.events)
@@ -142,14 +148,16 @@ class Worker:
             Scheduler(queue, plans),
             self._statistician,
         ]
+        if isinstance(store, Tidied):
+            sweeps.append(Tidier(store))
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
-        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands)])
+        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
-        self._scribe = Scribe(store, self._hands)
+        self._scribe = Scribe(store, self._hands, queue.log_files)
         self._scribe_thread = self._thread("scribe", [self._scribe])
         self._waker = store.waker()
         self._hands.wake = self._waker.poke
@@ -168,7 +176,8 @@ class Worker:
     def _lanes(self) -> list[Lane]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
         isolated = ThreadRunner(self._concurrency, Isolated(self._keeper, self._stop_grace), "isolated")
-        self._runners += [threads, isolated]
+        commands = ThreadRunner(self._concurrency, Commands(self._keeper, self._stop_grace), "command")
+        self._runners += [threads, isolated, commands]
         lanes = []
         for pipeline in self.queue.pipelines.values():
             for phase in pipeline.plan.phases:
@@ -176,6 +185,9 @@ class Worker:
                     continue
                 handler = pipeline.handlers[phase.name]
                 runner: Runner = isolated if handler.isolated else threads
+                if isinstance(handler.function, Command):
+                    lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), commands, commands))
+                    continue
                 if handler.is_async and not handler.isolated:
                     if self._loop is None:
                         self._loop = LoopRunner(self._concurrency)
@@ -186,6 +198,11 @@ class Worker:
                     self._runners.insert(0, runner)
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
+
+    def _lease_of(self, task: Task) -> timedelta:
+        """How long the task's holder may be silent, as far as we know its phase."""
+        plan = self.queue.pipelines[task.pipeline].plan if task.pipeline in self.queue.pipelines else None
+        return plan.phase(task.phase).lease if plan is not None and plan.knows(task.phase) else DEFAULT_LEASE
 
     def _serves(self, pipeline: str, phase: str) -> bool:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
@@ -308,13 +325,14 @@ class Worker:
             runner.close()
         self._keeper.close()
         self._capture.stop()
+        self._scribe_thread.stop()  # two scribes at once would lose lines
         try:
             while self._scribe.tick(self.queue.store.now()) < 1.0:
                 pass
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())

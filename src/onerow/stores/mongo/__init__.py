@@ -1,6 +1,5 @@
 """MongoDB: one task, one document. Every atomic step touches one document, so that a standalone server is enough."""
 
-from onerow.stores.mongo.inspecting import Finding
 from onerow.stores.mongo.store import MongoStore
 
-__all__ = ["Finding", "MongoStore"]
+__all__ = ["MongoStore"]

@@ -3,17 +3,39 @@
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from time import monotonic
 
 from msgspec.structs import replace
 
-from onerow.core.status import ENDS, PROCESSING, WAITING, Status
-from onerow.ports import Filter, Tally
+from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
+from onerow.ports import Census, Filter, Tally
 from onerow.stores.mongo.documents import Document, moment_of, task_of
 from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.filters import judge_of, query_of
 
 _Group = tuple[str, str, Status, bool]
+_MANY = 20_000
 _BY_PLACE: Document = {"pipeline": "$pipeline", "type": "$type"}
+
+
+class Remembered:
+    """The census: open tasks are counted each time; ended ones, where they are many, only now and then."""
+
+    def __init__(self) -> None:
+        self._ended: list[Tally] = []
+        self._counted_at: datetime | None = None
+        self._good_until = 0.0
+
+    def __call__(self, rooms: Rooms, now: datetime) -> Census:
+        """See ports.Glance.census."""
+        began = monotonic()
+        if self._counted_at is None or began > self._good_until:
+            self._ended = count(rooms, Filter(statuses=ENDS))
+            self._counted_at = now
+            # A twentieth of someone's time at the most; but no one should wonder at a small queue.
+            many = rooms.tasks.estimated_document_count() > _MANY
+            self._good_until = monotonic() + (20 * (monotonic() - began) if many else -1)
+        return Census(count(rooms, Filter(statuses=OPEN)) + self._ended, self._counted_at)
 
 
 def count(rooms: Rooms, where: Filter) -> list[Tally]:
@@ -29,12 +51,14 @@ def _counted_there(rooms: Rooms, where: Filter) -> Iterator[Tally]:
         for parked in (False, True) if where.parked is None else (where.parked,):
             for row in _groups(rooms, replace(where, statuses=frozenset({WAITING}), parked=parked)):
                 key = row["_id"]
-                yield Tally(key["pipeline"], key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"]))
+                yield Tally(
+                    key.get("pipeline", ""), key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"])
+                )
     for statuses in (asked & {PROCESSING}, asked & ENDS):
         if statuses and not where.parked:
             for row in _groups(rooms, replace(where, statuses=statuses), {"status": "$status"}):
                 key = row["_id"]
-                yield Tally(key["pipeline"], key["type"], Status(key["status"]), False, int(row["n"]))
+                yield Tally(key.get("pipeline", ""), key["type"], Status(key["status"]), False, int(row["n"]))
 
 
 def _groups(rooms: Rooms, where: Filter, more: Document | None = None) -> Iterator[Document]:

@@ -6,6 +6,7 @@ Texts of users stand in queries as values or, escaped letter by letter, in patte
 import contextlib
 import re
 from collections.abc import Callable
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,7 @@ ORDERS: dict[Order, tuple[str, int]] = {
     "oldest": ("created_at", 1),
     "due": ("run_at", 1),
     "ended": ("completed_at", 1),
+    "latest": ("completed_at", -1),
 }
 
 _READY: Document = {"awaiting": None}
@@ -80,7 +82,19 @@ def _terms(where: Filter) -> list[Document]:
         if text is not None:
             terms.append({key: {"$regex": _containing(text)}})
     terms += [term for path, value in where.payload if (term := _payload_term(path, value)) is not None]
+    if where.ahead_of is not None:
+        terms.append(_ahead_of(*where.ahead_of))
     return terms
+
+
+def _ahead_of(priority: int, run_at: datetime, task_id: str) -> Document:
+    return {
+        "$or": [
+            {"priority": {"$lt": priority}},
+            {"priority": priority, "run_at": {"$lt": run_at}},
+            {"priority": priority, "run_at": run_at, "_id": {"$lt": task_id}},
+        ]
+    }
 
 
 def judge_of(where: Filter) -> Callable[[Task], bool] | None:

@@ -5,7 +5,6 @@ from datetime import datetime
 
 import msgspec
 from bson.max_key import MaxKey
-from bson.min_key import MinKey
 
 from onerow.ports import Note
 from onerow.stores.mongo.batches import Insert, Outcome, Update, Write, write_each
@@ -17,10 +16,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def read_all(rooms: Rooms, kind: str) -> list[Note]:
-    """All notes of a kind, by name."""
+def read_all(rooms: Rooms, kind: str, since: str, before: str) -> list[Note]:
+    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
     # Keys sort by kind, then name; so a kind is a range of them.
-    where = {"_id": {"$gt": _key(kind, MinKey()), "$lt": _key(kind, MaxKey())}}
+    where = {"_id": {"$gte": _key(kind, since), "$lt": _key(kind, before or MaxKey())}}
     return [
         Note(kind, each["_id"]["name"], _decode(to_json(each["body"])), int(each["version"]), moment_of(each["updated_at"]))
         for each in rooms.notes.find(where).sort("_id")

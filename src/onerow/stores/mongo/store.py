@@ -1,44 +1,53 @@
 """The Store on MongoDB: every act is one document's atomic change, journaled before it is acknowledged."""
 
-import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-import msgspec
 from pymongo import DeleteOne
-from pymongo.errors import PyMongoError
 
 from onerow.core.errors import BadInput
 from onerow.core.status import WAITING
 from onerow.core.task import Task
-from onerow.core.times import read, spell, to_millis
+from onerow.core.times import to_millis
 from onerow.ports import (
+    Census,
     Claim,
     Existing,
     Filter,
+    Finding,
     Held,
     Inserted,
     Lease,
     LogLine,
     LogPage,
     Lost,
+    Migration,
     Move,
     Note,
     Order,
     Page,
+    Search,
     SwapAnswer,
     Tally,
 )
-from onerow.stores.mongo import claiming, counting, extending, inserting, logbook, notes, schema, swapping
+from onerow.stores.mongo import (
+    claiming,
+    counting,
+    extending,
+    inserting,
+    logbook,
+    notes,
+    schema,
+    searching,
+    swapping,
+    upkeep,
+)
 from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
-from onerow.stores.mongo.documents import Document, task_of
+from onerow.stores.mongo.documents import task_of
 from onerow.stores.mongo.door import Door, Rooms, translated
-from onerow.stores.mongo.filters import ORDERS, judge_of, query_of
-from onerow.stores.mongo.inspecting import Finding, inspect
-from onerow.stores.mongo.waker import MongoWaker, ring
-
-_encode = msgspec.json.Encoder().encode
+from onerow.stores.mongo.waker import Bell, MongoWaker
 
 
 class MongoStore:
@@ -59,7 +68,9 @@ class MongoStore:
         self._clock = clock or ServerClock(self._server_time)
         self._own_time = clock is not None
         self._bounds = logbook.Bounds(log_lines, log_bytes)
+        self._bell = Bell(self._door)
         self._wakers: list[MongoWaker] = []
+        self._census = counting.Remembered()
 
     @property
     def url(self) -> str:
@@ -75,10 +86,6 @@ class MongoStore:
 
     def now(self) -> datetime:
         return to_millis(self._clock())
-
-    def inspect(self) -> list[Finding]:
-        """Whether the server, its indexes and its way of writing keep what onerow promises."""
-        return inspect(self._door)
 
     # ── tasks ──
 
@@ -121,24 +128,42 @@ class MongoStore:
             return [task_of(row) for row in rooms.tasks.find({"_id": {"$in": list(ids)}})] if ids else []
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        query = query_of(where)
-        key, direction = ORDERS[order]
-        if order == "ended":
-            query = {"$and": [query, {"completed_at": schema.A_TIME}]}
-        if after is not None:
-            moment, task_id = _read_cursor(after)
-            beyond = "$lt" if direction < 0 else "$gt"
-            query = {"$and": [query, {"$or": [{key: {beyond: moment}}, {key: moment, "_id": {beyond: task_id}}]}]}
         with self._door.open() as rooms:
-            tasks = list(_first(rooms, query, where, [(key, direction), ("_id", direction)], limit + 1))
-        if len(tasks) <= limit or limit < 1:
-            return Page(tasks[:limit])
-        last = tasks[limit - 1]
-        return Page(tasks[:limit], _write_cursor([spell(getattr(last, key)), last.task_id]))
+            return searching.find(rooms, where, limit, order, after)
 
     def count(self, where: Filter) -> list[Tally]:
         with self._door.open() as rooms:
             return counting.count(rooms, where)
+
+    def census(self) -> Census:
+        with self._door.open() as rooms:
+            return self._census(rooms, self.now())
+
+    def search(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        order: Literal["newest", "latest"] = "newest",
+        after: str | None = None,
+        within: timedelta,
+    ) -> Search:
+        with self._door.open() as rooms:
+            return searching.search(rooms, where, limit, order, after, within)
+
+    def inspect(self) -> list[Finding]:
+        return upkeep.inspect(self._door)
+
+    def migration(self) -> Migration:
+        return upkeep.migration(self._door)
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        raise BadInput(
+            f"MongoDB makes its own backups, of everything at once: mongodump --uri <url> --archive={path}",
+            field="path",
+        )
+
+    # ── tasks that go ──
 
     def remove(self, tasks: Sequence[Task]) -> int:
         if not tasks:
@@ -162,9 +187,9 @@ class MongoStore:
         with self._door.open() as rooms:
             return logbook.read_page(rooms, task_id, after, limit, tail)
 
-    def notes(self, kind: str) -> list[Note]:
+    def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         with self._door.open() as rooms:
-            return notes.read_all(rooms, kind)
+            return notes.read_all(rooms, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
         with self._door.open() as rooms:
@@ -182,6 +207,7 @@ class MongoStore:
         return waker
 
     def close(self) -> None:
+        self._bell.close()
         self._door.close()
 
     def count_statements(self) -> Callable[[], int]:
@@ -192,11 +218,8 @@ class MongoStore:
         """Work may have come: wake those in this process, and those that poll."""
         for waker in self._wakers:
             waker.poke()
-        try:
-            if not rooms.has_members:
-                ring(rooms)
-        except PyMongoError:
-            pass  # what was written stands; that nobody was woken costs a moment
+        if not rooms.has_members:
+            self._bell.ring(rooms)
 
     def _stamp(self) -> Stamp:
         return {"$literal": self.now()} if self._own_time else SERVER_NOW
@@ -217,31 +240,3 @@ def _is_news(move: Move, now: datetime) -> bool:
     if after.status is WAITING:
         return after.awaiting is None and after.run_at <= now
     return after.cancel_requested and not move.before.cancel_requested
-
-
-def _first(rooms: Rooms, query: Document, where: Filter, order: list[tuple[str, int]], limit: int) -> Iterator[Task]:
-    """The first tasks that match, judged here where the server can't."""
-    judge = judge_of(where)
-    found = rooms.tasks.find(query).sort(order)
-    if judge is None:
-        yield from map(task_of, found.limit(limit))
-        return
-    for row in found:
-        task = task_of(row)
-        if judge(task):
-            yield task
-            limit -= 1
-            if not limit:
-                return
-
-
-def _write_cursor(place: list[str]) -> str:
-    return base64.urlsafe_b64encode(_encode(place)).decode()
-
-
-def _read_cursor(text: str) -> tuple[datetime, str]:
-    try:
-        moment, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
-        return read(moment), task_id
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

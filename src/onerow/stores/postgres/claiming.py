@@ -23,18 +23,12 @@ _in_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "
 
 
 class _Sent(msgspec.Struct):
-    """A statement on its way, and its rows once they are here."""
+    """A statement on its way."""
 
     wants: Sequence[Want]
     marks: Sequence[Mark | None]
     limit: int
     cursor: Cursor
-    rows: list[tuple[Any, ...]] | None = None
-
-    def fetch(self) -> list[tuple[Any, ...]]:
-        if self.rows is None:
-            self.rows = self.cursor.fetchall()
-        return self.rows
 
 
 class Claiming:
@@ -56,32 +50,29 @@ class Claiming:
         """See ports.Store.claim; inside an open transaction."""
         claim = self._claim
         wants = [want for want in claim.wants if want.limit > 0]
-        left = sum(want.limit for want in wants)
-        bounded = claim.limit is not None and claim.limit < left
-        if claim.limit is not None:
-            left = min(left, claim.limit)
-        if left <= 0 or (claim.ids is not None and not claim.ids):
+        if not wants or self.left <= 0 or (claim.ids is not None and not claim.ids):
             return
         limited = [want for want in wants if _is_limited(want)]
         if limited:
             keys = sorted({_lock_key(self._schema, want.pipeline, want.phase) for want in limited})
             connection.execute(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
         for group in _groups(wants, apart=claim.ids is not None):
-            if left <= 0:
-                return
             if claim.ids is None and not _is_limited(group[0]):
-                self._send_free(connection, group, left)
+                self._send_free(connection, group)
             else:
-                self._send_limited(connection, group[0], left)
-            if bounded and group[-1] is not wants[-1]:
-                # Who comes next gets what is left: the one case in which a claim needs a second round trip.
-                left -= len(self._sent[-1].fetch())
+                self._send_limited(connection, group[0])
+
+    @property
+    def left(self) -> int:
+        """How many tasks all wants together may take; the transaction keeps count of it."""
+        asked = sum(max(0, want.limit) for want in self._claim.wants)
+        return asked if self._claim.limit is None else min(asked, self._claim.limit)
 
     def receive(self) -> list[Task]:
         """What became ours, want by want, each in order."""
         tasks: list[Task] = []
         for sent in self._sent:
-            found = [claimed_task(row, self._claim.worker) for row in sorted(sent.fetch(), key=_in_order)]
+            found = [claimed_task(row, self._claim.worker) for row in sorted(sent.cursor.fetchall(), key=_in_order)]
             if len(sent.wants) == 1:
                 self._look_back(sent, sent.wants[0], found, len(found))
                 tasks += found
@@ -103,14 +94,15 @@ class Claiming:
         if not sent.marks:
             return
         mark = sent.marks[sent.wants.index(want)]
-        more = bool(found) and (len(found) >= want.limit or together >= sent.limit)
+        more = bool(found) and (len(found) >= want.limit or together >= min(sent.limit, self.left))
         self._hints.ended(want, mark, found[-1] if more else None, self._puts)
         if mark is not None and len(found) < want.limit:
             self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
 
-    def _send_free(self, connection: Connection, wants: Sequence[Want], limit: int) -> None:
+    def _send_free(self, connection: Connection, wants: Sequence[Want]) -> None:
         marks = [self._hints.of(want) for want in wants]
         leases = [want.lease_for // _MILLI for want in wants]
+        limit = sum(want.limit for want in wants)
         given = {
             "now": self._now,
             "worker": self._claim.worker,
@@ -127,8 +119,8 @@ class Claiming:
         cursor = connection.execute(_returning("claim", self._schema), given, binary=True)
         self._sent.append(_Sent(wants, marks, limit, cursor))
 
-    def _send_limited(self, connection: Connection, want: Want, limit: int) -> None:
-        limit = 1 if self._singly else min(limit, want.limit)
+    def _send_limited(self, connection: Connection, want: Want) -> None:
+        limit = 1 if self._singly else want.limit
         given: dict[str, Any] = {
             "now": self._now,
             "worker": self._claim.worker,

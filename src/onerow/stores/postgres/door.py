@@ -41,6 +41,7 @@ class Door:
         self._size = size
         self._patience = patience
         self._prepare: bool | None = address.prepare
+        self._cursors: type[psycopg.Cursor[Any]] = psycopg.Cursor
         self._reset()
 
     def _reset(self) -> None:
@@ -99,7 +100,11 @@ class Door:
         """A new connection in autocommit, which the caller closes."""
         with self.translated():
             connection = psycopg.connect(
-                self.address.conninfo, autocommit=True, context=_Taught(), **self.address.defaults
+                self.address.conninfo,
+                autocommit=True,
+                context=_Taught(),
+                cursor_factory=self._cursors,
+                **self.address.defaults,
             )
             if self._prepare is None:
                 # A pooler answers with a process id of its own. Behind one a session isn't ours, and neither are the
@@ -117,6 +122,20 @@ class Door:
             with self.connection():
                 pass
         return not self._prepare
+
+    def count_statements(self) -> Callable[[], int]:
+        """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
+        seen = 0
+
+        class CountingCursor(psycopg.Cursor[Any]):
+            def execute(self, query: Any, *given: Any, **more: Any) -> Any:
+                nonlocal seen
+                seen += not str(query).startswith(("BEGIN", "COMMIT"))
+                return super().execute(query, *given, **more)
+
+        self._cursors = CountingCursor
+        self.close()
+        return lambda: seen
 
     def close(self) -> None:
         with self._lock:

@@ -1,17 +1,42 @@
 """A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
 
+from datetime import datetime
 from typing import Any
 
 from onerow.core.status import ENDS, Status
 from onerow.ports import Filter, Order
 from onerow.stores.postgres.folding import containing
+from onerow.stores.postgres.rows import COLUMNS
 
 ORDERS: dict[Order, tuple[str, str]] = {
     "newest": ("created_at", "DESC"),
     "oldest": ("created_at", "ASC"),
     "due": ("run_at", "ASC"),
     "ended": ("completed_at", "ASC"),
+    "latest": ("completed_at", "DESC"),
 }
+
+
+def page_sql(
+    table: str, where: Filter, order: Order, limit: int, after: tuple[datetime, str] | None
+) -> tuple[str, list[Any]]:
+    """A page of tasks, and its parameters."""
+    condition, given = where_sql(where)
+    by, direction = ORDERS[order]
+    if by == "completed_at":
+        condition += " AND completed_at IS NOT NULL"
+    if after is not None:
+        condition += f" AND ({by}, task_id) {'<' if direction == 'DESC' else '>'} (%s, %s)"
+        given += after
+    ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
+    page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
+    if by != "created_at" or where.statuses == {Status.PROCESSING} or where.leased_by is not None:
+        return f"{page} {ordered}", [*given, limit]
+    if where.statuses and Status.PROCESSING not in where.statuses:
+        return f"{page} AND leased_by IS NULL {ordered}", [*given, limit]
+    # Two walks, because the index by age leaves out what is processing.
+    rest, leased = f"({page} AND leased_by IS NULL {ordered})", f"({page} AND leased_by IS NOT NULL {ordered})"
+    return f"{rest} UNION ALL {leased} {ordered}", [*given, limit, *given, limit, limit]
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
@@ -67,6 +92,12 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         term(
             "CASE json_typeof(payload #> %s) WHEN 'null' THEN 'null' ELSE payload #>> %s END = %s", steps, steps, value
         )
+    if where.user_id:
+        terms.append("user_id <> ''")  # says to the planner that the partial index will do
+    if where.lease_ended_by is not None:
+        terms.append("leased_by IS NOT NULL")
+    if where.ahead_of is not None:
+        term("(priority, run_at, task_id) < (%s, %s, %s)", *where.ahead_of)
     return " AND ".join(terms) or "TRUE", given
 
 

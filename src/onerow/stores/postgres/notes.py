@@ -16,10 +16,14 @@ _decode = msgspec.json.Decoder().decode
 _NOW = "coalesce(%s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
 
 
-def read_all(connection: Connection, schema: str, kind: str) -> list[Note]:
-    """All notes of a kind, by name."""
-    sql = f"SELECT name, body, version, updated_at FROM {quoted(schema)}.onerow_note WHERE kind = %s ORDER BY name"
-    rows = connection.execute((sql), (kind,), binary=True).fetchall()
+def read_all(connection: Connection, schema: str, kind: str, since: str = "", before: str = "") -> list[Note]:
+    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
+    sql = f"SELECT name, body, version, updated_at FROM {quoted(schema)}.onerow_note WHERE kind = %s AND name >= %s"
+    given = [kind, since]
+    if before:
+        sql += " AND name < %s"
+        given.append(before)
+    rows = connection.execute(f"{sql} ORDER BY name", given, binary=True).fetchall()
     return [Note(kind, name, _decode(body), version, moment(at)) for name, body, version, at in rows]
 
 

@@ -13,7 +13,7 @@ from onerow.core.times import read, spell
 from onerow.ports import Filter, LogPage, Note, Order, Page, Tally
 from onerow.stores.postgres import logbook, notes
 from onerow.stores.postgres.door import Door
-from onerow.stores.postgres.filters import ORDERS, where_sql
+from onerow.stores.postgres.filters import ORDERS, page_sql, where_sql
 from onerow.stores.postgres.rows import COLUMNS, task_of
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.wire import Texts, column, moment
@@ -41,22 +41,12 @@ class Reading:
         return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        condition, given = where_sql(where)
-        by, direction = ORDERS[order]
-        if order == "ended":
-            condition += " AND completed_at IS NOT NULL"
-        if after is not None:
-            condition += f" AND ({by}, task_id) {'<' if direction == 'DESC' else '>'} (%s, %s)"
-            given += _read_cursor(after)
-        sql = (
-            f"SELECT {COLUMNS} FROM {self._table} WHERE {condition} "
-            f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
-        )
-        rows = self._door.read(lambda c: c.execute(sql, (*given, limit + 1), binary=True, prepare=False).fetchall())
+        sql, given = page_sql(self._table, where, order, limit + 1, None if after is None else _read_cursor(after))
+        rows = self._door.read(lambda c: c.execute(sql, given, binary=True, prepare=False).fetchall())
         tasks = [task_of(row) for row in rows[:limit]]
         if len(rows) <= limit or not tasks:
             return Page(tasks)
-        return Page(tasks, _write_cursor(spell(getattr(tasks[-1], by)), tasks[-1].task_id))
+        return Page(tasks, _write_cursor(spell(getattr(tasks[-1], ORDERS[order][0])), tasks[-1].task_id))
 
     def count(self, where: Filter) -> list[Tally]:
         condition, given = where_sql(where)
@@ -74,8 +64,8 @@ class Reading:
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         return self._door.read(lambda c: logbook.read_page(c, self._schema, task_id, after, limit, tail))
 
-    def notes(self, kind: str) -> list[Note]:
-        return self._door.read(lambda c: notes.read_all(c, self._schema, kind))
+    def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
+        return self._door.read(lambda c: notes.read_all(c, self._schema, kind, since, before))
 
 
 def _write_cursor(moment: str, task_id: str) -> str:

@@ -19,6 +19,7 @@ from onerow.ports import (
     Lease,
     LogLine,
     Lost,
+    Migration,
     Move,
     Note,
     SwapAnswer,
@@ -79,6 +80,14 @@ class PostgresStore(Reading):
 
     def prepare(self) -> None:
         schema.migrate(self._door, self._schema)
+
+    def check(self) -> None:
+        schema.check(self._door, self._schema)
+
+    def migration(self) -> Migration:
+        """What `prepare` would do; looks and creates nothing."""
+        stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
 
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
@@ -195,18 +204,23 @@ class PostgresStore(Reading):
             if door is not None:
                 door.close()
 
+    def count_statements(self) -> Callable[[], int]:
+        """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
+        return self._door.count_statements()
+
     # ── pieces ──
 
     @contextmanager
-    def _transaction(self, connection: Connection, *, piecewise: bool = False) -> Iterator[None]:
+    def _transaction(self, connection: Connection, *, piecewise: bool = False, left: int = 0) -> Iterator[None]:
         """A transaction whose statements are sent together: one round trip, and no lock that waits for us.
 
-        `piecewise`: each is answered before the next is sent, for the rare case where that must be known.
+        `piecewise`: each is answered before the next is sent, for the rare case where that must be known. `left`: how
+        many tasks its claims may take.
         """
         sent_at = time.monotonic()
         with nullcontext() if piecewise else connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            began = connection.execute(statement("begin", self._schema), binary=True)
+            began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
             yield
             connection.execute("COMMIT")
         ((said, *_),) = began.fetchall()
@@ -216,7 +230,8 @@ class PostgresStore(Reading):
         def turn(connection: Connection) -> tuple[list[SwapAnswer], Claiming | None]:
             swapping = Swapping(self._schema, moves, self._own_now())
             claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
-            with self._transaction(connection, piecewise=bool(swapping.contested)):
+            left = claiming.left if claiming is not None else 0
+            with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
                 swapping.send(connection)
                 if any(map(wakes, moves)):
                     connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))

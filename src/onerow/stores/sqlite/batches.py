@@ -12,7 +12,7 @@ from onerow.stores.sqlite.rows import to_sql
 
 Item = TypeVar("Item")
 
-MOST = 600
+MOST = 800
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, MOST)
 
 

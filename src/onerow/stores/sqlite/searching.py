@@ -12,12 +12,14 @@ from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, Order, Page, Search
+from onerow.stores.sqlite import titles
 from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, task_of
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH = 500
 _FEW = 5_000
+_WALKED = ("task_created", "task_user", "task_ended", "task_erred")  # in an order that a search can stop in
 
 Place = list[str]  # the moment by which rows are ordered, and the id
 
@@ -41,7 +43,17 @@ def search(
 ) -> Search:
     """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
     index = index_for(where, order)
-    if index not in ("task_created", "task_user", "task_ended", "task_erred") or _has_few_open(connection, where):
+    if where.title_text is not None and index in _WALKED:
+        numbers = titles.candidates(connection, where.title_text.casefold())
+        if numbers is not None:
+            start = None if after is None else _read_cursor(after)
+            tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)
+            return Search(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if len(tasks) > limit else None)
+    if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
+        index = "task_user" if where.user_id else "task_created"  # sorting them all would take longer than there is
+    elif index == "task_erred" and order == "newest":
+        index = ""
+    if index not in _WALKED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
     until = monotonic() + within.total_seconds()
@@ -66,10 +78,15 @@ def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
     """Whether a question about waiting tasks alone is answered sooner by sorting them than by walking all rows."""
     if {status.value for status in where.statuses} != {"waiting"}:
         return False
-    sql = "SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE {} LIMIT ?)"
-    ready = connection.execute(sql.format("status = 'waiting' AND awaiting IS NULL"), (_FEW,)).fetchone()[0]
-    parked = connection.execute(sql.format("awaiting IS NOT NULL"), (_FEW,)).fetchone()[0]
-    return bool(ready < _FEW and parked < _FEW)
+    return _has_few(connection, "status = 'waiting' AND awaiting IS NULL") and _has_few(
+        connection, "awaiting IS NOT NULL"
+    )
+
+
+def _has_few(connection: sqlite3.Connection, condition: str) -> bool:
+    """Whether so few rows meet the condition of a partial index that sorting them is no matter."""
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE {condition} LIMIT ?)"
+    return bool(connection.execute(sql, (_FEW,)).fetchone()[0] < _FEW)
 
 
 def _page(
@@ -80,6 +97,7 @@ def _page(
     limit: int,
     after: Place | None,
     until: Place | None,
+    numbers: list[int] | None = None,
 ) -> list[Task]:
     condition, given = where_sql(where)
     column, direction = ORDERS[order]
@@ -91,6 +109,10 @@ def _page(
             condition += f" AND ({column}, task_id) {comparison} (?, ?)"
             given += place
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
+    if numbers is not None:
+        source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
+        condition = f"seq = chosen AND {condition}"
+        given.insert(0, _encode(numbers).decode())
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
         (*given, limit),

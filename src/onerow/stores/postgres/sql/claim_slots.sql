@@ -8,7 +8,8 @@ taken AS MATERIALIZED (
 ),
 -- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
 room (size) AS MATERIALIZED (
-  SELECT greatest(0, least(%(limit)s::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
+  SELECT greatest(0, least(
+           %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
 ),
 free (slots) AS MATERIALIZED (
   SELECT array_agg(slot ORDER BY slot)
@@ -37,14 +38,20 @@ chosen AS MATERIALIZED (
       ) AS t
       LIMIT (SELECT size FROM room)
     ) AS due
+),
+claimed AS (
+  UPDATE {schema}.task_queue AS ours
+     SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+         token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
+         started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
+         slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)]
+   WHERE ours.ctid = ANY (ARRAY(
+     SELECT t.ctid FROM {schema}.task_queue AS t
+      WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
+        FOR UPDATE SKIP LOCKED))
+  RETURNING {columns}
+),
+left_over AS MATERIALIZED (
+  SELECT set_config('onerow.left', (current_setting('onerow.left')::bigint - (SELECT count(*) FROM claimed))::text, true)
 )
-UPDATE {schema}.task_queue AS ours
-   SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
-       token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
-       started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
-       slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)]
- WHERE ours.ctid = ANY (ARRAY(
-   SELECT t.ctid FROM {schema}.task_queue AS t
-    WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
-      FOR UPDATE SKIP LOCKED))
-RETURNING {columns}
+SELECT claimed.* FROM left_over CROSS JOIN claimed

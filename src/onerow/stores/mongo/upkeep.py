@@ -1,23 +1,17 @@
-"""What `onerow doctor` asks of a MongoDB store: would its promises hold here?"""
+"""Upkeep of one database: would the promises hold here, how far is it migrated, and what would be done."""
 
-from typing import Literal
+import json
+from datetime import datetime
+from typing import Any
 
-import msgspec
-
+from onerow.core.times import spell
+from onerow.ports import Finding, Migration
 from onerow.stores.mongo import schema
 from onerow.stores.mongo.door import Door, Rooms
 
 FLOOR = (6, 0)
 """The oldest server that is supported."""
 FULL_SPEED = (8, 0)
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: `bad` breaks a promise, `slow` costs speed, `good` is as it should be."""
-
-    level: Literal["good", "slow", "bad"]
-    what: str
-    fix: str = ""
 
 
 def inspect(door: Door) -> list[Finding]:
@@ -65,3 +59,37 @@ def _writes(rooms: Rooms) -> Finding:
         "writes are journaled by a server that stands alone: no member takes over when it is gone, "
         "workers poll for news, and tx= is not to be had",
     )
+
+
+def migration(door: Door) -> Migration:
+    """See ports.Upkeep.migration; as commands for mongosh."""
+    with door.open(checked=False) as rooms:
+        stored, _ = schema.versions(rooms)
+        script = _script(rooms.tasks.name, rooms.meta.name)
+    return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "")
+
+
+def _script(collection: str, meta: str) -> str:
+    lines = [f"db.createCollection({_js(collection)}, {_js({'validator': schema.VALIDATOR})})"]
+    for index in schema.INDEXES:
+        options: dict[str, Any] = {"name": index.name}
+        if index.where:
+            options["partialFilterExpression"] = index.where
+        if index.unique:
+            options["unique"] = True
+        lines.append(
+            f"db.getCollection({_js(collection)}).createIndex({_js(dict.fromkeys(index.keys, 1))}, {_js(options)})"
+        )
+    for key, value in (("schema", schema.SCHEMA), ("min_code", schema.MIN_CODE)):
+        change = _js({"$max": {"value": value}})
+        lines.append(f"db.getCollection({_js(meta)}).updateOne({_js({'_id': key})}, {change}, {_js({'upsert': True})})")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _js(value: Any) -> str:
+    """A value as mongosh reads it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_js(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_js, value)) + "]"
+    return f'ISODate("{spell(value)}")' if isinstance(value, datetime) else json.dumps(value)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from onerow import Context, Filter, Pipeline, Queue, Status, TaskAdvanced, TaskCompleted
-from tests.engine import isolated_app
+from tests.engine.worker import isolated_app
 from tests.engine.kit import ended, everything, finish_all, told, until, work, working
 
 

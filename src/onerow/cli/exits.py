@@ -1,0 +1,56 @@
+"""Exit codes, and errors as two lines: what is wrong, and what to do about it."""
+
+from onerow.core.errors import (
+    BadInput,
+    CodeTooOld,
+    IllegalMove,
+    KeyTaken,
+    LostRace,
+    SchemaMissing,
+    StoreError,
+    StoreUnavailable,
+)
+
+EXIT_CODES = {
+    0: "done",
+    1: "some of what was asked was refused, or doctor or check found something bad",
+    2: "the command line itself is wrong: an unknown option, a missing argument",
+    64: "an argument, a name, a URL, a query or the app is wrong; nothing was done",
+    69: "the store can't be reached, or can't be used as it is",
+    70: "a worker ended and left work in progress behind (it will be rescued)",
+    75: "a worker gave way because of work that would not stop; start it again",
+    130: "interrupted",
+}
+"""Every code that a command may end with."""
+
+
+def exit_code(error: BaseException) -> int:
+    match error:
+        case KeyboardInterrupt():
+            return 130
+        case BadInput():
+            return 64
+        case StoreError():
+            return 69
+    return 1
+
+
+def explain(error: BaseException) -> tuple[str, str]:
+    """What is wrong, and what to do. Our messages say both, with a semicolon between."""
+    if isinstance(error, KeyboardInterrupt):
+        return "", ""
+    what, _, fix = str(error).partition("; ")
+    if fix:
+        return what, fix
+    match error:
+        case StoreUnavailable():
+            return what, "check that it runs and that the URL is right; the same command may succeed later"
+        case CodeTooOld():
+            return what, "upgrade onerow here: pip install -U onerow"
+        case SchemaMissing():
+            return what, "run: onerow migrate"
+        case IllegalMove():
+            return what, "see where it stands: onerow show" + (f" {error.task_id}" if error.task_id else " ID")
+        case KeyTaken() | LostRace():
+            return what, "try again"
+    return what, ""

@@ -1,0 +1,101 @@
+"""What check says of an app, and doctor of a store at work."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from onerow.core.durations import spell_duration
+from onerow.core.status import PROCESSING
+from onerow.engine.queue import Queue
+from onerow.engine.views import Views
+from onerow.ports import Filter, Finding
+
+_LONG = timedelta(minutes=1)
+_SKEW = timedelta(seconds=2)
+_OVERDUE = timedelta(seconds=10)
+
+
+def check_app(queue: Queue) -> list[Finding]:
+    """What can be said of an app without running it."""
+    findings = []
+    for pipeline in queue.pipelines.values():
+        phases = " → ".join(phase.name for phase in pipeline.plan.phases)
+        findings.append(Finding("good", f"pipeline {pipeline.name}: {phases}"))
+        for phase in pipeline.plan.phases:
+            handler = pipeline.handlers.get(phase.name)
+            if handler is None or handler.is_async or handler.isolated:
+                continue
+            if phase.timeout is None or phase.timeout > _LONG:
+                span = "without end" if phase.timeout is None else f"for {spell_duration(phase.timeout)}"
+                findings.append(
+                    Finding(
+                        "slow",
+                        f"{pipeline.name}.{phase.name} may run {span} in a thread, and a thread that hangs can't be "
+                        f"stopped: the whole worker process has to be replaced",
+                        f'@{pipeline.name}.phase(isolate="process"), a timeout of a minute, or async def',
+                    )
+                )
+    return findings
+
+
+def examine(queue: Queue, views: Views) -> list[Finding]:
+    """What can be seen of a store at work."""
+    return [*_clock(queue), *_leases(queue), *_workers(views), *_lanes(views)]
+
+
+def _clock(queue: Queue) -> Iterator[Finding]:
+    skew = abs(queue.store.now() - datetime.now(UTC))
+    if skew > _SKEW:
+        yield Finding(
+            "slow",
+            f"the store's clock and this machine's differ by {skew.total_seconds():.1f} s",
+            "let both be set by NTP; leases go by the store's",
+        )
+    else:
+        yield Finding("good", "the clock is right")
+
+
+def _leases(queue: Queue) -> Iterator[Finding]:
+    now = queue.store.now()
+    where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now - _OVERDUE)
+    stuck = queue.find(where, limit=100, order="oldest").tasks
+    if not stuck:
+        yield Finding("good", "no lease is overdue")
+        return
+    some = "100 or more leases" if len(stuck) == 100 else f"{len(stuck)} lease" + ("" if len(stuck) == 1 else "s")
+    yield Finding(
+        "bad",
+        f"{some} ended and nobody rescued the tasks, {stuck[0].task_id} for one",
+        "start a worker: any one rescues them",
+    )
+
+
+def _workers(views: Views) -> Iterator[Finding]:
+    workers = views.workers(holds=False)
+    alive = [worker for worker in workers if worker.alive]
+    if alive:
+        yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
+    for worker in workers:
+        if not worker.alive:
+            yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
+    if not alive:
+        yield Finding("slow", "no worker is running", "onerow worker APP")
+
+
+def _lanes(views: Views) -> Iterator[Finding]:
+    for pipeline in views.board().pipelines:
+        for lane in pipeline.lanes:
+            name, standing = f"{pipeline.name}.{lane.phase}", lane.waiting + lane.processing
+            if not lane.kind and standing:
+                yield Finding(
+                    "bad",
+                    f"{standing:,} tasks stand at {name}, which no published code knows",
+                    f"renamed_from={lane.phase!r} on the phase that follows it, or onerow cancel --where phase:{lane.phase}",
+                )
+            if lane.paused is not None and (lane.paused.phase != "*" or lane is pipeline.lanes[0]):
+                what = pipeline.name if lane.paused.phase == "*" else name
+                why = f": {lane.paused.reason}" if lane.paused.reason else ""
+                yield Finding(
+                    "slow", f"{what} is paused by {lane.paused.by}{why}", f"onerow resume {what.replace('.', ' ')}"
+                )
+            if lane.failed:
+                yield Finding("slow", f"{lane.failed:,} tasks failed in {name}", "onerow failures")

@@ -1,0 +1,71 @@
+"""`onerow init`: a starter project that runs, with a test that passes."""
+
+from pathlib import Path
+
+import click
+
+from onerow.core.errors import BadInput
+
+APP = '''"""Greetings, in three phases. Start a worker: onerow worker app"""
+
+from onerow import Context, Pipeline, Queue, Retry
+
+greetings = Pipeline("greetings", title="Hello {name}")
+
+
+@greetings.phase
+def compose(job):
+    return f"Hello, {job['name']}!"
+
+
+@greetings.phase(concurrency=1, retry=Retry(3, wait="5s"), timeout="1m")
+def translate(job, compose, ctx: Context):
+    ctx.log(f"attempt {ctx.attempt}")
+    return compose.upper()
+
+
+@greetings.phase
+async def deliver(job, translate):
+    print(translate)
+
+
+queue = Queue("sqlite:///tasks.db").serve(greetings)
+'''
+
+TEST = """from app import compose, greetings
+
+from onerow import Queue, Worker
+
+
+def test_a_phase_is_a_plain_function():
+    assert compose({"name": "Ann"}) == "Hello, Ann!"
+
+
+def test_the_whole_pipeline(tmp_path):
+    queue = Queue(f"sqlite:///{tmp_path}/test.db")
+    task = queue.add(greetings, {"name": "Ann"})
+    Worker(queue, [greetings], until_idle=True).run()
+    assert queue.get(task.task_id).results["translate"] == "HELLO, ANN!"
+"""
+
+SETTINGS = 'store = "sqlite:///tasks.db"\n'
+
+FILES = {"app.py": APP, "test_app.py": TEST, "onerow.toml": SETTINGS}
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+def command(folder: Path) -> None:
+    """Write a small project into FOLDER (by default here) that runs, with a test that passes."""
+    for name in FILES:
+        if (folder / name).exists():
+            raise BadInput(
+                f"{folder / name} is there already; name a new folder: onerow init my_project", field="folder"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        click.echo(f"wrote {folder / name}")
+    if folder != Path():
+        click.echo(f"\n  cd {folder}")
+    click.echo("  onerow worker app                  # in one terminal\n  onerow add greetings name=Ann      # in another\n  onerow watch")  # fmt: skip

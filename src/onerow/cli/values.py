@@ -1,0 +1,58 @@
+"""Values from a command line: payloads, times."""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from onerow.core.durations import parse_duration
+from onerow.core.errors import BadInput
+from onerow.core.times import parse_time, to_millis
+
+
+def payload(fields: tuple[str, ...], text: str | None) -> Any:
+    """A payload from FIELD=VALUE words (a value is JSON if it can be, else text), or from JSON."""
+    if fields and text is not None:
+        raise BadInput("give FIELD=VALUE words or --payload, not both; --payload takes the whole JSON", field="payload")
+    if text is not None:
+        return _json(_text(text))
+    if not fields:
+        return None
+    found: dict[str, Any] = {}
+    for word in fields:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{word!r} is not FIELD=VALUE; for other payloads use --payload JSON", field="payload")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _text(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if given.startswith("@"):
+        try:
+            return Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"can't read {given[1:]}: {error}", field="payload") from None
+    return given
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"the payload is no JSON ({error}); quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A time as people say it: now, +10m, 10m (from now), or ISO with a zone."""
+    if text == "now":
+        return now
+    if text[:1] == "+" or (text[:1].isdigit() and "-" not in text):
+        return to_millis(now + parse_duration(text.lstrip("+"), "time"))
+    return parse_time(text, "time")

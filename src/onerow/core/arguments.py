@@ -1,0 +1,208 @@
+"""Argument lists with places for values: `{url}`, `{script.path}`, `{force?--force}`, `{lang?}`, `{files*}`.
+
+A place names a field of the payload, or the result of an earlier phase if it bears a phase's name; dots lead inside.
+`{}` is the payload itself, `{ctx.task_id}` and the like are the attempt's own. Braces are doubled to be meant.
+
+    {field}         the value; the task fails when there is none
+    {field?}        the value; without one the argument is left out
+    {field?TEXT}    TEXT, when the value is true; else the argument is left out
+    {field*}        an argument for each item of a list
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any, Literal
+
+import msgspec
+
+from onerow.core import values
+from onerow.core.errors import BadInput, PipelineError
+
+CONTEXT_NAMES = ("task_id", "user_id", "phase", "attempt", "token", "generation", "idempotency_key", "result_file")
+"""What `{ctx.…}` may name; besides, `{ctx.steps.NAME?TEXT}` asks whether a step is done."""
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PLACE = re.compile(r"((?:[\w-]+(?:\.[\w-]+)*)?)(\*|\?.*)?", re.DOTALL)
+# Programs that run a text given behind such an option: a value inside that text could do anything.
+_INTERPRETERS = re.compile(r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|perl|ruby|node|php|lua|powershell|pwsh|env|su|ssh")
+_RUNS_TEXT = re.compile(r"-[a-zA-Z]*[ceEr]|--?(?:eval|command|execute)")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a value goes."""
+
+    path: tuple[str, ...]
+    how: Literal["value", "optional", "flag", "many"] = "value"
+    text: str = ""  # of a flag: what to say
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path) or "the payload"
+
+
+Part = str | Place
+Argument = tuple[Part, ...]
+
+
+class NoValue(BadInput):
+    """A place for which the task has no value, or one that can't be an argument."""
+
+
+def parse(argv: Any, where: str) -> tuple[Argument, ...]:
+    """The arguments of a command, checked; raises PipelineError."""
+    if isinstance(argv, str | bytes) or not isinstance(argv, Sequence) or not argv:
+        raise PipelineError(
+            f"{where}: a command is a list of arguments, not a line for a shell: ['ffmpeg', '-i', '{{source}}']"
+        )
+    arguments = tuple(parse_text(_as_text(given, where), where) for given in argv)
+    program = "".join(part for part in arguments[0] if isinstance(part, str))
+    if not program or any(isinstance(part, Place) for part in arguments[0]):
+        raise PipelineError(f"{where}: the program itself can't depend on a value; name it")
+    if _INTERPRETERS.fullmatch(PurePath(program).name):
+        _check_scripts(arguments, where)
+    return arguments
+
+
+def _as_text(given: Any, where: str) -> str:
+    if isinstance(given, PurePath):
+        return str(given)
+    if not isinstance(given, str) or "\0" in given:
+        raise PipelineError(f"{where}: arguments are text, not {given!r}")
+    return given
+
+
+def _check_scripts(arguments: Sequence[Argument], where: str) -> None:
+    for option, script in pairwise(arguments):
+        runs_text = len(option) == 1 and isinstance(option[0], str) and _RUNS_TEXT.fullmatch(option[0])
+        if runs_text and any(isinstance(part, Place) for part in script):
+            raise PipelineError(
+                f"{where}: a value inside a script could run anything; hand it over as an argument: "
+                f"['sh', '-c', 'echo \"$1\"', 'sh', '{{name}}']"
+            )
+
+
+def parse_text(text: str, where: str) -> Argument:
+    """One text with places; raises PipelineError."""
+    parts: list[Part] = []
+    end = 0
+    for token in _TOKEN.finditer(text):
+        _add_text(parts, text[end : token.start()])
+        end = token.end()
+        if token[0] in ("{{", "}}"):
+            _add_text(parts, token[0][0])
+        elif token[1] is None:
+            raise PipelineError(f"{where}: a single {token[0]!r} in {text!r}; double it if it is meant")
+        else:
+            parts.append(_place(token[1], text, where))
+    _add_text(parts, text[end:])
+    if len(parts) > 1 and any(isinstance(part, Place) and part.how == "many" for part in parts):
+        raise PipelineError(f"{where}: {text!r}: a place for many values must be an argument of its own")
+    return tuple(parts)
+
+
+def _add_text(parts: list[Part], text: str) -> None:
+    if text and parts and isinstance(parts[-1], str):
+        parts[-1] += text
+    elif text:
+        parts.append(text)
+
+
+def _place(inner: str, text: str, where: str) -> Place:
+    found = _PLACE.fullmatch(inner)
+    if found is None:
+        raise PipelineError(
+            f"{where}: can't read {{{inner}}} in {text!r}; a place is {{field}}, {{field?}}, {{field?--flag}} or {{field*}}"
+        )
+    path = tuple(found[1].split(".")) if found[1] else ()
+    if path[:1] == ("ctx",) and not (len(path) == 2 and path[1] in CONTEXT_NAMES) and path[1:2] != ("steps",):
+        raise PipelineError(
+            f"{where}: no {{{inner}}}; there are {', '.join(f'ctx.{name}' for name in CONTEXT_NAMES)} and ctx.steps.NAME"
+        )
+    how = found[2] or ""
+    if how == "*":
+        return Place(path, "many")
+    if how == "?":
+        return Place(path, "optional")
+    return Place(path, "flag", how[1:]) if how else Place(path)
+
+
+def places(arguments: Iterable[Argument]) -> Iterable[Place]:
+    """Every place of some arguments."""
+    return (part for argument in arguments for part in argument if isinstance(part, Place))
+
+
+def fill(arguments: Sequence[Argument], known: Mapping[str, Any], payload: Any) -> list[str]:
+    """The argument list with its values; raises NoValue.
+
+    A value that would be taken for an option (it begins with '-') is refused, unless a '--' stands before it.
+    """
+    filled: list[str] = []
+    options_over = False
+    for argument in arguments:
+        options_over = options_over or argument == ("--",)
+        for pieces in _variants(argument, known, payload):
+            text = "".join(piece for piece, _ in pieces)
+            own = next((is_ours for piece, is_ours in pieces if piece), True)
+            if text.startswith("-") and not own and not options_over:
+                raise NoValue(
+                    f"the value {text[:40]!r} would be taken for an option; put '--' before it in the command's "
+                    f"arguments, or write it as --option={{field}}"
+                )
+            if "\0" in text:
+                raise NoValue("a value contains a NUL character, which no argument can carry")
+            filled.append(text)
+    return filled
+
+
+def fill_text(argument: Argument, known: Mapping[str, Any], payload: Any) -> str:
+    """One text with its values; what has none is left out."""
+    return "".join(piece for pieces in _variants(argument, known, payload) for piece, _ in pieces)
+
+
+def _variants(argument: Argument, known: Mapping[str, Any], payload: Any) -> list[list[tuple[str, bool]]]:
+    """The argument's pieces, each with whether it is ours; no argument, one, or of a list many."""
+    if len(argument) == 1 and isinstance(argument[0], Place):
+        place = argument[0]
+        value = _value(place, known, payload)
+        if place.how == "many":
+            if not isinstance(value, list):
+                raise NoValue(f"{place.name} must be a list", field=place.name)
+            return [[(_spell(item, place), False)] for item in value]
+        if _left_out(place, value):
+            return []
+    pieces = []
+    for part in argument:
+        if isinstance(part, str):
+            pieces.append((part, True))
+            continue
+        value = _value(part, known, payload)
+        if _left_out(part, value):
+            continue
+        pieces.append((part.text, True) if part.how == "flag" else (_spell(value, part), False))
+    return [pieces]
+
+
+def _left_out(place: Place, value: Any) -> bool:
+    return (place.how == "flag" and not value) or (place.how == "optional" and value in (None, ""))
+
+
+def _value(place: Place, known: Mapping[str, Any], payload: Any) -> Any:
+    if not place.path:
+        return payload
+    value = known if place.path[0] in known else payload
+    for step in place.path:
+        if not isinstance(value, Mapping) or step not in value:
+            value = None
+            break
+        value = value[step]
+    if value is None and place.how in ("value", "many"):
+        raise NoValue(f"the task has no value for {{{place.name}}}", field=place.name)
+    return value
+
+
+def _spell(value: Any, place: Place) -> str:
+    if value is None:
+        raise NoValue(f"{place.name} holds a null, which is no argument", field=place.name)
+    return value if isinstance(value, str) else values.encode(value, place.name)

@@ -1,0 +1,80 @@
+"""What handlers declare: the types of their parameters, and the payload's as a JSON schema."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from onerow.core.errors import PipelineError
+
+CONTEXT = "ctx"
+
+
+def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
+    """What the parameters of a handler are declared to be; `ctx` aside."""
+    wanted = {
+        name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
+    }
+    if not wanted:
+        return {}
+    names = dict(getattr(inspect.unwrap(function), "__globals__", {}))
+    hints = {}
+    for name, hint in wanted.items():
+        if isinstance(hint, str):
+            probe = type("probe", (), {"__annotations__": {name: hint}})
+            try:
+                hint = typing.get_type_hints(probe, globalns=names)[name]
+            except Exception as error:
+                raise PipelineError(
+                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error}); "
+                    f"define or import the type at the top of the module"
+                ) from None
+        hints[name] = Any if hint is inspect.Parameter.empty else hint
+    return hints
+
+
+def declared_type(source: str, hint: Any) -> Any:
+    """What a parameter's value should be: of `items: list[Item[Post]]` a Post, else what it is declared to be."""
+    if source != "items":
+        return hint
+    for _ in range(2):
+        hint = next(iter(typing.get_args(hint)), Any)
+    return hint
+
+
+def is_typed(declared: Any) -> bool:
+    """Whether a type says more than 'some JSON value': a dataclass, Struct, TypedDict or pydantic model."""
+    return isinstance(declared, type) and (
+        issubclass(declared, msgspec.Struct)
+        or hasattr(declared, "__dataclass_fields__")
+        or hasattr(declared, "model_validate")
+        or typing.is_typeddict(declared)
+    )
+
+
+def payload_schema(declared: Any) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """A JSON schema of the payload's type and the fields it can't do without."""
+    if declared is None or declared is Any:
+        return None, ()
+    if hasattr(declared, "model_json_schema"):
+        schema = declared.model_json_schema()
+        return schema, tuple(schema.get("required", ()))
+    try:
+        schema = msgspec.json.schema(declared)
+    except TypeError as error:
+        raise PipelineError(f"the payload type {declared!r} can't be stored as JSON: {error}") from None
+    body = schema
+    if "$ref" in schema:
+        body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    return schema, tuple(body.get("required", ()))
+
+
+def fields(schema: dict[str, Any] | None) -> frozenset[str] | None:
+    """The fields that a payload of this schema can have; None when it may have any."""
+    if schema is None:
+        return None
+    if "$ref" in schema:
+        schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    return frozenset(schema["properties"]) if "properties" in schema else None

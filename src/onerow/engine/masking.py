@@ -1,0 +1,162 @@
+"""Secrets never reach the log, an error or a face: they are masked line by line, before anything is written.
+
+What is masked: values of named variables of the environment (as they are, quoted, escaped), of those whose name says
+that they are secret, texts that look like keys, and what the user's own patterns find.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from onerow.core.errors import BadInput
+
+MASK = "***"
+
+# A word of a variable's name that says: this is a secret.
+_SECRET_WORDS = frozenset(
+    {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"}
+)
+_SHORTEST_NAMED = 4
+_SHORTEST_FOUND = 8
+_LONGEST_MATCH = 8_000
+
+# (a text that every match contains, in lower case; the pattern; what is put there). A line without the text costs next
+# to nothing. No quantifier is open: a match has at most a few thousand characters.
+_PATTERNS: list[tuple[str, str, str]] = [
+    ("sk-", r"\bsk-[A-Za-z0-9_\-]{16,400}", f"sk-{MASK}"),
+    ("k_live_", r"\b([sr])k_live_[A-Za-z0-9]{10,200}", rf"\1k_live_{MASK}"),
+    *((f"gh{kind}_", rf"\bgh{kind}_[A-Za-z0-9]{{20,255}}", f"gh{kind}_{MASK}") for kind in "pousr"),
+    ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,255}", f"github_pat_{MASK}"),
+    ("glpat-", r"\bglpat-[A-Za-z0-9_\-]{16,255}", f"glpat-{MASK}"),
+    ("xox", r"\b(xox[abeoprs])-[A-Za-z0-9\-]{10,255}", rf"\1-{MASK}"),
+    ("akia", r"\bAKIA[0-9A-Z]{16}\b", f"AKIA{MASK}"),
+    ("asia", r"\bASIA[0-9A-Z]{16}\b", f"ASIA{MASK}"),
+    ("aiza", r"\bAIza[0-9A-Za-z_\-]{35}", f"AIza{MASK}"),
+    ("ya29.", r"\bya29\.[0-9A-Za-z_\-]{20,1000}", f"ya29.{MASK}"),
+    ("hf_", r"\bhf_[A-Za-z0-9]{20,100}", f"hf_{MASK}"),
+    ("eyj", r"\beyJ[A-Za-z0-9_\-]{8,3000}\.[A-Za-z0-9_\-]{8,3000}(?:\.[A-Za-z0-9_\-]{0,1000})?", MASK),
+    ("bearer", r"\b([Bb]earer|BEARER)(\s{1,4})[A-Za-z0-9._~+/\-]{8,3000}={0,2}", rf"\1\2{MASK}"),
+    ("basic", r"\b([Bb]asic|BASIC)(\s{1,4})[A-Za-z0-9+/]{12,1000}={0,2}(?![\w=])", rf"\1\2{MASK}"),
+    ("://", r"(://[^\s:/@'\"]{0,200}:)[^\s/@'\"]{1,1000}@", rf"\1{MASK}@"),
+    ("private key-----", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,4000}", MASK),
+]
+_WORDS = ("password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "access_key", "private_key")
+_ASSIGNED = (
+    rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?\s{{0,3}}[=:]>?\s{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
+)
+_PATTERNS += [(mark, _ASSIGNED, rf"\1{MASK}") for mark in ("passw", "secret", "token", "api", "_key")]
+_COMPILED = [(mark, re.compile(pattern), replacement) for mark, pattern, replacement in _PATTERNS]
+
+Replace = Callable[[str], str]
+
+
+class Masker:
+    """Masks secrets in texts. It reads line by line: no secret of several lines is looked for as a whole."""
+
+    def __init__(self, values: Iterable[str] = (), patterns: Iterable[str | re.Pattern[str]] = ()) -> None:
+        forms = {form for value in values for form in _forms(value)}
+        # The longest first, so that a secret that contains another goes as a whole.
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._values = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._forms = ordered
+        self._own = [_compiled(pattern) for pattern in patterns]
+        self.longest = max([len(form) for form in ordered] + [_LONGEST_MATCH])  # characters that a secret may have
+
+    @classmethod
+    def of_environment(
+        cls,
+        named: Iterable[str] = (),
+        patterns: Iterable[str | re.Pattern[str]] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> "Masker":
+        """For the variables with these names, and for all whose name says that they are secret."""
+        known = os.environ if environment is None else environment
+        wanted = set(named)
+        values = [
+            value
+            for name, value in known.items()
+            if (name in wanted and len(value) >= _SHORTEST_NAMED)
+            or (len(value) >= _SHORTEST_FOUND and _SECRET_WORDS & set(name.upper().split("_")))
+        ]
+        return cls(values, patterns)
+
+    def text(self, text: str) -> str:
+        """The text, of any number of lines, without secrets."""
+        if not text:
+            return text
+        suspects = self._suspects(text)
+        if not suspects:
+            return text
+        if "\n" not in text:
+            return self._line(text, suspects)
+        return "\n".join([self._line(line, suspects) for line in text.split("\n")])
+
+    def values_in(self, text: str) -> str:
+        """The text without the values of variables; what only looks like a key stays."""
+        return text if self._values is None else self._values.sub(MASK, text)
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, masked wherever it holds text."""
+        match value:
+            case str():
+                return self.text(value)
+            case list():
+                return [self.value(item) for item in value]
+            case dict():
+                return {self.text(key): self._member(key, item) for key, item in value.items()}
+        return value
+
+    def _member(self, key: str, item: Any) -> Any:
+        lower = key.lower()
+        if isinstance(item, str) and item and any(word in lower for word in _WORDS):
+            return MASK
+        return self.value(item)
+
+    def _suspects(self, text: str) -> list[tuple[str, Replace]]:
+        """Those of our patterns that a text gives reason to try, each with what a line must contain."""
+        suspects: list[tuple[str, Replace]] = []
+        if self._values is not None and any(form in text for form in self._forms):
+            suspects.append(("", self.values_in))
+        for pattern in self._own:
+            if pattern.search(text) is not None:
+                suspects.append(("", partial(pattern.sub, MASK)))
+        lower = text.lower()
+        for mark, pattern, replacement in _COMPILED:
+            if mark in lower:
+                suspects.append((mark, partial(pattern.sub, replacement)))
+        return suspects
+
+    def _line(self, line: str, suspects: list[tuple[str, Replace]]) -> str:
+        lower = line.lower()
+        for mark, replace in suspects:
+            if mark in lower:
+                line = replace(line)
+        return line
+
+
+def _forms(value: str) -> Iterable[str]:
+    """A secret as programs may print it: line by line, escaped, or as part of a URL."""
+    for line in {value, value.strip(), *value.splitlines()}:
+        if len(line) >= _SHORTEST_NAMED and "\n" not in line:
+            yield from (line, json.dumps(line)[1:-1], repr(line)[1:-1], quote(line, safe=""), quote_plus(line))
+    if "\n" in value:
+        yield from (json.dumps(value)[1:-1], repr(value)[1:-1])
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        # Blocks of lines are searched as one, so that an anchor must hold at each line.
+        return re.compile(
+            pattern if isinstance(pattern, str) else pattern.pattern,
+            re.MULTILINE | (0 if isinstance(pattern, str) else pattern.flags),
+        )
+    except re.error as error:
+        raise BadInput(f"{pattern!r} is no regular expression: {error}", field="mask") from None
+
+
+NO_SECRETS = Masker()
+"""Masks what looks like a key, and nothing else."""

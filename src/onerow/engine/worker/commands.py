@@ -1,0 +1,257 @@
+"""Command phases: a program under the keeper, its output read as it comes, its exit code made an outcome."""
+
+import os
+import selectors
+import shutil
+import signal
+import tempfile
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onerow.core import arguments, steps, values
+from onerow.core.command import Command
+from onerow.core.errors import BadInput
+from onerow.core.failure import Failure, failure
+from onerow.core.task import Task
+from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
+from onerow.engine.settling import Done, Failed, Outcome, Stopped
+from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.listening import Listener
+from onerow.engine.worker.stopping import TreeStopper
+
+_PIECE = 65_536
+_WAITS_FOR = 5.0  # seconds that a program's output may lie in its pipe before lines are left out
+
+# Fixed for every attempt, whatever the environment says.
+_VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
+
+
+class Commands:
+    """Runs an attempt's program; blocks until the whole tree of it is gone."""
+
+    def __init__(self, keeper: Keeper, grace: float) -> None:
+        self._keeper = keeper
+        self._grace = grace
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        command: Command = attempt.lane.call.function  # type: ignore[assignment]
+        folder = tempfile.mkdtemp(prefix="onerow-") if command.result == "file" or command.stdin else None
+        try:
+            return self._run(attempt, command, None if folder is None else Path(folder))
+        except BadInput as error:
+            return Failed(failure(f"{attempt.task.phase}: {error}", "permanent", exception=type(error).__name__))
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, attempt: Attempt, command: Command, folder: Path | None) -> Outcome:
+        surroundings = Surroundings(attempt, command, folder)
+        argv = surroundings.argv()
+        env = surroundings.env(os.environ)
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        stdin = surroundings.stdin()
+        try:
+            child = self._keeper.start(
+                argv,
+                cwd=None if command.cwd is None else Path(command.cwd),
+                env=env,
+                stdin=stdin,
+                stdout=their_out,
+                stderr=their_err,
+                nice=command.nice,
+                umask=command.umask,
+                memory=command.memory_limit,
+                cpu_seconds=command.cpu_limit,
+                on_exit=_ignore,
+            )
+        except CannotStart as error:
+            os.close(out)
+            os.close(err)
+            return Failed(_cannot_start(attempt.task, error))
+        finally:
+            for descriptor in (their_out, their_err, stdin):
+                if descriptor is not None:
+                    os.close(descriptor)
+        attempt.handle = TreeStopper(attempt, child, self._grace)
+        if attempt.stop is not None:
+            attempt.handle.interrupt()  # asked while we were starting
+        listener = Listener(attempt, command)
+        try:
+            _listen(attempt, listener, child, out, err)
+        except BaseException:
+            child.stop(0)
+            child.wait()
+            raise
+        finally:
+            os.close(out)
+            os.close(err)
+        return self._outcome(attempt, command, listener, child.wait(), surroundings.result_file)
+
+    def _outcome(
+        self, attempt: Attempt, command: Command, listener: Listener, exit: Exit | None, file: Path | None
+    ) -> Outcome:
+        if exit is None or exit.stopped:
+            return Stopped(attempt.stop or "drain")
+        code = exit.code if exit.code is not None else 128 + (exit.signal or signal.SIGKILL)
+        meaning = "ok" if code == 0 else command.class_of(code)
+        if meaning != "ok":
+            return Failed(_failed(attempt.task, exit, meaning, listener))
+        if command.result == "last_line":
+            # A result is what the next phase works with: only what we know to be secret is taken out of it.
+            return Done(_as_json(attempt.hands.masker.values_in(listener.last_line())))
+        if command.result == "file":
+            return Done(_read_result(file))
+        return Done(None)
+
+
+class Surroundings:
+    """What an attempt's program is given: its arguments, its environment, its standard input."""
+
+    def __init__(self, attempt: Attempt, command: Command, folder: Path | None) -> None:
+        task = attempt.task
+        self._command = command
+        self._folder = folder
+        self._task = task
+        self._payload = task.payload
+        self.result_file = None if folder is None or command.result != "file" else folder / "result.json"
+        done = {name: True for name, record in steps.records(task).items() if not record.open}
+        self._done = [name for name in done if not name.startswith(steps.RESERVED)]
+        self._own: dict[str, Any] = {
+            "task_id": task.task_id,
+            "user_id": task.user_id,
+            "phase": task.phase,
+            "attempt": task.attempt,
+            "token": task.token,
+            "generation": task.generation,
+            "idempotency_key": f"{task.task_id}:{task.phase}:{task.generation}",
+            "result_file": None if self.result_file is None else str(self.result_file),
+            "steps": done,
+        }
+        results = task.results
+        plan = attempt.lane.plan
+        earlier = {phase.name: phase for phase in plan.phases[: plan.position(task.phase)]}
+        self._known = {
+            name: next((results[known] for known in (name, *phase.renamed_from) if known in results), None)
+            for name, phase in earlier.items()
+        }
+        self._known["ctx"] = self._own
+
+    def argv(self) -> list[str]:
+        return arguments.fill(self._command.arguments, self._known, self._payload)
+
+    def env(self, ours: Mapping[str, str]) -> dict[str, str]:
+        """Of our own variables those that the command may see, then those of the attempt, then those it sets."""
+        env = {name: value for name, value in ours.items() if self._command.passes_on(name)}
+        for name in _VARIABLES:
+            if self._own[name] is not None:
+                env[f"ONEROW_{name.upper()}"] = str(self._own[name])
+        env["ONEROW_PIPELINE"] = self._task.pipeline
+        env["ONEROW_STEPS"] = "\n".join(self._done)[:100_000]
+        for name, text in self._command.set_env:
+            env[name] = arguments.fill_text(text, self._known, self._payload)
+        return env
+
+    def stdin(self) -> int | None:
+        """A file with payload and results of earlier phases as JSON, open for reading."""
+        if not self._command.stdin or self._folder is None:
+            return None
+        path = self._folder / "stdin.json"
+        known = {name: value for name, value in self._known.items() if name != "ctx"}
+        given = {"payload": self._payload, "results": known, "steps": self._steps(), "task_id": self._task.task_id}
+        path.write_bytes(msgspec.json.encode(given))
+        return os.open(path, os.O_RDONLY)
+
+    def _steps(self) -> dict[str, Any]:
+        found = steps.records(self._task)
+        return {name: found[name].value for name in self._done}
+
+
+def _listen(attempt: Attempt, listener: Listener, child: Child, out: int, err: int) -> None:
+    """Hand over what the program says until it has said all."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor, level in ((out, "out"), (err, "err")):
+            selector.register(descriptor, selectors.EVENT_READ, _reader(listener, descriptor, level))
+        while selector.get_map():
+            ready = selector.select(1.0)
+            for key, _ in ready:
+                if not key.data():
+                    selector.unregister(key.fileobj)
+            if not ready and child.wait(0) is not None:
+                break  # gone, though someone of another user still holds its output open
+            listener.remember_steps()
+            _wait_for_room(attempt)
+
+
+def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], bool]:
+    decoder = getincrementaldecoder("utf-8")("replace")
+
+    def read() -> bool:
+        piece = os.read(descriptor, _PIECE)
+        listener.hear(level, decoder.decode(piece, final=not piece))
+        return bool(piece)
+
+    return read
+
+
+def _wait_for_room(attempt: Attempt) -> None:
+    """Leave the program's output in its pipe while the scribe is behind, so that the program waits and we don't lose."""
+    if (output := attempt.output) is not None:
+        output.taken.clear()
+        if output.crowded:
+            output.taken.wait(_WAITS_FOR)
+
+
+def _failed(task: Task, exit: Exit, error_class: str, listener: Listener) -> Failure:
+    if exit.signal is not None:
+        how = f"was killed by {_signal_name(exit.signal)}"
+        if exit.signal == signal.SIGXCPU:
+            how += " (it used up its CPU time)"
+        elif exit.signal == signal.SIGKILL:
+            how += " (out of memory?)"
+    else:
+        how = f"ended with exit code {exit.code}"
+    said = f": {listener.last_words}" if listener.last_words else ""
+    return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _cannot_start(task: Task, error: CannotStart) -> Failure:
+    # No such program, no right to run it, too long: nothing that trying again would change.
+    lasting = error.errno in (1, 2, 7, 8, 13, 20, 22, 40)
+    return failure(f"{task.phase}: {error}", "permanent" if lasting else "resource", exception="CannotStart")
+
+
+def _as_json(line: str) -> str:
+    """A line as JSON: itself, if it is JSON, else as text."""
+    try:
+        return values.encode(values.decode(line), "result")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return values.encode(line, "result")
+
+
+def _read_result(file: Path | None) -> str | None:
+    if file is None or not file.exists():
+        return None
+    with file.open("rb") as opened:
+        raw = opened.read(values.MAX_VALUE + 1)
+    if len(raw) > values.MAX_VALUE:
+        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes; write a path instead")
+    try:
+        return values.encode(values.decode(raw.decode()), "result")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"the result file is not JSON: {error}") from None
+
+
+def _ignore(exit: Exit) -> None:
+    """The one who waits for the child reads its exit there."""

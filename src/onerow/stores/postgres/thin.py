@@ -1,0 +1,72 @@
+"""The floor: the shortest Python loop that could pass for a queue on PostgreSQL, to measure ourselves against.
+
+A narrow table; claims 500 by one UPDATE … RETURNING and finishes 500 by another, each a transaction. It keeps no
+history, no lease that anyone reads, no result, and knows no retry.
+"""
+
+import json
+import time
+from uuid import uuid4
+
+import psycopg
+
+from onerow.stores.postgres import address
+
+_BATCH = 500
+_PAYLOAD = json.dumps({"ts": 0.0, "to": "x" * 60})
+
+
+class Thin:
+    """A thin queue in a table of its own, gone when it is closed."""
+
+    def __init__(self, url: str) -> None:
+        where = address.parse(url)
+        self._connection = psycopg.connect(where.conninfo, autocommit=True, prepare_threshold=0)
+        self._table = f"onerow_thin_{uuid4().hex[:12]}"
+        self._connection.execute(
+            f"CREATE TABLE {self._table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+            "queue text NOT NULL DEFAULT 'q', state smallint NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, "
+            "run_at timestamptz NOT NULL DEFAULT now(), attempt smallint NOT NULL DEFAULT 0, worker int, "
+            "lease timestamptz, payload jsonb)"
+        )
+        self._connection.execute(f"CREATE INDEX ON {self._table} (queue, priority, run_at, id) WHERE state = 0")
+
+    def add(self, count: int) -> float:
+        """Seconds for so many adds, a transaction each."""
+        insert = f"INSERT INTO {self._table} (payload) VALUES (%s)"
+        start = time.perf_counter()
+        for _ in range(count):
+            self._connection.execute(insert, (_PAYLOAD,))
+        return time.perf_counter() - start
+
+    def add_many(self, count: int) -> float:
+        """Seconds for so many adds by COPY, 1,000 a transaction."""
+        copy_sql = f"COPY {self._table} (payload) FROM STDIN"
+        start = time.perf_counter()
+        for first in range(0, count, 1000):
+            with self._connection.cursor().copy(copy_sql) as copy:
+                for _ in range(min(1000, count - first)):
+                    copy.write_row((_PAYLOAD,))
+        return time.perf_counter() - start
+
+    def drain(self, count: int) -> float:
+        """Seconds to claim and finish so many."""
+        claim = (
+            f"UPDATE {self._table} SET state = 1, attempt = attempt + 1, worker = 1, lease = now() + interval '30 s' "
+            f"WHERE id = ANY (ARRAY(SELECT id FROM {self._table} WHERE queue = 'q' AND state = 0 AND run_at <= now() "
+            f"ORDER BY priority, run_at, id LIMIT {_BATCH} FOR UPDATE SKIP LOCKED)) RETURNING id, payload"
+        )
+        finish = f"UPDATE {self._table} SET state = 2, lease = NULL WHERE id = ANY (%s)"
+        done = 0
+        start = time.perf_counter()
+        while done < count:
+            rows = self._connection.execute(claim, binary=True).fetchall()
+            if not rows:
+                break
+            self._connection.execute(finish, ([row[0] for row in rows],))
+            done += len(rows)
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self._connection.execute(f"DROP TABLE {self._table}")
+        self._connection.close()

@@ -1,0 +1,180 @@
+"""Rescue: what a lost worker held runs again, and the lost worker changes nothing."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from onerow import Pipeline, Queue, Status, TaskRescued
+from onerow.core import rules
+from onerow.core.failure import failure
+from onerow.core.times import FAR
+from onerow.engine.worker.identity import Identity
+from onerow.ports import Move, Note, Swapped
+from tests.engine.kit import ended, reached, told, until, work, working
+
+STRANGER = "elsewhere-1-abc"
+
+
+def slow(go: threading.Event | None = None) -> Pipeline:
+    pipeline = Pipeline("slow")
+
+    @pipeline.phase(lease="1s")
+    def run(job: object) -> str:
+        if go is not None:
+            go.wait(30)
+        return "done"
+
+    return pipeline
+
+
+def test_a_task_whose_lease_ran_out_runs_again(queue: Queue) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="200ms", worker=STRANGER)
+    heard: list[str] = []
+    queue.on(TaskRescued, lambda event: heard.append(event.worker))
+    with working(queue):
+        done = ended(queue, task)
+    assert (done.status, done.crash_count, done.retry_count) == (Status.COMPLETED, 1, 0)
+    assert [(entry.what, entry.error_class) for entry in done.history] == [("failed", "crash"), ("completed", "")]
+    assert heard == [STRANGER]
+
+
+def test_a_lease_that_lives_is_left_alone(queue: Queue) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    other = Pipeline("other")
+    other.phase(name="run", lease="1s")(lambda job: None)
+    (lease,) = queue.claim(pipeline, lease_for="1h", worker=STRANGER)
+    with working(queue, other):
+        begun = queue.store.now()
+        until(lambda: (queue.store.now() - begun).total_seconds() > 3)
+        ended(queue, queue.add(other))
+    assert queue.get(task.task_id).token == lease.token
+    assert lease.complete("mine").status is Status.COMPLETED
+
+
+def test_a_phase_with_a_long_lease_does_not_delay_the_rescue_of_another(queue: Queue) -> None:
+    pipeline = slow()
+    pipeline.phase(name="long", lease="7d")(lambda job: None)
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="200ms", worker=STRANGER)
+    with working(queue):
+        assert ended(queue, task).status is Status.COMPLETED
+
+
+def test_a_dead_worker_of_this_host_is_noticed_long_before_its_lease_ends(queue: Queue) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="7d", worker=STRANGER)
+    me = Identity.of_this_process()
+    body = {"boot": me.boot, "namespace": me.namespace, "pid": 2**22 + 1, "born": "1"}
+    queue.store.write_notes([Note("worker", STRANGER, body)])
+    with working(queue):
+        assert ended(queue, task).status is Status.COMPLETED
+        until(lambda: STRANGER not in [note.name for note in queue.store.notes("worker")])
+
+
+@pytest.mark.parametrize("differs", ["boot", "namespace"])
+def test_a_pid_means_nothing_on_another_host_or_in_another_container(queue: Queue, differs: str) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="1h", worker=STRANGER)
+    me = Identity.of_this_process()
+    body = {"boot": me.boot, "namespace": me.namespace, "pid": 2**22 + 1, "born": "1"} | {differs: "other"}
+    queue.store.write_notes([Note("worker", STRANGER, body)])
+    other = Pipeline("other")
+    other.phase(name="run")(lambda job: None)
+    with working(queue, other):
+        for _ in range(3):
+            ended(queue, queue.add(other))
+        begun = queue.store.now()
+        until(lambda: (queue.store.now() - begun).total_seconds() > 2)
+    assert queue.get(task.task_id).leased_by == STRANGER
+
+
+def test_a_task_that_crashed_three_times_ends_failed(queue: Queue) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    for _ in range(3):
+        (lease,) = queue.claim(pipeline, lease_for="100ms", worker=STRANGER)
+        crashed = rules.crash(lease.task, failure("gone", "crash"), queue.store.now())
+        queue.store.swap([Move(lease.task, crashed)])
+    done = queue.get(task.task_id)
+    assert (done.status, done.error_class, done.crash_count) == (Status.FAILED, "crash", 3)
+    assert queue.retry(task.task_id).crash_count == 0
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_rescued_task_whose_handler_has_no_name_runs_all_the_same(queue: Queue, kind: str) -> None:
+    pipeline = Pipeline("closure")
+    if kind == "def":
+
+        @pipeline.phase(name="run", lease="1s")
+        def run(job: object) -> str:
+            return "done"
+    else:
+
+        @pipeline.phase(name="run", lease="1s")
+        async def run_async(job: object) -> str:
+            await asyncio.sleep(0.01)
+            return "done"
+
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="100ms", worker=STRANGER)
+    with working(queue):
+        done = ended(queue, task)
+    assert (done.status, done.results) == (Status.COMPLETED, {"run": "done"}), done.error
+
+
+def test_a_worker_whose_lease_was_taken_writes_nothing(queue: Queue) -> None:
+    go = threading.Event()
+    pipeline = slow(go)
+    task = queue.add(pipeline)
+    with working(queue, pipeline) as worker:
+        held = reached(queue, task, Status.PROCESSING)
+        until(lambda: rescued_until_later(queue, task.task_id))
+        assert queue.get(task.task_id).token > held.token
+        go.set()
+        until(lambda: not worker._hands.attempts)
+    after = queue.get(task.task_id)
+    assert after.results == {}
+    assert "completed" not in [what for what, _ in told(after)]
+
+
+def rescued_until_later(queue: Queue, task_id: str) -> bool:
+    """Take the task from its worker, to be run another day; False if a heartbeat came between."""
+    before = queue.get(task_id)
+    after = replace(rules.rescue(before, queue.store.now()), run_at=FAR)
+    return isinstance(queue.store.swap([Move(before, after)])[0], Swapped)
+
+
+def test_a_waiting_row_with_a_cancel_asked_ends_cancelled_when_rescued(queue: Queue) -> None:
+    pipeline = slow()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="200ms", worker=STRANGER)
+    queue.cancel(task.task_id)
+    with working(queue):
+        assert ended(queue, task).status is Status.CANCELLED
+
+
+def test_a_worker_enrols_and_leaves(queue: Queue, tmp_path: Path) -> None:
+    pipeline = slow()
+    with working(queue, pipeline) as worker:
+        (note,) = queue.store.notes("worker")
+        assert note.name == worker.name
+        assert note.body["phases"] == [["slow", "run"]]
+    assert queue.store.notes("worker") == []
+    work(queue)
+    assert queue.store.notes("worker") == []

@@ -1,0 +1,116 @@
+"""Workers on MongoDB: they outlive the server's death and absence, and lose nothing."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from onerow.core.errors import StoreUnavailable
+from onerow.core.pipeline import Pipeline
+from onerow.core.status import COMPLETED
+from onerow.core.task import Task
+from onerow.engine.worker import Worker
+from onerow.ports import Filter, Store
+from onerow.stores.mongo import MongoStore
+from onerow.wiring import Queue
+from tests.servers.mongo import MongoServer
+
+PATIENCE = 90.0
+
+# At the module's level, since a task whose worker seemed to die runs again in a process of its own, by its name.
+counted = Pipeline("counted", title="{n}")
+
+
+@counted.phase(concurrency=3, lease="3s")
+def first(job: dict[str, int]) -> int:
+    return job["n"] * 2
+
+
+@counted.phase(lease="3s")
+async def second(job: dict[str, int], first: int) -> str:
+    return f"{job['n']}→{first}"
+
+
+@contextlib.contextmanager
+def at_work(queue: Queue) -> Iterator[None]:
+    """A worker in a thread of this process, drained at the end."""
+    worker = Worker(queue, [counted], concurrency=8, interval=0.2)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not ready():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+def completed(store: Store) -> int:
+    return sum(tally.count for tally in store.count(Filter(statuses=frozenset({COMPLETED}))))
+
+
+def url_of(server: MongoServer) -> str:
+    return f"{server.fresh_database()}&serverSelectionTimeoutMS=1000"
+
+
+def check(store: Store, added: list[Task]) -> None:
+    """Every task that was accepted is done, its phases in order, each recorded once, with its own results."""
+    rows = {row.task_id: row for row in store.fetch([task.task_id for task in added])}
+    for task in added:
+        n, row = task.payload["n"], rows[task.task_id]
+        assert (row.status, row.results) == (COMPLETED, {"first": n * 2, "second": f"{n}→{n * 2}"}), row
+        outcomes = [(entry.phase, entry.what) for entry in row.history if entry.what in ("advanced", "completed")]
+        assert outcomes == [("first", "advanced"), ("second", "completed")]
+
+
+def test_tasks_go_through_their_phases(mongo_url: str) -> None:
+    queue = Queue(MongoStore(mongo_url))
+    with at_work(queue):
+        added = [queue.add(counted, {"n": n}) for n in range(40)]
+        until(lambda: completed(queue.store) == 40)
+    check(queue.store, added)
+    assert {len(row.history) for row in queue.store.fetch([task.task_id for task in added])} == {2}
+    queue.close()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_p1_a_worker_carries_on_after_its_server_died(own_mongo: MongoServer, end: str) -> None:
+    queue = Queue(MongoStore(url_of(own_mongo)))
+    with at_work(queue):
+        added = list(queue.add_many(counted, [{"n": n} for n in range(400)]))
+        for round_ in range(2):
+            goal = 60 + 60 * round_
+            until(lambda goal=goal: completed(queue.store) >= goal)  # type: ignore[misc]
+            own_mongo.kill() if end == "kill" else own_mongo.stop()
+            with pytest.raises(StoreUnavailable):
+                queue.add(counted, {"n": 1_000 + round_})
+            own_mongo.start()
+            added.append(queue.add(counted, {"n": 2_000 + round_}))
+        until(lambda: all(task.status is COMPLETED for task in queue.store.fetch([task.task_id for task in added])))
+    check(queue.store, added)
+    queue.close()
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_server_that_is_away_for_half_a_minute_costs_half_a_minute(own_mongo: MongoServer) -> None:
+    queue = Queue(MongoStore(url_of(own_mongo)))
+    with at_work(queue):
+        added = list(queue.add_many(counted, [{"n": n} for n in range(300)]))
+        until(lambda: completed(queue.store) >= 40)
+        own_mongo.kill()
+        time.sleep(30)
+        own_mongo.start()
+        until(lambda: completed(queue.store) == 300)
+    check(queue.store, added)
+    queue.close()
