@@ -320,8 +320,7 @@ class Worker:
         self._capture.stop()
         self._scribe_thread.stop()
         try:
-            while self._scribe.tick(self.queue.store.now()) < 1.0:
-                pass
+            self._keep_last_lines()
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
@@ -333,6 +332,17 @@ class Worker:
             self._outage.away(error)
         self._waker.close()
         self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+
+    def _keep_last_lines(self) -> None:
+        rest = 0.0
+        while rest < 1.0:
+            sleep(rest)
+            try:
+                rest = max(0.0, self._scribe.tick(self.queue.store.now()))
+            except StoreError:
+                raise
+            except Exception as error:  # lines that can't be kept are forgotten, so that this comes to an end
+                self.queue.events.send(RoleFailed("Scribe", str(error), traceback.format_exc()))
 
     @property
     def condemned(self) -> bool:
