@@ -327,6 +327,14 @@ class Glance(Protocol):
 
 
 @runtime_checkable
+class Tidied(Protocol):
+    """A store with housekeeping that needn't be done at once; workers see to it when there is time."""
+
+    def tidy(self) -> bool:
+        """Do a little of it; whether there is more."""
+
+
+@runtime_checkable
 class Upkeep(Protocol):
     """What a store may offer to those who look after it."""
 

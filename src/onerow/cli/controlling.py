@@ -11,6 +11,7 @@ from onerow.core.status import ENDS, Status
 from onerow.ports import Filter
 
 _PURGE_STEP = 2_000
+_CRON = "cron:"
 
 
 @click.command("pause")
@@ -20,8 +21,14 @@ _PURGE_STEP = 2_000
 @click.option("--by", default="", help="Who; by default the user of this machine.")
 @operates
 def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None:
-    """Nobody claims from PHASE (by default the whole PIPELINE) until it is resumed; what runs goes on."""
-    place.queue.pause(pipeline, phase, reason=reason, by=by)
+    """Nobody claims from PHASE (by default the whole PIPELINE) until it is resumed; what runs goes on.
+
+    With cron:NAME for PHASE, a schedule fires no more.
+    """
+    if phase.startswith(_CRON):
+        place.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
+    else:
+        place.queue.pause(pipeline, phase, reason=reason, by=by)
     _say(place, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; onerow resume undoes it")
 
 
@@ -30,8 +37,11 @@ def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None
 @click.argument("phase", default="*")
 @operates
 def resume(place: Place, pipeline: str, phase: str) -> None:
-    """Undo a pause of PHASE, or (without PHASE) of the whole PIPELINE."""
-    was = place.queue.resume(pipeline, phase)
+    """Undo a pause of PHASE (or of a schedule, cron:NAME), or without PHASE of the whole PIPELINE."""
+    if phase.startswith(_CRON):
+        was = place.queue.crons.resume(pipeline, phase.removeprefix(_CRON))
+    else:
+        was = place.queue.resume(pipeline, phase)
     name = _name(pipeline, phase)
     _say(place, {"resumed": name, "was_paused": was}, f"resumed {name}" if was else f"{name} was not paused")
 
@@ -69,7 +79,11 @@ def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_
 @click.command("purge")
 @click.option("--older-than", required=True, metavar="SPAN", help="Ended so long ago: 30d, 12h.")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(sorted(ENDS)), help="Only these; else all ended."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([status.value for status in Status if status in ENDS]),
+    help="Only these; else all ended.",
 )
 @click.option("--pipeline", help="Only of this pipeline.")
 @click.option("--dry-run", is_flag=True, help="Only say how many.")

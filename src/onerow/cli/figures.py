@@ -89,11 +89,21 @@ def cron(place: Place) -> None:
     if place.out.as_json:
         place.out.json(found)
         return
+    now = place.queue.store.now()
     rows: list[list[Cell]] = []
-    for schedule in found:
-        body = schedule.body if isinstance(schedule.body, dict) else {"is": schedule.body}
-        rows.append([(schedule.name, "bold"), ", ".join(f"{key} {value}" for key, value in body.items())])
-    place.out.table(["schedule", "is"], rows)
+    for each in found:
+        pause = "" if each.pause is None else f"paused by {each.pause.by} {each.pause.reason}".rstrip()
+        rows.append(
+            [
+                (f"{each.pipeline} {each.cron.name}", "bold"),
+                each.cron.expression,
+                each.cron.tz,
+                "" if each.last is None else f"{words.ago(each.last, now)} ago",
+                each.task_id,
+                (pause, "yellow") if pause else words.due(each.next, now),
+            ]
+        )
+    place.out.table(["schedule", "when", "zone", "last", "last task", "next"], rows)
     if not found:
         place.out.aside("nothing is started by the clock here")
 

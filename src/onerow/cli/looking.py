@@ -33,7 +33,7 @@ def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -
         return
     now = place.queue.store.now()
     users = any(row.user_id for row in page.tasks)
-    columns = ["task", "status", "phase", *(["user"] if users else []), "title", ">added", "", "note"]
+    columns = ["task", "status", "phase", *(["user"] if users else []), "title", ">added", "note"]
     place.out.table(
         columns,
         [
@@ -44,7 +44,6 @@ def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -
                 *([row.user_id] if users else []),
                 row.title,
                 words.ago(row.created_at, now),
-                words.progress(row.progress) if row.status == "processing" else "",
                 _note(row, now),
             )
             for row in page.tasks
@@ -62,7 +61,8 @@ def _note(row: Row, now: datetime) -> Cell:
     if row.status == "waiting" and row.run_at > now:
         return f"due {words.due(row.run_at, now)}"
     if row.status == "processing":
-        return f"attempt {row.attempt}" if row.attempt > 1 else ""
+        tries = f"attempt {row.attempt}" if row.attempt > 1 else ""
+        return " ".join(part for part in (words.progress(row.progress), tries) if part), "cyan"
     return ""
 
 

@@ -152,6 +152,16 @@ class Queue:
         return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
 
     def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+        tasks = self._new_tasks(pipeline, items, common)
+        answers = self._insert(tasks, tx)
+        if self.events.wanted(TaskAdded):
+            for answer in answers:
+                if isinstance(answer, Inserted) and tx is None:
+                    self.events.send(TaskAdded(answer.task))
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
+        """The rows as they will first stand; nothing is stored yet."""
         plan, declared = self._plan_to_add(pipeline)
         now = self.store.now()
         tasks: list[Task] = []
@@ -172,12 +182,7 @@ class Queue:
                 pattern = task
             tasks.append(task)
         self._check_strangers(tasks, items)
-        answers = self._insert(tasks, tx)
-        if self.events.wanted(TaskAdded):
-            for answer in answers:
-                if isinstance(answer, Inserted) and tx is None:
-                    self.events.send(TaskAdded(answer.task))
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+        return tasks
 
     def _check_strangers(self, tasks: list[Task], items: Sequence[Any]) -> None:
         """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
@@ -508,13 +513,28 @@ class Queue:
 
     # ── the async face: the same code, in a thread ──
 
-    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
-        """`add`, awaited."""
-        return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
+    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **more: Any) -> Task:
+        """`add`, awaited; `tx` may belong to the event loop."""
+        if tx is None:
+            return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
+        item = Addition(payload, **more)
+        return (await self._add_in(tx, pipeline, [item], item))[0]
 
-    async def aadd_many(self, pipeline: Pipeline | str, payloads: Iterable[Any], **more: Any) -> list[Task]:
-        """`add_many`, awaited."""
-        return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **more))
+    async def aadd_many(
+        self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
+    ) -> list[Task]:
+        """`add_many`, awaited; `tx` may belong to the event loop."""
+        if tx is None:
+            return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **common))
+        items = list(payloads)
+        return await self._add_in(tx, pipeline, items, Addition(None, **_common(common))) if items else []
+
+    async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
+        """Add in a transaction of the caller's, here in its own thread: a connection is not to be used from another."""
+        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common)
+        insert_async = getattr(self.store, "insert_async", None)
+        answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     async def aget(self, task_id: str) -> Task:
         """`get`, awaited."""

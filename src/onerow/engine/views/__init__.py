@@ -3,7 +3,7 @@
 from onerow.engine.views.board import Board, Lane, Overview, PipelineBoard
 from onerow.engine.views.failures import FailureGroup, Failures
 from onerow.engine.views.reading import Views
-from onerow.engine.views.rolls import Holding, Schedule, WorkerLine
+from onerow.engine.views.rolls import Holding, WorkerLine
 from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import Moment, TaskView
 from onerow.engine.views.why import Reason, why
@@ -19,7 +19,6 @@ __all__ = [
     "PipelineBoard",
     "Reason",
     "Row",
-    "Schedule",
     "TaskPage",
     "TaskView",
     "Views",

@@ -9,20 +9,20 @@ from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine import definitions
+from onerow.engine.crons import Scheduled
 from onerow.engine.query import read_query
 from onerow.engine.queue import Queue
 from onerow.engine.statistics import STATS, Outcomes, add_up, minute_of
 from onerow.engine.views.board import Board, Overview, build_board
 from onerow.engine.views.census import take_census
 from onerow.engine.views.failures import Failures, group_failures
-from onerow.engine.views.rolls import Schedule, WorkerLine, roll, serving
+from onerow.engine.views.rolls import WorkerLine, roll, serving
 from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
 from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Filter, Glance, Note, Order
 
-CRON = "cron"
 SEARCH_FOR = timedelta(milliseconds=80)
 RECENT = timedelta(minutes=5)
 _MOST_HELD = 1_000
@@ -126,9 +126,9 @@ class Views:
             held = store.find(where, limit=_MOST_HELD, order="oldest").tasks
         return roll(store.notes(WORKER), held, store.now())
 
-    def schedules(self) -> list[Schedule]:
+    def schedules(self) -> list[Scheduled]:
         """What is started by the clock."""
-        return [Schedule(note.name, note.body, note.updated_at) for note in self._queue.store.notes(CRON)]
+        return self._queue.crons.all()
 
     def statistics(self, over: timedelta) -> dict[tuple[str, str], Outcomes]:
         """Outcomes by pipeline and phase over the last while; everyone's, so not for one user."""

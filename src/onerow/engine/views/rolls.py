@@ -1,4 +1,4 @@
-"""Who works, and what each holds; and what is started by the clock."""
+"""Who works, and what each holds."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -39,14 +39,6 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 0
     phases: list[tuple[str, str]] = []
     holds: list[Holding] = []
-
-
-class Schedule(msgspec.Struct, frozen=True):
-    """A cron entry, as it stands in the store."""
-
-    name: str
-    body: Any
-    updated_at: datetime | None = None
 
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:

@@ -14,7 +14,7 @@ from onerow.engine.events import Events, TaskRescued, told_status
 from onerow.engine.family import concerns
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.registrar import WORKER
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500
 
@@ -158,3 +158,20 @@ class Purger:
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         return 0.5 if self._purge() else 60.0
+
+
+class Tidier:
+    """Does the store's housekeeping, a little at a time, so that nobody waits for it."""
+
+    def __init__(self, store: Tidied) -> None:
+        self._store = store
+        self._due_at = 0.0
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
+        rest = 0.2 if self._store.tidy() else 5.0
+        self._due_at = monotonic() + rest
+        return rest

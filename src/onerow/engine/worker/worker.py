@@ -32,9 +32,10 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
-from onerow.engine.worker.sweeps import Purger, Rescuer, Usher
+from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
+from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
@@ -146,6 +147,8 @@ class Worker:
             Scheduler(queue, plans),
             self._statistician,
         ]
+        if isinstance(store, Tidied):
+            sweeps.append(Tidier(store))
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))

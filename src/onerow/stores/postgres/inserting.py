@@ -13,7 +13,7 @@ from psycopg import errors
 from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
-from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, KINDS, SQL_TYPE, is_newborn, task_of
+from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, DEFAULTS, KINDS, SQL_TYPE, is_newborn, task_of
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.wire import Texts, column
 
@@ -38,19 +38,25 @@ def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted 
 def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert what is in nobody's way; the ids that went in."""
     fields = BORN_FIELDS if all(map(is_newborn, tasks)) else FIELDS
+    read = attrgetter(*fields)
     if len(tasks) == 1:
-        cursor.execute(_insert_one(schema, fields), attrgetter(*fields)(tasks[0]))
+        given = {field: value for field, value in zip(fields, read(tasks[0]), strict=True) if _must_send(field, value)}
+        cursor.execute(_insert_one(schema, tuple(given)), tuple(given.values()))
         return {task_id for (task_id,) in cursor.fetchall()}
-    shared = []
-    given: dict[str, Any] = {}
-    for field, values in zip(fields, zip(*map(attrgetter(*fields), tasks), strict=True), strict=True):
-        if field not in _OWN and values.count(values[0]) == len(values):
-            shared.append(field)
-            given[field] = values[0]
-        else:
-            given[field] = column(KINDS[field], values)
-    cursor.execute(_insert(schema, fields, tuple(shared)), given)
+    own: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for field, values in zip(fields, zip(*map(read, tasks), strict=True), strict=True):
+        if field in _OWN or values.count(values[0]) != len(values):
+            own[field] = column(KINDS[field], values)
+        elif _must_send(field, values[0]):
+            shared[field] = values[0]
+    cursor.execute(_insert(schema, tuple(own), tuple(shared)), own | shared)
     return {task_id for (task_id,) in cursor.fetchall()}
+
+
+def _must_send(field: str, value: Any) -> bool:
+    """Whether the column's default is not what the task has."""
+    return field not in DEFAULTS or DEFAULTS[field] != value
 
 
 def _sort_out(cursor: Cursor, schema: str, tasks: Sequence[Task], new: set[str]) -> list[Inserted | Existing]:
@@ -84,7 +90,7 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
     return {place - 1: task_of(row) for place, *row in cursor.fetchall()}
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _insert_one(schema: str, fields: tuple[str, ...]) -> str:
     return (
         f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in fields)}) "
@@ -93,11 +99,10 @@ def _insert_one(schema: str, fields: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _insert(schema: str, fields: tuple[str, ...], shared: tuple[str, ...]) -> str:
-    own = [field for field in fields if field not in shared]
-    values = [f"%({field})s::{SQL_TYPE[KINDS[field]]}" if field in shared else f"m.{field}" for field in fields]
+def _insert(schema: str, own: tuple[str, ...], shared: tuple[str, ...]) -> str:
+    values = [f"m.{field}" for field in own] + [f"%({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared]
     return (
-        f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in fields)}) "
+        f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in (*own, *shared))}) "
         f"SELECT {', '.join(values)} FROM unnest({', '.join(f'%({field})s' for field in own)}) AS m ({', '.join(own)}) "
         f"ON CONFLICT DO NOTHING RETURNING task_id"
     )

@@ -42,6 +42,12 @@ _LATER = {
     "key_slot": None, "held_until": None, "children": None, "purged_at": None, "results_json": "{}",
     "steps_json": "{}", "signals_json": "[]", "progress_json": "null", "logs_json": "[]",
 }  # fmt: skip
+DEFAULTS = _LATER | {
+    "user_id": "", "title": "", "parent_id": None, "scheduled_time": None, "priority": 0, "awaiting": None,
+    "max_retries": 3, "own_retries": False, "limit_key": "", "unique_key": None, "unique_for": None, "held_key": None,
+    "payload_json": "null", "metadata_json": "{}",
+}  # fmt: skip
+"""What a column has when nobody says otherwise; a test holds them against the schema."""
 _later = attrgetter(*_LATER)
 _later_at_birth = tuple(_LATER.values())
 

@@ -12,12 +12,14 @@ from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, Order, Page, Search
+from onerow.stores.sqlite import titles
 from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, task_of
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH = 500
 _FEW = 5_000
+_WALKED = ("task_created", "task_user", "task_ended", "task_erred")  # in an order that a search can stop in
 
 Place = list[str]  # the moment by which rows are ordered, and the id
 
@@ -41,7 +43,13 @@ def search(
 ) -> Search:
     """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
     index = index_for(where, order)
-    if index not in ("task_created", "task_user", "task_ended", "task_erred") or _has_few_open(connection, where):
+    if where.title_text is not None and index in _WALKED:
+        numbers = titles.candidates(connection, where.title_text.casefold())
+        if numbers is not None:
+            start = None if after is None else _read_cursor(after)
+            tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)
+            return Search(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if len(tasks) > limit else None)
+    if index not in _WALKED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
     until = monotonic() + within.total_seconds()
@@ -80,6 +88,7 @@ def _page(
     limit: int,
     after: Place | None,
     until: Place | None,
+    numbers: list[int] | None = None,
 ) -> list[Task]:
     condition, given = where_sql(where)
     column, direction = ORDERS[order]
@@ -91,6 +100,10 @@ def _page(
             condition += f" AND ({column}, task_id) {comparison} (?, ?)"
             given += place
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
+    if numbers is not None:
+        source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
+        condition = f"seq = chosen AND {condition}"
+        given.insert(0, _encode(numbers).decode())
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
         (*given, limit),

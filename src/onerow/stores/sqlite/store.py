@@ -32,7 +32,7 @@ from onerow.ports import (
     SwapAnswer,
     Tally,
 )
-from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, upkeep
+from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, titles, upkeep
 from onerow.stores.sqlite.batches import Batch, chunks, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
@@ -160,12 +160,17 @@ class SqliteStore:
         with self._door.read() as connection:
             return searching.search(connection, where, limit, order, after, within)
 
+    def tidy(self) -> bool:
+        return titles.tidy(self._door)
+
     def inspect(self) -> list[Finding]:
         return upkeep.inspect(self._door)
 
     def repair(self) -> None:
-        """Set the counters of ended tasks to what is there."""
+        """Set the counters of ended tasks to what is there, and index every title."""
         upkeep.repair(self._door)
+        while self.tidy():
+            pass
 
     def migration(self) -> Migration:
         return upkeep.migration(self._door)
@@ -182,6 +187,7 @@ class SqliteStore:
             ids = {task_id for (task_id,) in gone}
             logbook.remove(connection, sorted(ids))
             tallies.note_removed(connection, [task for task in tasks if task.task_id in ids])
+            titles.note_removed(connection)
         return len(gone)
 
     # ── output, notes ──

@@ -122,3 +122,147 @@ CREATE TABLE {schema}.onerow_meta (
   key   text COLLATE "C" PRIMARY KEY,
   value bigint NOT NULL
 );
+
+-- add: a task from any language, in whatever transaction the caller has. Reads the published definition, checks what
+-- can be checked without Python, and returns the task's id: with an id or unique key that is taken, that of its owner.
+CREATE FUNCTION {schema}.add(
+  pipeline text, payload jsonb DEFAULT 'null', task_id text DEFAULT NULL, user_id text DEFAULT '',
+  title text DEFAULT NULL, run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, unique_key text DEFAULT NULL,
+  unique_for text DEFAULT NULL, limit_key text DEFAULT '', max_retries integer DEFAULT NULL,
+  metadata jsonb DEFAULT '{}', parent_id text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  now_is   CONSTANT timestamptz := date_trunc('milliseconds', clock_timestamp());
+  far      CONSTANT timestamptz := '9999-12-31T23:59:59.999Z';
+  plan     json;
+  first    json;
+  field    text;
+  due      timestamptz := now_is;
+  signal   text;
+  name     text;
+  random   text;
+  new_id   text := add.task_id;
+  known    record;
+BEGIN
+  SELECT body INTO plan FROM {schema}.onerow_note AS n WHERE n.kind = 'pipeline' AND n.name = add.pipeline;
+  IF plan IS NULL THEN
+    RAISE EXCEPTION 'no pipeline % in the store', quote_nullable(add.pipeline) USING ERRCODE = '22023',
+      HINT = 'Run its worker once, or: onerow publish APP';
+  END IF;
+  PERFORM {schema}.onerow_check('payload', add.payload);
+  PERFORM {schema}.onerow_check('metadata', add.metadata);
+  IF jsonb_typeof(add.metadata) <> 'object' THEN
+    RAISE EXCEPTION 'metadata must be an object' USING ERRCODE = '22023';
+  END IF;
+  FOR field IN SELECT json_array_elements_text(coalesce(plan -> 'required', '[]')) LOOP
+    IF jsonb_typeof(add.payload) <> 'object' OR NOT add.payload ? field THEN
+      RAISE EXCEPTION 'payload has no %; it is required', quote_literal(field) USING ERRCODE = '22023';
+    END IF;
+  END LOOP;
+  IF add.priority IS NULL OR add.priority NOT BETWEEN -100 AND 100 THEN
+    RAISE EXCEPTION 'priority must be from -100 to 100 (lower runs first), not %', add.priority USING ERRCODE = '22023';
+  END IF;
+  IF add.max_retries NOT BETWEEN 0 AND 1000 THEN
+    RAISE EXCEPTION 'max_retries must be from 0 to 1000, not %', add.max_retries USING ERRCODE = '22023';
+  END IF;
+  IF length(coalesce(add.user_id, '')) > 200 OR length(coalesce(add.limit_key, '')) > 200
+     OR length(coalesce(add.title, '')) > 500 OR length(coalesce(add.unique_key, '')) > 500 THEN
+    RAISE EXCEPTION 'user_id and limit_key have at most 200 characters, title and unique_key 500'
+      USING ERRCODE = '22023';
+  END IF;
+  IF add.unique_key = '' OR (add.unique_for IS NOT NULL AND (add.unique_key IS NULL
+     OR add.unique_for !~ '^(forever|([0-9]+([.][0-9]+)?(ms|s|m|min|h|d|w))+)$')) THEN
+    RAISE EXCEPTION 'unique_for is forever or a time like 7d, and needs a unique_key that is not empty'
+      USING ERRCODE = '22023';
+  END IF;
+  IF add.task_id = '' OR add.task_id ~ '(^\s|\s$|[/[:cntrl:]])' OR length(add.task_id) > 200 THEN
+    RAISE EXCEPTION 'task_id % must be printable text without / or outer blanks, at most 200 characters',
+      quote_literal(add.task_id) USING ERRCODE = '22023';
+  END IF;
+
+  -- Standing before the first phase: when it is due and what it waits for. Times in the payload are read now.
+  FOR field IN SELECT p ->> 'field' FROM json_array_elements(plan -> 'phases') AS p WHERE p ->> 'kind' = 'wait_until' LOOP
+    IF add.payload ->> field !~ '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' THEN
+      RAISE EXCEPTION 'payload.%: % has no time zone; add one, as in …Z or …+09:00', field, add.payload -> field
+        USING ERRCODE = '22023';
+    END IF;
+    PERFORM CAST(add.payload ->> field AS timestamptz);
+  END LOOP;
+  first := plan -> 'phases' -> 0;
+  IF first ->> 'kind' = 'wait_until' THEN
+    due := coalesce(date_trunc('milliseconds', CAST(add.payload ->> (first ->> 'field') AS timestamptz)), now_is);
+  ELSIF first ->> 'kind' = 'wait_for' THEN
+    signal := 'signal:' || (first ->> 'signal');
+    due := CASE WHEN first ->> 'timeout' IS NULL THEN far ELSE now_is + CAST(first ->> 'timeout' AS interval) END;
+  END IF;
+  IF signal IS NULL THEN
+    due := greatest(due, date_trunc('milliseconds', add.run_at));
+  END IF;
+
+  name := coalesce(add.title, plan ->> 'title', '');
+  IF add.title IS NULL THEN
+    FOR field IN SELECT DISTINCT m[1] FROM regexp_matches(name, '[{](\w+)[}]', 'g') AS m LOOP
+      name := replace(name, '{' || field || '}', CASE WHEN jsonb_typeof(add.payload) = 'object'
+                                                      THEN coalesce(add.payload ->> field, '') ELSE '' END);
+    END LOOP;
+  END IF;
+  IF new_id IS NULL THEN
+    -- A UUID of version 7, which sorts by the time it was made.
+    random := lpad(to_hex(CAST(extract(epoch FROM now_is) * 1000 AS bigint)), 12, '0')
+              || '7' || substr(replace(CAST(gen_random_uuid() AS text), '-', ''), 14);
+    new_id := CAST(CAST(random AS uuid) AS text);
+  END IF;
+
+  -- A key that was remembered for a time is free when the time is over, whoever notices.
+  UPDATE {schema}.task_queue AS t
+     SET held_key = NULL, held_until = NULL, version = t.version + 1, updated_at = now_is
+   WHERE t.pipeline = add.pipeline AND t.user_id = add.user_id AND t.held_key = add.unique_key AND t.held_until <= now_is;
+  FOR try IN 1..10 LOOP
+    INSERT INTO {schema}.task_queue (
+      task_id, pipeline, type, user_id, title, parent_id, created_at, scheduled_time, run_at, updated_at, priority,
+      awaiting, max_retries, own_retries, limit_key, unique_key, unique_for, held_key, payload, metadata)
+    VALUES (
+      new_id, add.pipeline, first ->> 'name', add.user_id, left(name, 500), add.parent_id, now_is,
+      coalesce(date_trunc('milliseconds', add.run_at), CASE WHEN first ->> 'kind' = 'wait_until' THEN due END), due, now_is, add.priority,
+      signal, coalesce(add.max_retries, CAST(first -> 'retry' ->> 'max_retries' AS integer), 3),
+      add.max_retries IS NOT NULL, add.limit_key, add.unique_key, add.unique_for, add.unique_key,
+      CAST(add.payload AS text)::json, CAST(add.metadata AS text)::json)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      RETURN new_id;
+    END IF;
+    SELECT t.task_id, t.user_id INTO known FROM {schema}.task_queue AS t WHERE t.task_id = new_id;
+    IF FOUND THEN
+      IF known.user_id <> add.user_id THEN
+        RAISE EXCEPTION 'task_id % is taken', quote_literal(new_id) USING ERRCODE = '22023';
+      END IF;
+      RETURN new_id;
+    END IF;
+    SELECT t.task_id INTO known FROM {schema}.task_queue AS t
+     WHERE t.pipeline = add.pipeline AND t.user_id = add.user_id AND t.held_key = add.unique_key;
+    IF FOUND THEN
+      RETURN known.task_id;
+    END IF;
+  END LOOP;
+  RAISE EXCEPTION 'the task in the way kept coming and going; try again' USING ERRCODE = '40001';
+END
+$$;
+
+-- onerow_check: refuses JSON that is too large, or that has an integer which not every reader can hold.
+CREATE FUNCTION {schema}.onerow_check(field text, value jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF value IS NULL THEN
+    RAISE EXCEPTION '% must not be NULL; JSON has a null of its own', field USING ERRCODE = '22023';
+  END IF;
+  IF octet_length(CAST(value AS text)) > 1000000 THEN
+    RAISE EXCEPTION '% is % bytes of JSON; at most 1000000', field, octet_length(CAST(value AS text))
+      USING ERRCODE = '22023', HINT = 'Store it elsewhere and pass a path or key instead.';
+  END IF;
+  IF CAST(value AS text) ~ '[0-9]{19}' AND EXISTS (
+       SELECT FROM jsonb_path_query(value, 'strict $.** ? (@.type() == "number")') AS n
+        WHERE CAST(n AS text) !~ '[.]' AND CAST(n AS numeric) NOT BETWEEN -9223372036854775808 AND 9223372036854775807) THEN
+    RAISE EXCEPTION '% holds an integer beyond 64 bits; pass it as text', field USING ERRCODE = '22023';
+  END IF;
+END
+$$;

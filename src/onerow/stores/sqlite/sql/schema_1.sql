@@ -1,7 +1,8 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
 -- Indexes are partial, and few of them look at status: a move costs what the indexes it might touch cost.
 CREATE TABLE task_queue (
-  task_id          TEXT PRIMARY KEY NOT NULL,
+  seq              INTEGER PRIMARY KEY, -- the rowid, by a name of its own, so that VACUUM leaves it alone
+  task_id          TEXT NOT NULL UNIQUE,
   pipeline         TEXT NOT NULL DEFAULT '',
   type             TEXT NOT NULL,
   status           TEXT NOT NULL DEFAULT 'waiting'

@@ -1,0 +1,8 @@
+"""Write docs/reference.md anew."""
+
+from pathlib import Path
+
+from onerow.cli.pages import reference_page
+
+if __name__ == "__main__":
+    Path(__file__).with_name("reference.md").write_text(reference_page(), encoding="utf-8")

@@ -1,0 +1,176 @@
+"""Acts by id and by query: what is done, what is refused, and when it asks."""
+
+import json
+
+import pytest
+
+from onerow.core.status import CANCELLED, COMPLETED, WAITING
+from onerow.core.task import Task
+from onerow.stores.sqlite import SqliteStore
+from tests.cli.conftest import HOUR, MINUTE, Run
+from tests.samples import NOW, a_task
+
+
+def row(town: str, task_id: str) -> Task:
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    (task,) = store.fetch([task_id])
+    store.close()
+    return task
+
+
+def test_retry_brings_a_failed_task_back(run: Run, town: str) -> None:
+    result = run("retry", "failed", "--note", "topic added", "--store", town)
+    assert result.stdout == "retry failed: waiting in script\n"
+    task = row(town, "failed")
+    assert (task.status, task.retry_base) == (WAITING, task.retry_count)
+    assert (task.history[-1].what, task.history[-1].by, task.history[-1].note) == ("retry", "ann", "topic added")
+
+
+def test_cancel_replay_finish_reschedule_priority_signal(run: Run, town: str) -> None:
+    assert run("cancel", "waits", "--store", town).stdout == "cancel waits: cancelled in script\n"
+    assert run("cancel", "runs", "--store", town).stdout == "cancel runs: processing, stopping in video\n"
+    assert run("replay", "done", "--phase", "script", "--store", town).stdout == "replay done: waiting in script\n"
+    assert run("finish", "again", "--phase", "--store", town).stdout == "finish again: waiting in image\n"
+    assert run("finish", "again", "--store", town).stdout == "finish again: completed in image\n"
+    run("reschedule", "later", "--to", "+10m", "--store", town)
+    assert row(town, "later").run_at == NOW + 10 * MINUTE
+    run("reschedule", "later", "--to", "2026-11-16T00:00:00+09:00", "--store", town)
+    assert row(town, "later").run_at.isoformat() == "2026-11-15T15:00:00+00:00"
+    run("priority", "later", "--to", "-7", "--store", town)
+    assert row(town, "later").priority == -7
+    run("signal", "parked", "images.ready", "first=a.png", "n=2", "--store", town)
+    assert row(town, "parked").awaiting is None
+    assert row(town, "parked").signals[0]["payload"] == {"first": "a.png", "n": 2}
+
+
+def test_a_refused_act_says_why_and_exits_1(run: Run, town: str) -> None:
+    result = run("retry", "done", "failed", "--store", town, code=1)
+    assert result.stdout == "retry failed: waiting in script\n"
+    assert result.stderr == "onerow: task done is completed; only failed tasks can be retried\n"
+    answer = json.loads(run("retry", "done", "--json", "--store", town, code=1).stdout)
+    assert answer["done"] == []
+    assert answer["refused"][0]["task_id"] == "done"
+
+
+def test_an_unknown_id_does_nothing_at_all(run: Run, town: str) -> None:
+    result = run("cancel", "waits", "nobody", "--store", town, code=64)
+    assert "no task 'nobody'" in result.stderr
+    assert row(town, "waits").status is WAITING
+
+
+def test_ids_and_where_exclude_each_other(run: Run, town: str) -> None:
+    run("cancel", "--store", town, code=2)
+    run("cancel", "waits", "--where", "user:u1", "--store", town, code=2)
+
+
+def test_where_looks_only_at_what_the_act_is_for(run: Run, town: str) -> None:
+    answer = json.loads(run("retry", "--where", "", "--dry-run", "--json", "--store", town).stdout)
+    assert answer == {"would": "retry", "count": 1, "tasks": ["failed"]}
+    answer = json.loads(run("cancel", "--where", "user:u1", "--dry-run", "--json", "--store", town).stdout)
+    assert answer["tasks"] == ["failed", "later"]
+
+
+def test_a_dry_run_changes_nothing(run: Run, town: str) -> None:
+    result = run("cancel", "--where", "status:waiting", "--dry-run", "--store", town)
+    assert result.stdout.endswith("would cancel 4 tasks\n")
+    assert row(town, "waits").status is WAITING
+
+
+def test_more_than_a_handful_needs_a_yes(run: Run, town: str) -> None:
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    store.insert([a_task(f"many{n:03d}", user_id="many") for n in range(150)])
+    store.close()
+    result = run("cancel", "--where", "user:many", "--store", town, code=64)
+    assert result.stderr == (
+        "onerow: this would cancel 150 tasks\n        say so with --yes, or look first with --dry-run\n"
+    )
+    assert row(town, "many000").status is WAITING
+    result = run("cancel", "--where", "user:many", "--yes", "--store", town)
+    assert result.stdout.endswith("… 150 tasks in all\n")
+    assert row(town, "many149").status is CANCELLED
+
+
+def test_nothing_to_do_is_no_error(run: Run, town: str) -> None:
+    assert run("retry", "--where", "user:nobody", "--store", town).stdout == "nothing to retry\n"
+
+
+@pytest.mark.parametrize("when", ["soon", "2026-11-16T00:00:00", "tomorrow"])
+def test_a_time_without_a_zone_or_sense_is_refused(run: Run, town: str, when: str) -> None:
+    assert run("reschedule", "later", "--to", when, "--store", town, code=64).stderr.startswith("onerow: time")
+
+
+# ── adding ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_add_by_fields_and_by_json(run: Run, town: str) -> None:
+    first = run("add", "videos", "topic=tides", "n=5", "ok=true", "--user", "u9", "--store", town)
+    task = row(town, first.stdout.strip())
+    assert (task.payload, task.title, task.user_id) == ({"topic": "tides", "n": 5, "ok": True}, "tides", "u9")
+    answer = json.loads(
+        run("add", "videos", "--payload", '{"topic": "x"}', "--at", "+1h", "--id", "mine", "--json", "--store", town).stdout
+    )  # fmt: skip
+    assert answer == {"task_id": "mine", "status": "waiting", "phase": "schedule", "existed": False}
+    assert row(town, "mine").run_at == NOW + HOUR
+    again = run("add", "videos", "--payload", "-", "--id", "mine", "--store", town, stdin='{"topic": "y"}')
+    assert again.stderr == "it was there already: waiting in schedule\n"
+    assert row(town, "mine").payload == {"topic": "x"}
+
+
+def test_add_takes_lines_of_json(run: Run, town: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("lines") / "many.jsonl"
+    file.write_text("".join(f'{{"topic": "t{n}"}}\n' for n in range(1_500)) + "\n", encoding="utf-8")
+    assert run("add", "videos", "--lines", str(file), "--user", "lines", "--store", town).stdout == "1,500 added\n"
+    assert json.loads(run("counts", "user:lines", "--json", "--store", town).stdout)["count"] == 1_500
+    file.write_text('{"topic": "a"}\n{nonsense\n', encoding="utf-8")
+    assert "line 2 is no JSON" in run("add", "videos", "--lines", str(file), "--store", town, code=64).stderr
+
+
+@pytest.mark.parametrize(
+    "words, hint",
+    [
+        (["add", "film", "a=1"], "no pipeline 'film' in the store (videos)"),
+        (["add", "videos", "nonsense"], "is not FIELD=VALUE"),
+        (["add", "videos", "--payload", "{nonsense"], "the payload is no JSON"),
+        (["add", "videos", "--payload", "@nowhere.json"], "can't read nowhere.json"),
+        (["add", "videos", "a=1", "--payload", "{}"], "not both"),
+        (["add", "videos", "--id", "a/b"], "task_id"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(run: Run, town: str, words: list[str], hint: str) -> None:
+    result = run(*words, "--store", town, code=64)
+    assert hint in result.stderr
+    assert json.loads(run("counts", "--json", "--store", town).stdout)["overview"]["waiting"] == 3
+
+
+# ── phases, purge ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pause_shows_in_why_and_resume_undoes_it(run: Run, town: str) -> None:
+    run("pause", "videos", "script", "--reason", "the disk is full", "--store", town)
+    assert run("why", "waits", "--store", town).stdout == (
+        "The phase script was paused by ann because: the disk is full.\n→ onerow resume videos script\n"
+    )
+    assert "paused: the disk is full" in run("watch", "--once", "--store", town).stdout
+    assert run("resume", "videos", "script", "--store", town).stdout == "resumed videos.script\n"
+    assert run("resume", "videos", "script", "--store", town).stdout == "videos.script was not paused\n"
+    run("pause", "videos", "nosuch", "--store", town, code=64)
+
+
+def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
+    assert run("limit", "videos", "script", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
+    assert run("limit", "videos", "script", "5", "--store", town).stdout == "videos.script: 5 at once; 0 now\n"
+    run("limit", "videos", "script", "none", "--per-key", "1", "--store", town)
+    answer = json.loads(run("limit", "videos", "script", "--json", "--store", town).stdout)
+    assert answer == {"limit": None, "per_key": 1, "processing": 0}
+    assert run("limit", "videos", "script", "--reset", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
+    assert "whole number" in run("limit", "videos", "script", "many", "--store", town, code=64).stderr
+
+
+def test_purge_counts_first_and_removes_what_ended_long_ago(run: Run, town: str) -> None:
+    assert run("purge", "--older-than", "1d", "--dry-run", "--store", town).stdout == "would purge 2 tasks\n"
+    only = run("purge", "--older-than", "1d", "--status", "cancelled", "--json", "--store", town)
+    assert json.loads(only.stdout) == {"purged": 1}
+    assert run("purge", "--older-than", "1h", "--store", town).stdout == "purged 2 tasks\n"
+    answer = json.loads(run("counts", "--json", "--store", town).stdout)["overview"]
+    assert (answer["completed"], answer["failed"], answer["cancelled"]) == (0, 0, 0)
+    assert row(town, "waits").status is not COMPLETED

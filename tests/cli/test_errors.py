@@ -1,0 +1,210 @@
+"""The errors that people meet first: one line of what, one line of what to do, and never a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onerow.cli.exits import EXIT_CODES
+from onerow.cli.main import COMMANDS
+from onerow.stores.sqlite import SqliteStore
+from tests.cli.conftest import Run
+
+OPERATING = {
+    "add": ["videos"],
+    "backup": ["copy.db"],
+    "cancel": ["x"],
+    "counts": [],
+    "cron": [],
+    "failures": [],
+    "finish": ["x"],
+    "limit": ["videos", "script"],
+    "list": [],
+    "logs": ["x"],
+    "pause": ["videos"],
+    "priority": ["x", "--to", "1"],
+    "purge": ["--older-than", "1d"],
+    "replay": ["x"],
+    "reschedule": ["x", "--to", "now"],
+    "resume": ["videos"],
+    "retry": ["x"],
+    "show": ["x"],
+    "signal": ["x", "go"],
+    "stats": [],
+    "watch": ["--once"],
+    "why": ["x"],
+    "workers": [],
+}
+"""Every command that needs a store and no app, with arguments that suit it."""
+WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate"}
+
+
+def two_lines(text: str) -> tuple[str, str]:
+    first, second = text.splitlines()
+    assert first.startswith("onerow: ")
+    assert second.startswith("        ")
+    return first, second
+
+
+def test_every_command_is_one_that_operates_or_one_that_does_not() -> None:
+    assert set(OPERATING) | WITHOUT == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", OPERATING)
+def test_no_store(run: Run, name: str) -> None:
+    what, fix = two_lines(run(name, *OPERATING[name], code=64).stderr)
+    assert what == "onerow: no store is named"
+    assert "--store" in fix
+    assert "ONEROW_STORE" in fix
+
+
+@pytest.mark.parametrize("name", OPERATING)
+def test_a_store_that_is_not_there_is_not_created(run: Run, name: str, tmp_path: Path) -> None:
+    what, fix = two_lines(run(name, *OPERATING[name], "--store", "sqlite:///typo.db", code=69).stderr)
+    assert f"no onerow database at sqlite:///{tmp_path}/typo.db" in what
+    assert "onerow migrate" in fix
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", OPERATING)
+def test_a_store_that_cannot_be_opened(run: Run, name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.db").mkdir()
+    what, _ = two_lines(run(name, *OPERATING[name], "--store", "sqlite:///folder.db", code=69).stderr)
+    assert "folder.db" in what
+
+
+@pytest.mark.parametrize(
+    "url, hint",
+    [
+        ("tasks.db", "is no store URL"),
+        ("mysql://host/db", "there is no store named 'mysql'"),
+        ("sqlite://tasks.db", "write sqlite:///name.db"),
+        ("memory://", "lives and dies with its process"),
+    ],
+)
+def test_a_wrong_url(run: Run, url: str, hint: str) -> None:
+    assert hint in run("list", "--store", url, code=64).stderr
+
+
+def test_a_password_is_never_shown(run: Run) -> None:
+    result = run("list", "--store", "mysql://ann:secret@host/db", code=64)
+    assert "secret" not in result.output
+
+
+def test_a_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("this is text, and a lot of it " * 100, encoding="utf-8")
+    assert "is not an SQLite database" in run("list", "--store", "sqlite:///notes.db", code=69).stderr
+
+
+def test_code_too_old_for_the_database(run: Run, town: str) -> None:
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    with store._door.write() as connection:
+        connection.execute("UPDATE onerow_meta SET value = 99")
+    store.close()
+    what, fix = two_lines(run("list", "--store", town, code=69).stderr)
+    assert "schema 99" in what + fix
+    assert "pip install -U onerow" in what + fix
+
+
+def test_the_store_comes_from_the_option_the_environment_or_the_project(
+    run: Run, town: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onerow.toml").write_text('store = "sqlite:///town.db"\n', encoding="utf-8")
+    deeper = tmp_path / "a" / "b"
+    deeper.mkdir(parents=True)
+    monkeypatch.chdir(deeper)  # a relative path is the project's, wherever one stands
+    assert len(json.loads(run("list", "--json").stdout)["tasks"]) == 8
+    (tmp_path / "onerow.toml").unlink()
+    (tmp_path / "pyproject.toml").write_text('[tool.onerow]\nstore = "sqlite:///town.db"\n', encoding="utf-8")
+    assert len(json.loads(run("list", "--json").stdout)["tasks"]) == 8
+    monkeypatch.setenv("ONEROW_STORE", "sqlite:///other.db")
+    assert "other.db" in run("list", code=69).stderr
+    assert len(json.loads(run("list", "--json", "--store", town).stdout)["tasks"]) == 8
+
+
+@pytest.mark.parametrize("words, hint", [(["lst"], "Did you mean 'list'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
+def test_a_wrong_command_line_exits_2(run: Run, words: list[str], hint: str) -> None:
+    assert hint in run(*words, code=2).output
+
+
+def test_debug_shows_where_it_came_from(run: Run) -> None:
+    result = run("--debug", "list", code=1)
+    assert type(result.exception).__name__ == "BadStoreUrl"
+
+
+# ── apps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GOOD = """
+from onerow import Pipeline, Queue
+videos = Pipeline("videos")
+@videos.phase
+def script(job): ...
+queue = Queue("sqlite:///tasks.db")
+"""
+APPS = {
+    "missing": (None, "no module 'missing' here", "run the command in the folder that holds it"),
+    "empty": ("", "empty has no Queue and no store is named", "add queue = Queue("),
+    "bare": ("from onerow import Queue\nqueue = Queue('sqlite:///t.db')", "bare has no pipelines", "make one"),
+    "typo": ("import nosuchthing", "typo imports 'nosuchthing', which is not installed", ""),
+    "broken": ("1 / 0", "broken can't be imported: ZeroDivisionError", ""),
+    "mistake": (
+        GOOD + "@videos.phase\ndef video(job, scirpt): ...\n",
+        "parameter 'scirpt' names no earlier phase",
+        "besides the payload",
+    ),
+    "several": (GOOD + "other = Queue('sqlite:///o.db')\n", "several has several queues", "name one: several:NAME"),
+}
+
+
+def onerow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "ONEROW_STORE"}
+    return subprocess.run(
+        [sys.executable, "-m", "onerow", *words], cwd=folder, env=environment, capture_output=True, text=True,
+        timeout=100, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APPS)
+@pytest.mark.parametrize("command", ["check", "worker"])
+def test_an_app_that_cannot_be_served(tmp_path: Path, name: str, command: str) -> None:
+    source, what, fix = APPS[name]
+    if source is not None:
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+    if command == "worker" and name not in ("missing", "mistake"):
+        return  # a worker loads as check does; two of them show it
+    result = onerow(tmp_path, command, name)
+    assert result.returncode == 64, result.stderr
+    assert what in result.stderr
+    assert fix in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_store_that_is_not_the_app_s_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text("", encoding="utf-8")
+    assert onerow(tmp_path, "check", "good").returncode == 0
+    assert onerow(tmp_path, "check", "good", "--store", "sqlite:///tasks.db").returncode == 0
+    wrong = onerow(tmp_path, "publish", "good", "--store", "sqlite:///other.db")
+    assert wrong.returncode == 64
+    assert f"--store says sqlite:///{tmp_path}/other.db, but the app's queue is in" in wrong.stderr
+
+
+def test_a_relative_path_is_the_project_s_wherever_one_stands(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text('[tool.onerow]\nstore = "sqlite:///tasks.db"\n', encoding="utf-8")
+    assert onerow(tmp_path, "publish", "good").returncode == 0
+    assert (tmp_path / "tasks.db").exists()
+    assert onerow(inner, "add", "videos", "a=1").returncode == 0
+    assert len(json.loads(onerow(inner, "list", "--json").stdout)["tasks"]) == 1
+    assert not list(inner.iterdir())
+
+
+def test_exit_codes_are_documented() -> None:
+    page = Path("docs/reference.md").read_text(encoding="utf-8")
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in page

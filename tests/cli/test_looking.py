@@ -1,0 +1,97 @@
+"""What the looking commands say: golden, plain and JSON."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from rich.cells import cell_len
+
+from tests.cli.conftest import Run
+
+Golden = Callable[[str, str], None]
+
+LOOKS = {
+    "list": ["list"],
+    "list-failed": ["list", "status:failed"],
+    "list-page": ["list", "--limit", "3"],
+    "list-nothing": ["list", "title:nothing"],
+    "counts": ["counts"],
+    "counts-query": ["counts", "user:u1"],
+    "show-failed": ["show", "failed"],
+    "show-runs": ["show", "runs"],
+    "why-parked": ["why", "parked"],
+    "why-waits": ["why", "waits"],
+    "logs": ["logs", "failed"],
+    "failures": ["failures"],
+    "workers": ["workers"],
+    "cron": ["cron"],
+    "stats": ["stats"],
+    "watch": ["watch", "--once"],
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_look_in_plain_text(run: Run, town: str, golden: Golden, name: str) -> None:
+    result = run(*LOOKS[name], "--store", town)
+    assert "\x1b" not in result.output, "what others wrote must not steer a terminal"
+    golden(f"{name}.txt", f"{result.stdout}--- stderr\n{result.stderr}")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_look_in_json(run: Run, town: str, golden: Golden, name: str) -> None:
+    result = run(*LOOKS[name], "--store", town, "--json")
+    assert result.stderr == ""
+    if name == "logs":
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [line["text"] for line in lines] == ["looking for \x1b[2Jthe topic", "it is not there"]
+        return
+    assert json.loads(result.stdout) is not None
+    golden(f"{name}.json", result.stdout.replace(town, "sqlite:///town.db"))
+
+
+def test_columns_line_up_in_korean_and_japanese(run: Run, town: str) -> None:
+    lines = run("list", "--store", town).stdout.splitlines()
+    header, rows = lines[0], lines[1:]
+    place = cell_len(header[: header.index("  added") + len("  added")])
+    for row in rows:
+        wide = 0
+        shown = ""
+        for char in row:
+            wide += cell_len(char)
+            shown += char
+            if wide == place:
+                break
+        assert wide == place, row
+        assert shown[-1] in "smhd", row
+
+
+def test_pages_follow_each_other(run: Run, town: str) -> None:
+    seen: list[str] = []
+    after: list[str] = []
+    while True:
+        page = json.loads(run("list", "--limit", "3", "--json", "--store", town, *after).stdout)
+        seen += [task["task_id"] for task in page["tasks"]]
+        if page["next"] is None:
+            break
+        after = ["--after", page["next"]]
+    assert seen == ["waits", "later", "parked", "runs", "again", "failed", "done", "gone"]
+
+
+@pytest.mark.parametrize(
+    "words, what, fix",
+    [
+        (["list", "stauts:failed"], "no word stauts:", "quote it"),
+        (["list", "--after", "nonsense"], "is not where a page ended", "pass a page's `next`"),
+        (["show", "nobody"], "no task 'nobody'", "look at: onerow list"),
+        (["why", "nobody"], "no task 'nobody'", "look at: onerow list"),
+        (["logs", "nobody"], "no task 'nobody'", "look at: onerow list"),
+        (["stats", "--over", "soon"], "can't read the duration 'soon'", "write it like"),
+    ],
+)
+def test_what_cannot_be_answered_is_two_lines(run: Run, town: str, words: list[str], what: str, fix: str) -> None:
+    result = run(*words, "--store", town, code=64)
+    first, second = result.stderr.splitlines()
+    assert first.startswith("onerow: ")
+    assert what in first
+    assert fix in second
+    assert result.stdout == ""

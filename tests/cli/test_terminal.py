@@ -1,0 +1,110 @@
+"""In a real (pseudo-) terminal: colours, the live board, the demo."""
+
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 100.0
+
+
+class Terminal:
+    """A command in a pseudo-terminal of 120 by 40."""
+
+    def __init__(self, words: list[str], folder: Path) -> None:
+        ours, theirs = pty.openpty()
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "onerow", *words], cwd=folder, env=environment, stdin=theirs, stdout=theirs,
+            stderr=theirs, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self._ours = ours
+        self.seen = ""
+
+    def read_until(self, done: Callable[[str], bool]) -> str:
+        deadline = time.monotonic() + PATIENCE
+        os.set_blocking(self._ours, False)
+        while time.monotonic() < deadline:
+            try:
+                self.seen += os.read(self._ours, 65536).decode(errors="replace")
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:  # Linux: the other side is closed
+                break
+            if done(self.seen):
+                break
+        return self.seen
+
+    def close(self) -> int:
+        self.process.wait(PATIENCE)
+        os.close(self._ours)
+        return self.process.returncode
+
+
+def test_a_terminal_gets_colours_and_tables_that_fit(town: str, tmp_path: Path) -> None:
+    terminal = Terminal(["list", "--store", town], tmp_path)
+    text = terminal.read_until(lambda seen: False)
+    assert terminal.close() == 0
+    assert "\x1b[1;31mfailed" in text
+    assert "\x1b[31mthing" not in text
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 120 for line in text.splitlines())
+
+
+def test_watch_paints_a_board_until_it_is_interrupted(town: str, tmp_path: Path) -> None:
+    terminal = Terminal(["watch", "--store", town, "--interval", "0.2s"], tmp_path)
+    terminal.read_until(lambda seen: seen.count("youtube") >= 2)
+    terminal.process.send_signal(signal.SIGINT)
+    text = terminal.read_until(lambda seen: False)
+    assert terminal.close() == 130
+    assert "wait for" in text
+    assert "Traceback" not in text
+
+
+def test_more_than_a_handful_is_asked_about_in_a_terminal(town: str, tmp_path: Path) -> None:
+    terminal = Terminal(["cancel", "--where", "status:waiting,processing,failed", "--store", town], tmp_path)
+    terminal.read_until(lambda seen: "6 tasks? [y/N]" in seen)
+    os.write(terminal._ours, b"n\n")
+    text = terminal.read_until(lambda seen: False)
+    assert terminal.close() == 1
+    assert "Aborted" in text
+
+
+@pytest.mark.faults
+def test_the_demo_in_a_terminal_shows_a_task_go_on(tmp_path: Path) -> None:
+    terminal = Terminal(["demo", "--fast", "--keep"], tmp_path)
+    text = terminal.read_until(lambda seen: False)
+    assert terminal.close() == 0, text[-3_000:]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "kill -9" in plain
+    assert "goes on" in plain
+    assert "6 of 6 tasks completed: 30 phases, each recorded once" in plain
+    database = re.search(r"ONEROW_STORE=sqlite:///(\S+)", plain)
+    assert database is not None
+    assert Path(database[1]).exists()
+    assert "조수와 달" in plain
+
+
+@pytest.mark.faults
+def test_the_demo_without_a_terminal_tells_the_story_and_leaves_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-m", "onerow", "demo", "--fast"], env=environment, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "\x1b" not in result.stdout
+    assert re.search(r"the row of “.*” still says: video at \d+%; done: script, images", result.stdout)
+    assert "none lost, no finished phase run again" in result.stdout
+    assert not list(tmp_path.iterdir())

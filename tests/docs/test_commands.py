@@ -1,0 +1,89 @@
+"""The commands of README and tutorial are run as they stand, block by block; the reference knows every command."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onerow.cli.main import COMMANDS
+from onerow.cli.pages import reference_page
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def script_of(page: str) -> str:
+    """All shell blocks of a page, one after the other."""
+    blocks = _BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    return "\n".join(block for block in blocks if not block.startswith("make "))
+
+
+def run(script: str, folder: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEROW_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    result = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", script], cwd=folder, env=environment, text=True, timeout=110,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-4_000:]
+    return result.stdout
+
+
+def test_the_readme_runs(tmp_path: Path) -> None:
+    said = run(script_of("README.md"), tmp_path)
+    assert "completed  greetings.deliver" in said
+    assert "It is not due until" in said
+    assert "completed in deliver" in said
+
+
+def test_the_tutorial_runs(tmp_path: Path) -> None:
+    said = run(script_of("docs/tutorial.md"), tmp_path)
+    assert "It is parked for the signal packed until" in said
+    assert "there are no unicorns" in said
+    assert "cup by bike" in said
+    assert "The phase charge was paused by" in said
+    assert "because: the bank is down" in said
+
+
+def test_the_tutorial_s_python_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    app = re.search(r"cat > app.py <<'END'\n(.*?)^END", page, re.DOTALL | re.MULTILINE)
+    python = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert app is not None
+    assert python is not None
+    (tmp_path / "app.py").write_text(app[1], encoding="utf-8")
+    (tmp_path / "onerow.toml").write_text("", encoding="utf-8")
+    (tmp_path / "use.py").write_text(python[1], encoding="utf-8")
+    assert run("python use.py", tmp_path).endswith("waiting\n")
+
+
+def test_the_readme_s_two_commands_are_there() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in ("demo", "test"):
+        assert f"```sh\nmake {target}\n```" in page
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_the_reference_is_current() -> None:
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    assert page == reference_page(), "run: python docs/render_reference.py"
+    for name in COMMANDS:
+        assert f"### `onerow {name} " in page
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_commands_in_the_docs_exist() -> None:
+    for page in ("README.md", "docs/operations.md", "docs/tutorial.md", "docs/how-to/find-out-what-is-wrong.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        named = set(re.findall(r"(?:`|^|\| )onerow ([a-z]+)", text, re.MULTILINE))
+        assert named <= set(COMMANDS), page

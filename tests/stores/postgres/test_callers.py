@@ -1,0 +1,378 @@
+"""Adding in the caller's own transaction, whoever's connection or session it is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import django
+import psycopg
+import pytest
+import sqlalchemy
+from django.conf import settings
+from psycopg.rows import dict_row
+from sqlalchemy import orm
+from sqlalchemy.ext import asyncio as sqlalchemy_async
+
+from onerow.core.errors import BadInput, RetryTransaction, SchemaMissing
+from onerow.core.pipeline import Pipeline
+from onerow.engine.queue import Queue
+from onerow.stores.postgres import PostgresStore
+
+posts = Pipeline("posts")
+posts.phase(name="tag")(lambda job: None)
+
+Opened = Callable[[str], AbstractContextManager[Any]]
+OpenedAsync = Callable[[str], AbstractAsyncContextManager[Any]]
+
+
+class Undo(Exception):
+    """Raised by a test inside a transaction, so that it is rolled back."""
+
+
+@pytest.fixture
+def queue(store: PostgresStore) -> Queue:
+    return Queue(store)
+
+
+def ids(queue: Queue) -> set[str]:
+    return {task.task_id for task in queue.find().tasks}
+
+
+# ── who brings a transaction ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def by_psycopg(url: str) -> Iterator[Any]:
+    with psycopg.connect(url) as connection:
+        yield connection
+
+
+@contextmanager
+def by_psycopg_of_another_taste(url: str) -> Iterator[Any]:
+    """With rows as dictionaries, and cursors that put the parameters in by themselves."""
+    with (
+        psycopg.connect(url, autocommit=True, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as connection,
+        connection.transaction(),
+    ):
+        yield connection
+
+
+@contextmanager
+def by_session(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sqlalchemy.NullPool
+    )
+    with orm.Session(engine) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def by_sqlalchemy_connection(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sqlalchemy.NullPool
+    )
+    with engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def by_django(url: str) -> Iterator[Any]:
+    with django_at(url) as connection:
+        from django.db import transaction
+
+        with transaction.atomic():
+            yield connection
+
+
+@contextmanager
+def by_django_s_alias(url: str) -> Iterator[Any]:
+    with by_django(url) as connection:
+        yield connection.alias
+
+
+@contextmanager
+def django_at(url: str) -> Iterator[Any]:
+    """Django's default connection, led to another database."""
+    parts = urlsplit(url)
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}}, USE_TZ=True)
+        django.setup()
+    from django.db import connections
+
+    connection = connections["default"]
+    connection.settings_dict |= {
+        "NAME": parts.path[1:],
+        "USER": parts.username,
+        "PASSWORD": parts.password or "",
+        "HOST": parts.hostname,
+        "PORT": parts.port,
+    }
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+SYNC: list[Opened] = [
+    by_psycopg,
+    by_psycopg_of_another_taste,
+    by_session,
+    by_sqlalchemy_connection,
+    by_django,
+    by_django_s_alias,
+]
+
+
+@pytest.fixture(params=SYNC, ids=lambda opened: opened.__name__)
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.param
+    return found
+
+
+def test_the_task_appears_when_the_caller_commits(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    with opened(postgres_url) as tx:
+        task = queue.add(posts, {"title": "조수"}, tx=tx)
+        assert ids(queue) == set()
+    assert queue.get(task.task_id) == task
+
+
+def test_rolled_back_there_is_no_task(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    def add_and_undo() -> None:
+        with opened(postgres_url) as tx:
+            queue.add(posts, {"n": 1}, tx=tx)
+            queue.add_many(posts, [{"n": n} for n in range(20)], tx=tx)
+            raise Undo
+
+    with pytest.raises(Undo):
+        add_and_undo()
+    assert ids(queue) == set()
+
+
+def test_keys_and_ids_that_are_taken_are_answered_in_the_transaction_too(
+    queue: Queue, postgres_url: str, opened: Opened
+) -> None:
+    known = queue.add(posts, {"n": [1.0, 5e-324, "é\u2028"]}, unique="k", title="it's 100 % here", metadata={"a": None})
+    with opened(postgres_url) as tx:
+        assert queue.add(posts, {"n": 2}, unique="k", tx=tx) == known
+        assert queue.add(posts, {"n": 3}, task_id=known.task_id, tx=tx) == known
+        first = queue.add(posts, {"n": 4}, unique="j", tx=tx)
+        assert queue.add(posts, {"n": 5}, unique="j", tx=tx).task_id == first.task_id
+    assert ids(queue) == {known.task_id, first.task_id}
+    assert queue.get(known.task_id) == known
+
+
+def test_what_goes_in_comes_out(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    payload = {"z": 1, "a": [-0.0, 1e308, 2**63 - 1, "\\", '"', "%s :x $1", "\n", "조수 🌊", None, True]}
+    with opened(postgres_url) as tx:
+        task = queue.add(
+            posts, payload, tx=tx, user_id="it's", limit_key=":k", run_at="2030-01-01T00:00:00+09:00", priority=-3,
+            metadata={"b": {}}, max_retries=0,
+        )  # fmt: skip
+    assert queue.get(task.task_id) == task
+    assert list(queue.get(task.task_id).payload) == ["z", "a"]
+
+
+def test_a_worker_is_woken_by_the_commit_and_not_before(
+    queue: Queue, store: PostgresStore, postgres_url: str, opened: Opened
+) -> None:
+    waker = store.waker()
+    with opened(postgres_url) as tx:
+        queue.add(posts, {"n": 1}, tx=tx)
+        assert not waker.wait(0.05)
+    assert waker.wait(10)
+    waker.close()
+
+
+# ── in an event loop ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def by_async_psycopg(url: str) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def by_asyncpg(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def by_asyncpg_s_pool(url: str) -> AsyncIterator[Any]:
+    pool = asyncpg.create_pool(url, min_size=1, max_size=1)
+    async with pool, pool.acquire() as connection, connection.transaction():
+        yield connection
+
+
+@asynccontextmanager
+async def by_async_session(url: str) -> AsyncIterator[Any]:
+    async with (
+        _async_engine(url, "psycopg") as engine,
+        sqlalchemy_async.AsyncSession(engine) as session,
+        session.begin(),
+    ):
+        yield session
+
+
+@asynccontextmanager
+async def by_async_session_on_asyncpg(url: str) -> AsyncIterator[Any]:
+    async with (
+        _async_engine(url, "asyncpg") as engine,
+        sqlalchemy_async.AsyncSession(engine) as session,
+        session.begin(),
+    ):
+        yield session
+
+
+@asynccontextmanager
+async def by_async_sqlalchemy_connection(url: str) -> AsyncIterator[Any]:
+    async with _async_engine(url, "asyncpg") as engine, engine.begin() as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def by_sync_session(url: str) -> AsyncIterator[Any]:
+    with by_session(url) as session:
+        yield session
+
+
+@asynccontextmanager
+async def _async_engine(url: str, driver: str) -> AsyncIterator[sqlalchemy_async.AsyncEngine]:
+    engine = sqlalchemy_async.create_async_engine(url.replace("postgresql://", f"postgresql+{driver}://"))
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+ASYNC: list[OpenedAsync] = [
+    by_async_psycopg,
+    by_asyncpg,
+    by_asyncpg_s_pool,
+    by_async_session,
+    by_async_session_on_asyncpg,
+    by_async_sqlalchemy_connection,
+    by_sync_session,
+]
+
+
+@pytest.fixture(params=ASYNC, ids=lambda opened: opened.__name__)
+def opened_async(request: pytest.FixtureRequest) -> OpenedAsync:
+    found: OpenedAsync = request.param
+    return found
+
+
+def test_awaited_the_task_appears_when_the_caller_commits(
+    queue: Queue, postgres_url: str, opened_async: OpenedAsync
+) -> None:
+    async def main() -> None:
+        async with opened_async(postgres_url) as tx:
+            task = await queue.aadd(posts, {"title": "조수", "n": 1.0}, tx=tx, unique="k")
+            assert (await queue.aadd(posts, {"n": 2}, tx=tx, unique="k")).task_id == task.task_id
+            many = await queue.aadd_many(posts, [{"n": n} for n in range(20)], tx=tx)
+            assert ids(queue) == set()
+        assert queue.get(task.task_id) == task
+        assert ids(queue) == {task.task_id, *(each.task_id for each in many)}
+
+    asyncio.run(main())
+
+
+def test_awaited_and_rolled_back_there_is_no_task(queue: Queue, postgres_url: str, opened_async: OpenedAsync) -> None:
+    async def main() -> None:
+        async with opened_async(postgres_url) as tx:
+            await queue.aadd(posts, {"n": 1}, tx=tx)
+            raise Undo
+
+    with pytest.raises(Undo):
+        asyncio.run(main())
+    assert ids(queue) == set()
+
+
+# ── what can't be joined ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_connection_without_a_transaction_is_refused(queue: Queue, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as tx, pytest.raises(BadInput, match="no transaction is open"):
+        queue.add(posts, {}, tx=tx)
+    with django_at(postgres_url), pytest.raises(BadInput, match="no transaction is open"):
+        queue.add(posts, {}, tx="default")
+
+    async def main() -> None:
+        connection = await asyncpg.connect(postgres_url)
+        with pytest.raises(BadInput, match="no transaction is open"):
+            await queue.aadd(posts, {}, tx=connection)
+        await connection.close()
+
+    asyncio.run(main())
+    assert ids(queue) == set()
+
+
+def test_what_must_be_awaited_says_so(queue: Queue, postgres_url: str) -> None:
+    async def main() -> None:
+        async with by_async_psycopg(postgres_url) as tx:
+            with pytest.raises(BadInput, match=r"await queue\.aadd"):
+                queue.add(posts, {}, tx=tx)
+        async with by_async_session(postgres_url) as tx:
+            with pytest.raises(BadInput, match=r"await queue\.aadd"):
+                queue.add(posts, {}, tx=tx)
+
+    asyncio.run(main())
+
+
+def test_what_is_no_transaction_is_refused(queue: Queue) -> None:
+    with pytest.raises(BadInput, match="not object"):
+        queue.add(posts, {}, tx=object())
+
+
+def test_another_database_is_refused(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    elsewhere = urlsplit(postgres_url)._replace(path="/postgres").geturl()
+    with pytest.raises(SchemaMissing), opened(elsewhere) as tx:
+        queue.add(posts, {}, tx=tx)
+
+
+# ── giving way ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("opened", [by_psycopg, by_session, by_django])
+def test_a_serialization_failure_says_that_the_transaction_must_be_run_again(
+    queue: Queue, postgres_url: str, opened: Opened
+) -> None:
+    """Under REPEATABLE READ, someone else's task with the same key is in the way and can't be seen."""
+
+    def collide() -> None:
+        with opened(postgres_url) as tx:
+            for sql in ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM onerow.task_queue"):
+                if opened is by_django:
+                    tx.cursor().execute(sql)
+                else:
+                    tx.execute(sqlalchemy.text(sql) if opened is by_session else sql)
+            queue.add(posts, {"n": 1}, unique="k")
+            queue.add(posts, {"n": 2}, unique="k", tx=tx)
+
+    with pytest.raises(RetryTransaction):
+        collide()
+    assert len(ids(queue)) == 1
+
+
+def test_a_deadlock_says_so_too(queue: Queue, postgres_url: str) -> None:
+    async def main() -> list[Any]:
+        async def add(keys: list[str], ready: asyncio.Event, go: asyncio.Event) -> None:
+            async with by_async_psycopg(postgres_url) as tx:
+                await queue.aadd(posts, {}, unique=keys[0], tx=tx)
+                ready.set()
+                await go.wait()
+                await queue.aadd(posts, {}, unique=keys[1], tx=tx)
+
+        one, two = asyncio.Event(), asyncio.Event()
+        return await asyncio.gather(add(["a", "b"], one, two), add(["b", "a"], two, one), return_exceptions=True)
+
+    assert sorted(type(answer).__name__ for answer in asyncio.run(main())) == ["NoneType", "RetryTransaction"]
+    assert len(ids(queue)) == 2

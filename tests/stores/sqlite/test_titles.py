@@ -1,0 +1,112 @@
+"""Titles are found by any part of them, indexed or not yet, and after rows have gone."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onerow.core import rules
+from onerow.ports import Filter
+from onerow.stores.sqlite import SqliteStore, titles
+from tests.samples import NOW, SECOND, a_task
+
+LONG = timedelta(hours=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    store = SqliteStore(tmp_path / "titles.db")
+    store.prepare()
+    return store
+
+
+def tidy(store: SqliteStore) -> None:
+    while store.tidy():
+        pass
+
+
+def found(store: SqliteStore, part: str) -> list[str]:
+    return [task.task_id for task in store.search(Filter(title_text=part), within=LONG).tasks]
+
+
+def indexed(store: SqliteStore, part: str) -> bool:
+    with store._door.read() as connection:
+        return titles.candidates(connection, part.casefold()) is not None
+
+
+def test_titles_are_found_by_any_part_whatever_its_case(store: SqliteStore) -> None:
+    names = ["Tides of the Moon", "조수와 달", "STRASSE", 'a "quoted" title', "100% *sure*", ""]
+    store.insert([a_task(f"t{n}", title=name, created_at=NOW + n * SECOND) for n, name in enumerate(names)])
+    for _ in range(2):  # not yet indexed, then indexed
+        assert found(store, "ides OF") == ["t0"]
+        assert found(store, "수와 ") == ["t1"]
+        assert found(store, "straße") == ["t2"]
+        assert found(store, '"quoted"') == ["t3"]
+        assert found(store, "% *su") == ["t4"]
+        assert found(store, "t") == ["t3", "t2", "t0"]
+        assert found(store, "nothing") == []
+        tidy(store)
+    assert indexed(store, "ides")
+    assert not indexed(store, "id"), "two characters have no trigram"
+
+
+def test_what_was_added_since_is_found_too_in_order_and_page_by_page(store: SqliteStore) -> None:
+    for start in range(0, 1_200, 400):
+        store.insert(
+            [a_task(f"t{n:04d}", title=f"part {n % 100} of it", created_at=NOW + n * SECOND) for n in range(start, start + 400)]
+        )  # fmt: skip
+        tidy(store) if start < 800 else None
+    expected = [f"t{n:04d}" for n in reversed(range(1_200)) if n % 100 == 77]
+    assert found(store, "part 77 ") == expected
+    seen: list[str] = []
+    after = None
+    while True:
+        page = store.search(Filter(title_text="part 77 "), limit=5, after=after, within=LONG)
+        seen += [task.task_id for task in page.tasks]
+        after = page.next
+        if after is None:
+            break
+    assert seen == expected
+
+
+def test_other_conditions_hold_as_well(store: SqliteStore) -> None:
+    store.insert([a_task("mine", title="tides", user_id="u1"), a_task("theirs", title="tides", user_id="u2")])
+    tidy(store)
+    page = store.search(Filter(title_text="tides", user_id="u1"), within=LONG)
+    assert [task.task_id for task in page.tasks] == ["mine"]
+
+
+def test_numbers_that_are_given_again_are_indexed_again(store: SqliteStore) -> None:
+    store.insert([rules.cancel(a_task(f"old{n}", title="old tides"), NOW) for n in range(10)])
+    tidy(store)
+    assert store.remove(store.find(Filter()).tasks) == 10
+    store.insert([a_task(f"new{n}", title="new clouds") for n in range(10)])
+    assert len(found(store, "clouds")) == 10
+    tidy(store)
+    assert found(store, "tides") == []
+    assert len(found(store, "clouds")) == 10
+
+
+def test_a_vacuum_loses_nothing(store: SqliteStore) -> None:
+    tasks = [rules.cancel(a_task(f"t{n}", title=f"tides {n}"), NOW) for n in range(50)]
+    store.insert(tasks)
+    tidy(store)
+    store.remove(tasks[::2])
+    store.close()
+    store._door.writer().execute("VACUUM")
+    store.insert([a_task("late", title="tides late")])
+    tidy(store)
+    assert len(found(store, "tides")) == 26
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.text(st.sampled_from("abÄß조 \"'%*"), max_size=8), max_size=8), st.text(st.sampled_from('abÄß조 "'), min_size=1, max_size=5))  # fmt: skip
+def test_the_index_finds_what_a_walk_finds(store: SqliteStore, names: list[str], part: str) -> None:
+    store.remove(store.find(Filter(), limit=1_000).tasks)
+    store.insert([a_task(f"t{n}", title=name) for n, name in enumerate(names)])
+    walked = {task.task_id for task in store.find(Filter(title_text=part)).tasks}
+    assert set(found(store, part)) == walked
+    tidy(store)
+    assert set(found(store, part)) == walked
