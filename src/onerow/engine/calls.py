@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder().decode
 def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
     """A function from JSON text to the declared type; a mismatch is a BadPayload that says where."""
     if declared is Any or declared is None:
-        return _decode
+        return _as_it_is(what)
     if hasattr(declared, "model_validate_json"):
 
         def validate(text: str | bytes) -> Any:
@@ -32,8 +32,18 @@ def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
     def decode(text: str | bytes) -> Any:
         try:
             return typed(text)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadPayload(f"{what} is not a valid {_name(declared)}: {error}", field=what) from None
+
+    return decode
+
+
+def _as_it_is(what: str) -> Callable[[str | bytes], Any]:
+    def decode(text: str | bytes) -> Any:
+        try:
+            return _decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadPayload(f"{what} is not JSON: {error}", field=what) from None
 
     return decode
 
