@@ -1,5 +1,6 @@
 """The turn: write what finished, claim what fits, in one call to the store."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -48,6 +49,7 @@ class Turner:
         self._order = list(lanes)
         self._rates = Rates(store)
         self._rated = any(lane.phase.rated for lane in lanes)
+        self._batched = {lane.runner for lane in lanes if lane.phase.kind == "batch"}
         self._registrar = registrar
         self._events = events
         self._concurrency = concurrency
@@ -117,6 +119,8 @@ class Turner:
 
     def _claim(self, settling: int, now: datetime) -> Claim | None:
         in_hands = len(self._hands.attempts) - settling
+        if self._batched:
+            in_hands -= self._saved_by_batches()
         free = self._concurrency - in_hands
         ahead = self._ahead()
         budget = free + ahead
@@ -128,14 +132,18 @@ class Turner:
             return None
         self._order.append(self._order.pop(0))  # round robin between phases
         wants = []
+        most = budget
         for lane in self._order:
             terms = self._registrar.terms(lane, now)
             if terms is None:
                 continue
             limited = terms != (None, None) or lane.runner is lane.isolated
             limit = min(free, self._concurrency) if limited else min(budget, _MOST)
+            if lane.phase.kind == "batch":
+                limit = min(free * lane.phase.batch_size, _MOST)
+                most += max(0, limit)
             if lane.phase.rated:
-                limit = self._rated_limit(lane, min(limit, free), now)
+                limit = self._rated_limit(lane, min(limit, free * lane.phase.batch_size), now)
             if lane.weight is not None and self._room is not None:
                 limit = self._reserved[lane] = self._room.take(lane.weight, min(limit, free))
             if limit > 0:
@@ -151,7 +159,14 @@ class Turner:
                 )
         if not wants and free > 0:
             self._claimed(0)  # every phase is paused or held, which is as if nothing were due
-        return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+        return Claim(self._worker, wants, None, min(most, _MOST)) if wants else None
+
+    def _saved_by_batches(self) -> int:
+        """How many hands fewer than attempts are needed, because a batch takes one."""
+        counts = Counter(
+            attempt.lane for attempt in list(self._hands.attempts.values()) if attempt.runner in self._batched
+        )
+        return sum(count - -(-count // lane.phase.batch_size) for lane, count in counts.items())
 
     def _rated_limit(self, lane: Lane, limit: int, now: datetime) -> int:
         room = self._rates.room(lane.pipeline, lane.phase, now)

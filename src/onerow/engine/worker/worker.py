@@ -21,6 +21,7 @@ from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
 from onerow.engine.worker.commands import Commands
 from onerow.engine.worker.hands import Hands
@@ -205,6 +206,9 @@ class Worker:
                         self._loop = LoopRunner(self._concurrency)
                         self._runners.append(self._loop)
                     runner = self._loop
+                if phase.kind == "batch":
+                    runner = BatchRunner(phase, self._concurrency, self._loop if handler.is_async else None)
+                    self._runners.insert(0, runner)
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
 
