@@ -129,6 +129,6 @@ def test_a_short_hold_ends_by_itself(queue: Queue) -> None:
 
 def test_what_is_no_rate_is_an_error_when_built() -> None:
     with pytest.raises(PipelineError, match="rate"):
-        Pipeline("calls").phase(name="a", rate="often")(print)
+        Pipeline("calls").phase(name="a", rate="often")(lambda job: None)
     with pytest.raises(PipelineError, match="rate_per_key"):
-        Pipeline("calls").phase(name="a", rate_per_key="often")(print)
+        Pipeline("calls").phase(name="a", rate_per_key="often")(lambda job: None)

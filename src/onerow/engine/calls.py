@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder().decode
 def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
     """A function from JSON text to the declared type; a mismatch is a BadPayload that says where."""
     if declared is Any or declared is None:
-        return _decode
+        return _as_it_is(what)
     if hasattr(declared, "model_validate_json"):
 
         def validate(text: str | bytes) -> Any:
@@ -32,8 +32,18 @@ def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
     def decode(text: str | bytes) -> Any:
         try:
             return typed(text)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadPayload(f"{what} is not a valid {_name(declared)}: {error}", field=what) from None
+
+    return decode
+
+
+def _as_it_is(what: str) -> Callable[[str | bytes], Any]:
+    def decode(text: str | bytes) -> Any:
+        try:
+            return _decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadPayload(f"{what} is not JSON: {error}", field=what) from None
 
     return decode
 
@@ -46,13 +56,18 @@ class Call:
         self.function = handler.function
         self._makers: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
-            what = "payload" if parameter.source == "payload" else f"result of {parameter.name}"
+            what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
             self._makers.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
         self.former_names = _former_names(plan)
         self.wants_context = any(source == "context" for _, _, source, _ in self._makers)
+        self.takes_items = any(source == "items" for _, _, source, _ in self._makers)
         # Most handlers take the payload as it is: no loop for those.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._makers] == [(False, "payload")]
         self._payload = self._makers[0][3] if self._payload_only else _decode
+
+    def payload_of(self, task: Task) -> Any:
+        """The payload of one item of a batch; raises BadPayload for what doesn't fit its annotation."""
+        return self._makers[0][3](task.payload_json)
 
     def arguments(self, task: Task, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments; raises BadPayload for what doesn't fit its annotation."""

@@ -19,6 +19,7 @@ from onerow.ports import (
     Lease,
     LogLine,
     Lost,
+    Migration,
     Move,
     Note,
     SwapAnswer,
@@ -82,6 +83,11 @@ class PostgresStore(Reading):
 
     def check(self) -> None:
         schema.check(self._door, self._schema)
+
+    def migration(self) -> Migration:
+        """What `prepare` would do; looks and creates nothing."""
+        stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
 
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()

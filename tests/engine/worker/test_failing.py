@@ -22,8 +22,8 @@ from onerow import (
     TaskFailed,
     TaskRetried,
 )
-from tests.engine import isolated_app
 from tests.engine.kit import ended, finish_all, texts, told, until, work, working
+from tests.engine.worker import isolated_app
 
 SOON = Retry(2, wait="10ms")
 
@@ -111,7 +111,7 @@ def test_the_error_says_what_and_where(queue: Queue) -> None:
     entry = task.history[-1]
     assert task.error == entry.error == "ValueError: bad 조수"
     assert entry.exception == "ValueError"
-    assert entry.where.startswith("test_worker_failing.py:")
+    assert entry.where.startswith("test_failing.py:")
 
 
 def test_an_error_text_that_can_not_be_stored_is_made_storable(queue: Queue) -> None:

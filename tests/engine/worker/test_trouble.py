@@ -1,0 +1,350 @@
+"""Trouble with rows and stores: one bad row stops nobody, and no answer that gets lost costs an outcome."""
+
+import asyncio
+import random
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onerow import Pipeline, Queue, Retry, Status, StoreUnavailable
+from onerow.engine.events import RoleFailed, StoreAway, StoreBack
+from onerow.stores.memory import MemoryStore
+from tests.engine.kit import ended, everything, finish_all, told, until, work, working
+
+
+def two_phases() -> Pipeline:
+    pipeline = Pipeline("clips")
+
+    @pipeline.phase(retry=Retry(1, wait="1ms"))
+    def cut(job: Any) -> str:
+        return "cut"
+
+    @pipeline.phase
+    async def post(job: Any, cut: str) -> str:
+        return f"{cut} and posted"
+
+    return pipeline
+
+
+@dataclass
+class Old:
+    topic: str
+
+
+@dataclass
+class New:
+    subject: str
+
+
+def test_a_payload_that_no_longer_fits_fails_for_good_and_the_rest_goes_on(queue: Queue) -> None:
+    before, after = Pipeline("posts"), Pipeline("posts")
+
+    @before.phase(name="run")
+    def old(job: Old) -> None: ...
+
+    @after.phase(name="run")
+    def new(job: New) -> str:
+        return job.subject
+
+    bad = queue.add(before, Old("tides"))
+    good = queue.add(after, New("tides"))
+    work(queue, after)
+    task = queue.get(bad.task_id)
+    assert (task.status, task.error_class, task.retry_count) == (Status.FAILED, "permanent", 0)
+    assert "subject" in (task.error or "")
+    assert queue.get(good.task_id).results == {"run": "tides"}
+
+
+def test_an_earlier_result_that_no_longer_fits_fails_for_good(queue: Queue) -> None:
+    pipeline = Pipeline("posts")
+
+    @pipeline.phase
+    def first(job: object) -> dict[str, str]:
+        return {"topic": "tides"}
+
+    @pipeline.phase
+    async def second(job: object, first: New) -> None: ...
+
+    task = queue.add(pipeline)
+    work(queue, pipeline)
+    done = queue.get(task.task_id)
+    assert (done.status, done.phase, done.error_class) == (Status.FAILED, "second", "permanent")
+    assert "result of first" in (done.error or "")
+
+
+def write(path: Path, sql: str, *given: object) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(sql, given).rowcount == 1
+
+
+@pytest.mark.parametrize("column, text", [("payload", "no json"), ("results", "no json"), ("payload", '{"cut')])
+def test_a_row_spoilt_by_hand_fails_for_good_and_its_neighbours_end_well(
+    sqlite_queue: Queue, tmp_path: Path, column: str, text: str
+) -> None:
+    pipeline = two_phases()
+    tasks = sqlite_queue.add_many(pipeline, range(10))
+    write(tmp_path / "onerow.db", f"UPDATE task_queue SET {column} = ? WHERE task_id = ?", text, tasks[4].task_id)
+    with working(sqlite_queue, pipeline):
+        for task in tasks:
+            if task is not tasks[4]:
+                assert ended(sqlite_queue, task).status is Status.COMPLETED
+        until(lambda: sqlite_queue.get(tasks[4].task_id).ended)
+    spoilt = sqlite_queue.get(tasks[4].task_id)
+    assert (spoilt.status, spoilt.error_class) == (Status.FAILED, "permanent")
+
+
+def test_a_row_at_a_phase_without_code_waits_and_stops_nobody(sqlite_queue: Queue, tmp_path: Path) -> None:
+    pipeline = two_phases()
+    lost, good = sqlite_queue.add_many(pipeline, range(2))
+    write(tmp_path / "onerow.db", "UPDATE task_queue SET type = 'unheard-of' WHERE task_id = ?", lost.task_id)
+    work(sqlite_queue, pipeline)
+    assert sqlite_queue.get(good.task_id).status is Status.COMPLETED
+    assert (sqlite_queue.get(lost.task_id).status, sqlite_queue.get(lost.task_id).attempt) == (Status.WAITING, 0)
+    assert sqlite_queue.cancel(lost.task_id).status is Status.CANCELLED
+
+
+@pytest.mark.slow  # of a phase that it doesn't know, a worker thinks that its lease is the default one
+def test_a_task_whose_phase_went_while_it_ran_elsewhere_is_rescued_and_waits(queue: Queue) -> None:
+    pipeline = two_phases()
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="100ms", worker="gone")
+    shorter = Pipeline("clips")
+    shorter.phase(name="post", lease="1s")(lambda job: None)
+    elsewhere = type(queue)(queue.store)
+    with working(elsewhere, shorter):
+        until(lambda: queue.get(task.task_id).status is Status.WAITING)
+        ended(elsewhere, elsewhere.add(shorter))
+    assert queue.get(task.task_id).phase == "cut"
+
+
+def test_a_row_added_by_plain_sql_runs(sqlite_queue: Queue, tmp_path: Path) -> None:
+    pipeline = two_phases()
+    sqlite_queue.publish(pipeline)
+    write(
+        tmp_path / "onerow.db",
+        "INSERT INTO task_queue (task_id, pipeline, type, payload) VALUES ('by-hand', 'clips', 'cut', ?)",
+        '{"n": 1}',
+    )
+    work(sqlite_queue, pipeline)
+    assert sqlite_queue.get("by-hand").results["post"] == "cut and posted"
+
+
+# ── renamed phases ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_in_flight_follow_a_renamed_phase_and_keep_their_results(queue: Queue) -> None:
+    before, after = Pipeline("clips"), Pipeline("clips")
+    before.phase(name="cut")(lambda job: "old cut")
+    before.phase(name="post")(lambda job: "never")
+
+    @after.phase(name="trim", renamed_from="cut")
+    def trim(job: object) -> str:
+        return "new cut"
+
+    @after.phase(name="publish", renamed_from=["post", "upload"])
+    def publish(job: object, trim: str) -> str:
+        return f"published {trim}"
+
+    first, second = queue.add_many(before, range(2))
+    queue.serve(before)
+    queue.claim(before, ids=[first.task_id])[0].complete("old cut")
+    later = type(queue)(queue.store)
+    with working(later, after):
+        assert ended(later, first).results == {"cut": "old cut", "publish": "published old cut"}
+        assert ended(later, second).results == {"trim": "new cut", "publish": "published new cut"}
+
+
+@pytest.mark.slow  # renamed rows are looked for every ten seconds
+def test_a_holder_with_the_old_name_settles_into_the_new_plan(queue: Queue) -> None:
+    before, after = Pipeline("clips"), Pipeline("clips")
+    before.phase(name="cut")(lambda job: None)
+    before.phase(name="post")(lambda job: None)
+    after.phase(name="cut")(lambda job: None)
+    after.phase(name="publish", renamed_from="post")(lambda job: "published")
+    task = queue.add(before)
+    (held,) = queue.claim(before, worker="old worker")
+    later = type(queue)(queue.store)
+    with working(later, after):
+        assert held.complete("cut by the old").phase == "post"
+        assert ended(later, task).results == {"cut": "cut by the old", "publish": "published"}
+
+
+# ── purge ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_purge_removes_what_ended_long_ago_with_its_log(queue: Queue) -> None:
+    pipeline = Pipeline("clips")
+
+    @pipeline.phase
+    def run(job: str) -> None:
+        print("a line")
+        if job == "bad":
+            raise ValueError
+
+    good, bad, open_ = queue.add_many(pipeline, ["good", "bad", "open"], max_retries=0)
+    queue.cancel(open_.task_id)
+    work(queue, pipeline)
+    waiting = queue.add(pipeline, "waits")
+    assert queue.purge(older_than="1h") == 0
+    assert queue.purge(older_than=0, statuses=["failed"]) == 1
+    assert queue.purge(older_than=0, pipeline="other") == 0
+    assert queue.purge(older_than=0, limit=1) == 1
+    assert queue.purge(older_than=0) == 1
+    assert [task.task_id for task in everything(queue)] == [waiting.task_id]
+    for gone in (good, bad):
+        assert queue.store.read_log(gone.task_id).lines == []
+
+
+def test_a_queue_that_keeps_tasks_for_a_time_purges_by_itself(queue: Queue) -> None:
+    brief = Queue(queue.store, keep="10ms")
+    pipeline = two_phases()
+    task = brief.add(pipeline)
+    work(Queue(queue.store), pipeline)
+    until(
+        lambda: queue.store.now() - (queue.get(task.task_id).completed_at or queue.store.now()) > timedelta(seconds=0.1)
+    )
+    with working(brief, pipeline):
+        until(lambda: brief.store.fetch([task.task_id]) == [])
+
+
+# ── a store that comes and goes ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Shaky(MemoryStore):
+    """A store behind a bad line: any call may fail before it was heard, or after it was done."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+        self._dice_lock = threading.Lock()
+        self.shaking = False
+        self.broken = 0
+
+    def _over_the_line(self, act: Callable[[], Any]) -> Any:
+        with self._dice_lock:
+            fate = self._dice.random() if self.shaking else 1.0
+            self.broken += fate < 0.2
+        if fate < 0.1:
+            raise StoreUnavailable("the line broke on the way there")
+        answer = act()
+        if fate < 0.2:
+            raise StoreUnavailable("the line broke on the way back")
+        return answer
+
+    def turn(self, *given: Any, **more: Any) -> Any:
+        return self._over_the_line(lambda: super(Shaky, self).turn(*given, **more))
+
+    def extend(self, *given: Any, **more: Any) -> Any:
+        return self._over_the_line(lambda: super(Shaky, self).extend(*given, **more))
+
+    def fetch(self, ids: Sequence[str]) -> Any:
+        return self._over_the_line(lambda: super(Shaky, self).fetch(ids))
+
+    def find(self, *given: Any, **more: Any) -> Any:
+        return self._over_the_line(lambda: super(Shaky, self).find(*given, **more))
+
+    def notes(self, *given: Any, **more: Any) -> Any:
+        return self._over_the_line(lambda: super(Shaky, self).notes(*given, **more))
+
+    def append_log(self, lines: Any) -> None:
+        self._over_the_line(lambda: super(Shaky, self).append_log(lines))
+
+
+def noted(name: str, runs: list[tuple[str, int]]) -> Callable[[int], Awaitable[str]]:
+    """A handler that returns its name and notes that it ran."""
+
+    async def run(job: int) -> str:
+        runs.append((name, job))
+        await asyncio.sleep(0.005)
+        return name
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed: int) -> None:
+    store = Shaky(seed)
+    queue = Queue(store)
+    pipeline = Pipeline("clips")
+    runs: list[tuple[str, int]] = []
+
+    for name in ("first", "second", "third"):
+        pipeline.phase(name=name, lease="1s")(noted(name, runs))
+
+    heard: list[object] = []
+    queue.on(StoreAway, heard.append)
+    queue.on(StoreBack, heard.append)
+    queue.on(RoleFailed, heard.append)
+    with working(queue, pipeline, grace="10s", concurrency=4):
+        store.shaking = True
+        tasks = queue.add_many(pipeline, range(300))
+        # What was claimed on a broken line waits for a rescue, which needs a line that holds for a lease.
+        until(lambda: store.broken >= 8)
+        store.shaking = False
+        for task in tasks:
+            ended(queue, task)
+    assert {task.status for task in everything(queue)} == {Status.COMPLETED}
+    for task in everything(queue):
+        assert [entry for entry in told(task) if entry[0] != "failed"] == [
+            ("advanced", "first"), ("advanced", "second"), ("completed", "third"),
+        ]  # fmt: skip
+        assert task.results == {"first": "first", "second": "second", "third": "third"}
+    assert any(isinstance(event, StoreAway) for event in heard)
+    assert not [event for event in heard if isinstance(event, RoleFailed)]
+
+
+def test_a_worker_waits_out_an_outage_and_settles_what_ended_meanwhile() -> None:
+    store = MemoryStore()
+    queue = Queue(store)
+    go, away = threading.Event(), threading.Event()
+    pipeline = Pipeline("clips")
+
+    @pipeline.phase(lease="30s")
+    def run(job: object) -> str:
+        go.wait(30)
+        return "done during the outage"
+
+    turn = store.turn
+
+    def broken(*given: Any, **more: Any) -> Any:
+        if away.is_set():
+            raise StoreUnavailable("gone")
+        return turn(*given, **more)
+
+    store.turn = broken  # type: ignore[method-assign]
+    heard: list[str] = []
+    queue.on(StoreAway, lambda event: heard.append("away"))
+    queue.on(StoreBack, lambda event: heard.append("back"))
+    task = queue.add(pipeline)
+    with working(queue, pipeline):
+        until(lambda: queue.get(task.task_id).status is Status.PROCESSING)
+        away.set()
+        go.set()
+        until(lambda: heard == ["away"])
+        assert queue.get(task.task_id).status is Status.PROCESSING
+        away.clear()
+        done = ended(queue, task)
+        until(lambda: heard == ["away", "back"])
+    assert (done.results, done.token) == ({"run": "done during the outage"}, 1)
+
+
+def test_finishing_everything_leaves_no_lease_and_no_slot(queue: Queue) -> None:
+    pipeline = Pipeline("clips")
+
+    @pipeline.phase(concurrency=3, per_key=1, retry=Retry(1, wait="1ms"))
+    def run(job: int) -> None:
+        if job % 5 == 0:
+            raise ValueError
+
+    for number in range(30):
+        queue.add(pipeline, number, limit_key=f"k{number % 4}")
+    for task in finish_all(queue, pipeline):
+        assert (task.leased_by, task.leased_until, task.slot, task.key_slot) == (None, None, None, None)
