@@ -298,7 +298,7 @@ class Worker:
 
     def _drain(self) -> None:
         self._turner.claiming = False
-        self._registrar.draining = True
+        self._registrar.drain()
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
