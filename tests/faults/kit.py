@@ -38,7 +38,13 @@ class Place:
         """A process that bears our mark; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **more  # type: ignore[call-overload]
+                argv,
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                **more,  # type: ignore[call-overload]
             )
         self._started.append(process)
         return process
