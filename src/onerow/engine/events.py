@@ -92,6 +92,13 @@ class WorkerHung(TaskEvent, frozen=True):
     reason: str = ""
 
 
+class PhaseTooHeavy(Event, frozen=True):
+    """A phase takes more than this host has, so that it is never claimed here."""
+
+    pipeline: str
+    phase: str
+
+
 class StoreAway(Event, frozen=True):
     """The store can't be reached; we go on trying."""
 

@@ -33,6 +33,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
         case e.WorkerOutdated(worker=worker, error=error):
             return logging.ERROR, f"worker {worker} drains: {error}"
+        case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
+            return logging.WARNING, f"{pipeline}.{phase} takes more than this host has; it is never claimed here"
         case e.StoreAway(error=error):
             return logging.ERROR, f"the store is away, trying again: {error}"
         case e.StoreBack():
@@ -53,7 +55,7 @@ def write_log(events: e.Events) -> None:
 
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
-        e.WorkerHung, e.WorkerOutdated, e.StoreAway, e.StoreBack, e.RoleFailed,
+        e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.StoreAway, e.StoreBack, e.RoleFailed,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

@@ -24,7 +24,6 @@ from onerow.engine.worker.listening import Listener
 from onerow.engine.worker.stopping import TreeStopper
 
 _PIECE = 65_536
-_WAITS_FOR = 5.0  # seconds that a program's output may lie in its pipe before lines are left out
 
 # Fixed for every attempt, whatever the environment says.
 _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
@@ -82,7 +81,7 @@ class Commands:
             attempt.handle.interrupt()  # asked while we were starting
         listener = Listener(attempt, command)
         try:
-            _listen(attempt, listener, child, out, err)
+            _listen(listener, child, out, err)
         except BaseException:
             child.stop(0)
             child.wait()
@@ -171,7 +170,7 @@ class Surroundings:
         return {name: found[name].value for name in self._done}
 
 
-def _listen(attempt: Attempt, listener: Listener, child: Child, out: int, err: int) -> None:
+def _listen(listener: Listener, child: Child, out: int, err: int) -> None:
     """Hand over what the program says until it has said all."""
     with selectors.DefaultSelector() as selector:
         for descriptor, level in ((out, "out"), (err, "err")):
@@ -184,7 +183,6 @@ def _listen(attempt: Attempt, listener: Listener, child: Child, out: int, err: i
             if not ready and child.wait(0) is not None:
                 break  # gone, though someone of another user still holds its output open
             listener.remember_steps()
-            _wait_for_room(attempt)
 
 
 def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], bool]:
@@ -196,14 +194,6 @@ def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], boo
         return bool(piece)
 
     return read
-
-
-def _wait_for_room(attempt: Attempt) -> None:
-    """Leave the program's output in its pipe while the scribe is behind, so that the program waits and we don't lose."""
-    if (output := attempt.output) is not None:
-        output.taken.clear()
-        if output.crowded:
-            output.taken.wait(_WAITS_FOR)
 
 
 def _failed(task: Task, exit: Exit, error_class: str, listener: Listener) -> Failure:

@@ -10,9 +10,10 @@ from onerow.engine.lines import LONGEST_LINE, Lines, storable
 from onerow.engine.masking import Masker
 from onerow.ports import LogLine
 
-# As much as a store keeps of a whole task, so that what goes here would have gone there.
-_MOST_LINES = 10_000
+# More than a store keeps of a whole task, so that what goes here would have gone there.
+_MOST_LINES = 12_000
 _MOST_SIZE = 2_000_000
+_WAITS_FOR = 5.0  # seconds without any progress of the scribe's after which nobody waits for it
 
 
 class Output:
@@ -27,7 +28,8 @@ class Output:
         self._lines: deque[LogLine] = deque()
         self._size = 0
         self._left_out = 0
-        self.taken = threading.Event()  # since it was last cleared, the scribe has taken lines
+        self._taken = threading.Event()  # since it was last cleared, the scribe has taken lines
+        self._waits = True
         self.queued = False  # the scribe knows that we have lines
         self.began: datetime | None = None  # when the first line came
         self.file: str | None = None  # where the scribe writes them as well
@@ -36,9 +38,14 @@ class Output:
     def __len__(self) -> int:
         return len(self._lines)
 
-    @property
-    def crowded(self) -> bool:
-        """Whether whoever can wait should, so that nothing is left out."""
+    def await_room(self) -> None:
+        """Wait while the scribe is behind, so that nothing is left out; for whoever can be kept waiting."""
+        while self._waits and self._is_crowded():
+            self._taken.clear()
+            if self._is_crowded() and not self._taken.wait(_WAITS_FOR):
+                self._waits = False  # the store is away; until it is back, the oldest lines go
+
+    def _is_crowded(self) -> bool:
         return len(self._lines) > _MOST_LINES // 2 or self._size > _MOST_SIZE // 2
 
     def stream(self, level: str) -> Lines:
@@ -87,5 +94,6 @@ class Output:
                 self._left_out = 0
             lines = [self._lines.popleft() for _ in range(min(limit, len(self._lines)))]
             self._size -= sum([len(line.text) for line in lines])
-        self.taken.set()
+        self._waits = True
+        self._taken.set()
         return first + lines

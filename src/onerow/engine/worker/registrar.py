@@ -69,6 +69,11 @@ class Registrar:
             self._roll_version = mine[0].version if mine else 0
         self._roll_at = monotonic() + _ROLL_EVERY
 
+    def drain(self) -> None:
+        """From the next round on, the roll says that this worker takes nothing more."""
+        self.draining = True
+        self._roll_at = 0.0
+
     def leave(self) -> None:
         """Off the roll."""
         self._store.drop_notes(WORKER, [self._identity.name])

@@ -1,6 +1,7 @@
 """The scribe keeps output lines in the store, in batches, so that a talkative task slows nothing else down."""
 
 from datetime import datetime
+from time import monotonic
 
 from onerow.core.errors import StoreError
 from onerow.engine.logfiles import LogFiles
@@ -10,6 +11,8 @@ from onerow.ports import LogLine, Store
 
 _BATCH = 2_000
 _SHARE = 500  # lines of one task in a batch, while others wait
+_GATHER = 0.05  # seconds between two writes
+_GATHER_AWAITED = 0.003  # the same, while an outcome waits for its lines
 
 
 class Scribe:
@@ -19,11 +22,15 @@ class Scribe:
         self._store = store
         self._hands = hands
         self._files = files
+        self._wrote_at = 0.0
         self._kept: list[tuple[Output, list[LogLine]]] = []
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         speaking = self._hands.speaking
+        if (early := self._too_early()) > 0 and not self._kept:
+            return early
+        self._hands.awaited = False
         room = _BATCH - sum(len(lines) for _, lines in self._kept)
         while speaking and room > 0:
             output = speaking.popleft()
@@ -40,7 +47,14 @@ class Scribe:
         for output, _ in kept:
             if output.when_kept is not None and not len(output):
                 self._hands.kept(output)
-        return 0.0 if speaking else 0.05
+        self._wrote_at = monotonic()
+        return self._too_early() if speaking else 1.0
+
+    def _too_early(self) -> float:
+        """Seconds to wait for more, so that a talker costs some transactions a second and not one a line."""
+        if sum(map(len, list(self._hands.speaking))) >= _BATCH:
+            return 0.0
+        return self._wrote_at + (_GATHER_AWAITED if self._hands.awaited else _GATHER) - monotonic()
 
     def _write(self) -> None:
         try:

@@ -111,9 +111,11 @@ class Supervisor:
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))
 
     def _pass_on(self) -> None:
+        # Two of the same signal in quick succession arrive as one; of two different ones both arrive.
+        number = signal.SIGTERM if self._heard % 2 else signal.SIGINT
         for seat in self._seats:
             if seat.process is not None and seat.process.poll() is None:
-                seat.process.send_signal(signal.SIGTERM)
+                seat.process.send_signal(number)
 
 
 def watch_lifeline(gone: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, Unst
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
+from onerow.engine.worker.room import Room
 from onerow.ports import Claim, Move, Store, Swapped, Want
 
 _MOST = 800
@@ -39,6 +40,7 @@ class Turner:
         concurrency: int,
         interval: float,
         statistics: Callable[[Task, Task, Outcome], None] | None = None,
+        room: Room | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -53,6 +55,8 @@ class Turner:
         self._concurrency = concurrency
         self._interval = interval
         self._statistics = statistics
+        self._room = room
+        self._reserved: dict[Lane, int] = {}  # taken of our host for the claim that is under way
         self._run_for = 0.0  # seconds that an attempt takes, a moving mean; 0: not known yet
         self._soon: list[datetime] = []  # when tasks that we put off are due again
         self._unsettled: list[tuple[Attempt, Outcome]] = []
@@ -89,7 +93,11 @@ class Turner:
         if not moves and not reports and claim is None:
             return self._rest(now, full)
         sent_at = monotonic()
-        answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
+        tasks: list[Task] = []
+        try:
+            answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
+        finally:
+            self._give_back_unused(tasks)
         if tasks:
             self._begin(self._admit(tasks, sent_at) if self._rated else tasks, sent_at)
         if claim is not None:
@@ -136,6 +144,8 @@ class Turner:
                 most += max(0, limit)
             if lane.phase.rated:
                 limit = self._rated_limit(lane, min(limit, free * lane.phase.batch_size), now)
+            if lane.weight is not None and self._room is not None:
+                limit = self._reserved[lane] = self._room.take(lane.weight, min(limit, free))
             if limit > 0:
                 wants.append(
                     Want(
@@ -163,6 +173,20 @@ class Turner:
         if room == 0:
             heappush(self._soon, self._rates.free_at(lane.pipeline, lane.phase, now))
         return limit if room is None else min(limit, room)
+
+    def _give_back_unused(self, tasks: Sequence[Task]) -> None:
+        """What the claim found keeps its part of the host until it is settled; the rest is free for others."""
+        if not self._reserved:
+            return
+        reserved, self._reserved = self._reserved, {}
+        found = self._by_lane(tasks)
+        for lane, count in reserved.items():
+            if (unused := count - len(found.get(lane, ()))) > 0:
+                self._give_back(lane, unused)
+
+    def _give_back(self, lane: Lane, count: int = 1) -> None:
+        if lane.weight is not None and self._room is not None:
+            self._room.give_back(lane.weight, count)
 
     def _admit(self, tasks: Sequence[Task], sent_at: float) -> list[Task]:
         """Of what was claimed, what may start by its phase's rate; the rest goes back before it began."""
@@ -314,6 +338,7 @@ class Turner:
         # The same turn may have claimed the task's next phase: that attempt is to stay.
         if self._hands.attempts.get(attempt.task.task_id) is attempt:
             del self._hands.attempts[attempt.task.task_id]
+            self._give_back(attempt.lane)
 
     def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
         self._forget(attempt)

@@ -11,11 +11,12 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE
+from onerow.core.sizes import Size, parse_size
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
+from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
@@ -29,6 +30,7 @@ from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.isolated import Isolated
 from onerow.engine.worker.parents import Parents
 from onerow.engine.worker.registrar import Registrar
+from onerow.engine.worker.room import Room, Weight, host
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
@@ -47,6 +49,7 @@ class Worker:
 
     concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
     grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
+    memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class Worker:
         grace: Duration = 30.0,
         phases: Sequence[str] = (),
         until_idle: bool = False,
+        memory: Size | None = None,
+        cpus: float | None = None,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(
@@ -74,6 +79,10 @@ class Worker:
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = _chosen(queue, phases)
+        has = host()
+        self._room = Room(
+            Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
+        )
         self._until_idle = until_idle
         self._stopping = threading.Event()
         self._hurry = threading.Event()
@@ -132,7 +141,11 @@ class Worker:
             concurrency=self._concurrency,
             interval=self._interval,
             statistics=self._statistician.count,
+            room=self._room,
         )
+        for lane in lanes:
+            if lane.weight is not None and not lane.weight.fits(self._room.total):
+                queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
@@ -285,7 +298,7 @@ class Worker:
 
     def _drain(self) -> None:
         self._turner.claiming = False
-        self._registrar.draining = True
+        self._registrar.drain()
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
@@ -324,11 +337,11 @@ class Worker:
         for runner in self._runners:
             runner.close()
         self._keeper.close()
+        self._room.close()
         self._capture.stop()
         self._scribe_thread.stop()  # two scribes at once would lose lines
         try:
-            while self._scribe.tick(self.queue.store.now()) < 1.0:
-                pass
+            self._keep_last_lines()
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
@@ -340,6 +353,17 @@ class Worker:
             self._outage.away(error)
         self._waker.close()
         self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+
+    def _keep_last_lines(self) -> None:
+        rest = 0.0
+        while rest < 1.0:
+            sleep(rest)
+            try:
+                rest = max(0.0, self._scribe.tick(self.queue.store.now()))
+            except StoreError:
+                raise
+            except Exception as error:  # lines that can't be kept are forgotten, so that this comes to an end
+                self.queue.events.send(RoleFailed("Scribe", str(error), traceback.format_exc()))
 
     @property
     def condemned(self) -> bool:

@@ -4,16 +4,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
-from onerow.core.errors import StoreError
+from onerow.core.errors import BadInput, StoreError
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
     Claim,
     Existing,
+    Finding,
     Held,
     Inserted,
     Lease,
@@ -25,7 +27,7 @@ from onerow.ports import (
     SwapAnswer,
     Swapped,
 )
-from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema
+from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, upkeep
 from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door, violates
@@ -88,6 +90,17 @@ class PostgresStore(Reading):
         """What `prepare` would do; looks and creates nothing."""
         stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
         return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
+
+    def inspect(self) -> list[Finding]:
+        """Would the promises hold here? Looks and changes nothing."""
+        return upkeep.inspect(self._door, self._schema, can_listen=self._ears is not None or not self._door.is_pooled)
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        """The server's own tools do that better."""
+        raise BadInput(
+            f"{self.url} has tools of its own for copies; use: pg_dump --schema={self._schema}, or continuous archiving",
+            field="store",
+        )
 
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()

@@ -1,0 +1,172 @@
+"""Real workers in processes of their own, and the means to hurt them. Whatever is started is ended, by its pid."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from onerow import Filter, Queue, Status, Task
+from tests.engine.kit import PATIENCE, until
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "FAULTS_MARK"
+
+
+class Place:
+    """A folder with a database, the notes of handlers, and everything that runs for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "onerow.db"
+        self.mark = uuid4().hex
+        self.queue = Queue(f"sqlite:///{self.path}")
+        self.queue.count()  # the tables are there
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        more = {"FAULTS_STORE": f"sqlite:///{self.path}", "FAULTS_NOTES": str(self.folder), MARK: self.mark}
+        return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
+
+    def run(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+        """A process that bears our mark; its output goes to a file."""
+        with (self.folder / "output.txt").open("ab") as output:
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                argv,
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                **more,
+            )
+        self._started.append(process)
+        return process
+
+    def worker(self, *options: str) -> "RealWorker":
+        """`onerow worker`, supervisor and all, ready to work."""
+        before = {note.name for note in self.queue.store.notes("worker")}
+        argv = [sys.executable, "-m", "onerow", "worker", "tests.faults.app", "--grace", "2s", "--interval", "200ms"]
+        supervisor = self.run([*argv, *options])
+        until(lambda: {note.name for note in self.queue.store.notes("worker")} - before, "the worker")
+        return RealWorker(self, supervisor)
+
+    def run_to_the_end(self, *options: str) -> int:
+        """`onerow worker` until it ends by itself; its exit code."""
+        return self.run([sys.executable, "-m", "onerow", "worker", "tests.faults.app", *options]).wait(PATIENCE)
+
+    def notes(self, what: str = "") -> list[list[str]]:
+        """What handlers noted: word, pid, task, attempt and more."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = [line.split() for line in (self.folder / "notes.txt").read_text().splitlines()]
+            return [words for words in lines if what in ("", words[0])]
+        return []
+
+    def output(self) -> str:
+        return (self.folder / "output.txt").read_text(errors="replace")
+
+    def begun(self, task: Task) -> list[str]:
+        """The note of the task's first beginning, once it is there."""
+        until(lambda: [words for words in self.notes("begin") if task.task_id in words], f"the beginning of {task}")
+        return next(words for words in self.notes("begin") if task.task_id in words)
+
+    def ended(self, task: Task) -> Task:
+        until(lambda: self.queue.get(task.task_id).ended, f"the end of {task.task_id}\n{self.output()[-3000:]}")
+        return self.queue.get(task.task_id)
+
+    def everything(self) -> list[Task]:
+        return self.queue.find(Filter(), limit=10_000, order="oldest").tasks
+
+    def living(self) -> list[psutil.Process]:
+        """Every living process that bears our mark."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self.mark:
+                    found.append(process)
+        return found
+
+    def close(self) -> None:
+        """End all that bears our mark, each by its pid; a few looks, because what dies may have been starting more."""
+        for _ in range(20):
+            left = self.living()
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            for started in self._started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    started.wait(5)
+            if not left:
+                break
+        self.queue.close()
+
+
+class RealWorker:
+    """A supervisor and its worker process."""
+
+    def __init__(self, place: Place, supervisor: subprocess.Popen[bytes]) -> None:
+        self._place = place
+        self.supervisor = supervisor
+
+    def pids(self) -> list[int]:
+        """The worker processes of this supervisor."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self.supervisor.pid).children()
+            return [child.pid for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        return []
+
+    def pid(self) -> int:
+        until(self.pids, "a worker process")
+        return self.pids()[0]
+
+    def kill(self, *which: str) -> None:
+        """kill -9 of 'worker', 'supervisor' or both, in this order."""
+        pids = {"worker": self.pid(), "supervisor": self.supervisor.pid}
+        for name in which:
+            os.kill(pids[name], signal.SIGKILL)
+        if "supervisor" in which:
+            self.supervisor.wait(PATIENCE)
+
+    def terminate(self) -> None:
+        self.supervisor.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self.supervisor.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def a_place(folder: Path) -> Iterator[Place]:
+    place = Place(folder)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more, or only its corpse is left."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def check_story(task: Task, phases: Sequence[str]) -> None:
+    """P4, P5: each phase has at most one good outcome, in order, none skipped, and the row agrees with its history."""
+    good = [entry.phase for entry in task.history if entry.what in ("advanced", "completed")]
+    assert good == list(phases)[: len(good)], task.history
+    assert set(task.results) == set(good)
+    if task.status is Status.COMPLETED:
+        assert good == list(phases)
+        assert (task.leased_by, task.slot, task.key_slot) == (None, None, None)
+    elif task.status is Status.PROCESSING:
+        assert task.leased_by
+        assert task.leased_until
+    if not task.ended:
+        assert task.phase == phases[len(good)]

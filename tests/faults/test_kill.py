@@ -1,0 +1,124 @@
+"""kill -9 and SIGSTOP on the real worker: no task is lost, and none ends twice."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from onerow import Status, Task
+from tests.engine.kit import until
+from tests.faults import app
+from tests.faults.kit import Place, check_story, gone
+
+pytestmark = pytest.mark.faults
+
+PHASES = ("in_loop", "in_thread", "in_process")
+KINDS = {"async": "in_loop", "thread": "in_thread", "isolated": "in_process"}
+
+
+def running(place: Place, kind: str) -> Task:
+    """A task that sleeps in a handler of this kind."""
+    task = place.queue.add(app.slow, {"kind": kind})
+    until(lambda: at_work(place, task, kind), f"{kind} at work")
+    return task
+
+
+def at_work(place: Place, task: Task, kind: str) -> bool:
+    now = place.queue.get(task.task_id)
+    begun = [words for words in place.notes("begin") if task.task_id in words]
+    return now.phase == KINDS[kind] and now.status is Status.PROCESSING and len(begun) == 1 + list(KINDS).index(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_whose_worker_process_was_killed_runs_again_and_completes(place: Place, kind: str) -> None:
+    worker = place.worker()
+    task = running(place, kind)
+    place_of_work = int(place.notes("begin")[-1][1])
+    worker.kill("worker")
+    done = place.ended(task)
+    assert (done.status, done.retry_count) == (Status.COMPLETED, 0), done.error
+    check_story(done, PHASES)
+    crashes = [(entry.phase, entry.error_class) for entry in done.history if entry.what == "failed"]
+    assert crashes == [(KINDS[kind], "crash")]
+    until(lambda: gone(place_of_work), "the end of the old work")
+
+
+@pytest.mark.parametrize("first", ["supervisor", "worker"])
+def test_a_task_survives_the_death_of_worker_and_supervisor(place: Place, first: str) -> None:
+    worker = place.worker()
+    task = running(place, "isolated")
+    worker.kill(first, "worker" if first == "supervisor" else "supervisor")
+    until(lambda: not place.living(), "the end of everything that the worker started")
+    held = place.queue.get(task.task_id)
+    assert held.status is Status.PROCESSING
+    check_story(held, PHASES)
+    place.worker()
+    done = place.ended(task)
+    assert done.status is Status.COMPLETED
+    check_story(done, PHASES)
+
+
+def test_when_the_supervisor_dies_its_worker_drains_and_leaves(place: Place) -> None:
+    worker = place.worker("--grace", "30s")
+    task = place.queue.add(app.slow, {"kind": "thread", "for": 1})
+    until(lambda: at_work(place, task, "thread"))
+    worker.kill("supervisor")
+    until(lambda: not place.living(), "the end of the orphaned worker")
+    now = place.queue.get(task.task_id)
+    assert now.status in (Status.WAITING, Status.COMPLETED)
+    assert now.crash_count == 0
+    assert "in_thread" in now.results
+    place.worker()
+    check_story(place.ended(task), PHASES)
+
+
+def test_with_no_supervisor_left_the_task_is_taken_by_another_worker(place: Place) -> None:
+    worker = place.worker()
+    task = running(place, "async")
+    place.worker()
+    worker.kill("supervisor", "worker")
+    done = place.ended(task)
+    assert done.status is Status.COMPLETED
+    check_story(done, PHASES)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: Place, kind: str) -> None:
+    stale = place.worker("--phases", KINDS[kind])
+    task = place.queue.add(app.slow, {"kind": kind})
+    while place.queue.get(task.task_id).phase != KINDS[kind]:
+        place.queue.finish(task.task_id, phase_only=True)
+    place.begun(task)
+    first = place.queue.get(task.task_id)
+    process = stale.pid()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        place.worker()
+        done = place.ended(task)
+        assert done.token > first.token
+    finally:
+        os.kill(process, signal.SIGCONT)
+    until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
+    assert place.queue.get(task.task_id) == done
+    assert [entry.phase for entry in done.history if entry.what == "completed"] == ["in_process"]
+
+
+def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(place: Place) -> None:
+    stale = place.worker("--phases", "in_loop")
+    task = place.queue.add(app.slow, {"kind": "async", "for": 4})
+    place.begun(task)
+    process = stale.pid()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        place.worker()
+        done = place.ended(task)
+        until(
+            lambda: time.monotonic() - begun > 5
+        )  # the sleep is over by now, and its end is the first thing to happen
+    finally:
+        os.kill(process, signal.SIGCONT)
+    until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
+    assert place.queue.get(task.task_id) == done
+    check_story(done, PHASES)

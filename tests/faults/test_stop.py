@@ -1,0 +1,158 @@
+"""Stopping work for real: cancels, timeouts and signals, with nobody left behind."""
+
+import signal
+
+import pytest
+
+from onerow import Status
+from tests.engine.kit import until
+from tests.faults import app
+from tests.faults.kit import Place, gone
+from tests.faults.test_kill import KINDS, PHASES, running
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancel_reaches_running_work(place: Place, kind: str) -> None:
+    place.worker()
+    task = running(place, kind)
+    process = int(place.notes("begin")[-1][1])
+    asked = place.queue.cancel(task.task_id, by="kim")
+    assert (asked.status, asked.cancel_requested) == (Status.PROCESSING, True)
+    done = place.ended(task)
+    assert (done.status, done.phase) == (Status.CANCELLED, KINDS[kind])
+    assert [entry.what for entry in done.history[-2:]] == ["cancel", "cancelled"]
+    assert len(place.notes("end")) == list(KINDS).index(kind)
+    if kind == "isolated":
+        until(lambda: gone(process), "the end of its process")
+    follower = place.queue.add(app.quick, 1)
+    assert place.ended(follower).status is Status.COMPLETED
+
+
+def test_an_isolated_handler_that_ignores_term_leaves_no_process_behind(place: Place) -> None:
+    place.worker()
+    task = place.queue.add(app.stubborn, {})
+    begun = place.begun(task)
+    handler, grandchild = int(begun[1]), int(begun[-1].partition("=")[2])
+    assert not gone(handler)
+    assert not gone(grandchild)
+    place.queue.cancel(task.task_id)
+    assert place.ended(task).status is Status.CANCELLED
+    until(lambda: gone(handler) and gone(grandchild), "the end of handler and grandchild")
+
+
+@pytest.mark.parametrize("how", ["worker", "both", "term"])
+def test_no_survivor_when_the_worker_itself_goes(place: Place, how: str) -> None:
+    worker = place.worker()
+    task = place.queue.add(app.stubborn, {})
+    begun = place.begun(task)
+    handler, grandchild = int(begun[1]), int(begun[-1].partition("=")[2])
+    if how == "term":
+        worker.terminate()
+        worker.wait()
+    else:
+        worker.kill(*(["worker"] if how == "worker" else ["supervisor", "worker"]))
+    until(lambda: gone(handler) and gone(grandchild), "the end of handler and grandchild")
+    if how != "worker":
+        until(lambda: not place.living(), "the end of everything")
+        now = place.queue.get(task.task_id)
+        assert now.status is (Status.WAITING if how == "term" else Status.PROCESSING)
+
+
+def test_a_hung_thread_ends_as_timeout_and_its_phase_goes_on_in_a_fresh_process(place: Place) -> None:
+    worker = place.worker()
+    first = worker.pid()
+    hung = place.queue.add(app.hanging, True)
+    place.begun(hung)
+    good = [place.queue.add(app.hanging, False) for _ in range(3)]
+    done = place.ended(hung)
+    assert (done.status, done.error_class) == (Status.FAILED, "timeout"), place.output()
+    assert [place.ended(task).status for task in good] == [Status.COMPLETED] * 3
+    assert [place.ended(task).crash_count for task in good] == [0] * 3
+    until(lambda: gone(first), "the end of the old process")
+    assert "would not stop" in place.output()
+
+
+def test_an_async_handler_that_blocks_the_loop_ends_as_timeout_and_its_neighbours_complete(place: Place) -> None:
+    place.worker()
+    blocked = place.queue.add(app.blocking, True)
+    place.begun(blocked)
+    good = place.queue.add_many(app.blocking, [False] * 5)
+    done = place.ended(blocked)
+    assert (done.status, done.error_class) == (Status.FAILED, "timeout"), place.output()
+    assert [place.ended(task).status for task in good] == [Status.COMPLETED] * 5
+
+
+def test_a_poison_task_ends_failed_and_twenty_good_ones_beside_it_do_not(place: Place) -> None:
+    tasks = place.queue.add_many(app.poison, [number == 10 for number in range(21)])
+    place.worker()
+    for task in tasks:
+        place.ended(task)
+    ends = [(task.payload, task.status, task.error_class) for task in place.everything()]
+    assert ends.count((False, Status.COMPLETED, None)) == 20
+    assert ends.count((True, Status.FAILED, "crash")) == 1
+    assert place.queue.get(tasks[10].task_id).crash_count == 3
+
+
+def test_one_sigterm_lets_running_work_end(place: Place) -> None:
+    worker = place.worker("--grace", "60s")
+    task = place.queue.add(app.slow, {"kind": "async", "for": 2})
+    place.begun(task)
+    worker.terminate()
+    assert worker.wait() == 0
+    now = place.queue.get(task.task_id)
+    assert (now.phase, now.results, now.status) == ("in_thread", {"in_loop": "in_loop"}, Status.WAITING)
+    until(lambda: not place.living())
+    assert place.queue.store.notes("worker") == []
+
+
+def test_work_that_outlasts_the_grace_period_is_handed_back_at_no_cost(place: Place) -> None:
+    worker = place.worker("--grace", "1s")
+    task = running(place, "async")
+    worker.terminate()
+    assert worker.wait() == 0
+    now = place.queue.get(task.task_id)
+    assert (now.status, now.attempt, now.crash_count, now.retry_count) == (Status.WAITING, 0, 0, 0)
+    assert now.history[-1].what == "handed back"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_sigterm_hurries(place: Place, kind: str) -> None:
+    worker = place.worker("--grace", "10m")
+    task = running(place, kind)
+    worker.terminate()
+    worker.supervisor.send_signal(signal.SIGINT)  # two SIGTERMs at once would be one
+    assert worker.wait() == 0
+    now = place.queue.get(task.task_id)
+    assert (now.status, now.phase, now.attempt, now.crash_count) == (Status.WAITING, KINDS[kind], 0, 0)
+    until(lambda: not place.living())
+
+
+def test_a_worker_that_drains_claims_nothing_more(place: Place) -> None:
+    worker = place.worker("--grace", "60s")
+    task = place.queue.add(app.slow, {"kind": "async", "for": 3})
+    place.begun(task)
+    worker.terminate()
+    until(lambda: any(note.body["draining"] for note in place.queue.store.notes("worker")), "the word that it drains")
+    other = place.queue.add(app.quick, 1)
+    worker.wait()
+    assert place.queue.get(task.task_id).results == {"in_loop": "in_loop"}
+    assert (place.queue.get(other.task_id).status, place.queue.get(other.task_id).attempt) == (Status.WAITING, 0)
+
+
+def test_control_c_of_the_terminal_is_heard_once(place: Place) -> None:
+    worker = place.worker("--grace", "60s")
+    task = place.queue.add(app.slow, {"kind": "async", "for": 2})
+    place.begun(task)
+    worker.supervisor.send_signal(signal.SIGINT)
+    assert worker.wait() == 0
+    assert place.queue.get(task.task_id).results == {"in_loop": "in_loop"}
+
+
+def test_the_worker_announces_its_store_and_phases_and_drains_when_asked(place: Place) -> None:
+    tasks = place.queue.add_many(app.quick, range(50))
+    assert place.run_to_the_end("--drain") == 0
+    assert {place.queue.get(task.task_id).status for task in tasks} == {Status.COMPLETED}
+    assert f"sqlite:///{place.path}" in place.output()
+    assert f"slow: {' → '.join(PHASES)}" in place.output()
