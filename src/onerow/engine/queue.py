@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -21,10 +21,11 @@ from onerow.engine import acts, definitions
 from onerow.engine.acting import act, find_task
 from onerow.engine.acts import Act
 from onerow.engine.adding import Addition, new_task
+from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
 from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
-from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled, TaskEvent
+from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
@@ -52,6 +53,7 @@ class Queue:
         self._plans: dict[str, Plan] = {}
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
+        self.watches: list[Watch] = []
         self.keep = None if keep is None else parse_duration(keep, "keep")
         self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
@@ -95,7 +97,13 @@ class Queue:
         scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
         return scoped
 
-    def on(self, kind: type[EventType], hook: Callable[[EventType], None] | None = None) -> Any:
+    @overload
+    def on(self, kind: type[EventType]) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
+
+    @overload
+    def on(self, kind: type[EventType], hook: Hook[EventType]) -> Hook[EventType]: ...
+
+    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None) -> Any:
         """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
 
         A queue for one user tells of that user's tasks only.
@@ -110,6 +118,15 @@ class Queue:
 
         self.events.on(kind, hook if user is None else tell_own)
         return hook
+
+    def alert(self, to: str | Webhook | Send, **what: Any) -> None:
+        """Have workers of this queue alert someone: a webhook's address, or a function that takes a list of alerts.
+
+        failures (True): of each task that fails for good. unserved_for ('5m'): due tasks of a phase that no live worker
+        serves. overdue_for (None): tasks that have been due for so long. again_after ('1h'): not the same again before.
+        """
+        self._everyone()
+        self.watches.append(watch(to, **what))
 
     # ── adding ──
 
