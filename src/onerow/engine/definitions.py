@@ -11,7 +11,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.times import spell
 from onerow.ports import Note, Store
 
-PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
+PLAN, LIMIT, PAUSE, HOLD, WORKER = "pipeline", "limit", "pause", "hold", "worker"
 
 
 class Pause(msgspec.Struct, frozen=True):
