@@ -44,8 +44,7 @@ def fill(queue: Queue, size: int = 20_000) -> int:
     for count in range(1000):
         try:
             queue.add(app.quick, count, metadata={"ballast": "x" * size})
-        except StoreFull as error:
-            assert "full" in str(error)
+        except StoreFull:
             return count
     raise AssertionError("the disk never filled up")
 
