@@ -49,6 +49,10 @@ _ASSIGNED = (
 )
 _PATTERNS += [(mark, _ASSIGNED, rf"\1{MASK}") for mark in ("passw", "secret", "token", "api", "_key")]
 _COMPILED = [(mark, re.compile(pattern), replacement) for mark, pattern, replacement in _PATTERNS]
+# All marks in one pass; "task-" is too frequent to be taken for a key.
+_MARKS = re.compile(
+    "|".join(re.escape(mark) for mark, _, _ in _PATTERNS).replace(r"sk\-", r"sk\-(?<![a-z0-9_]sk\-)", 1)
+)
 
 
 class Masker:
@@ -91,9 +95,13 @@ class Masker:
             if pattern.search(text) is not None:
                 text = "\n".join([pattern.sub(MASK, line) for line in text.split("\n")])
         lower = text.lower()
-        for mark, pattern, replacement in _COMPILED:
-            if mark in lower:
-                text = pattern.sub(replacement, text)
+        marks = set(_MARKS.findall(lower))
+        if "api" in lower:  # the only one that another may overlap
+            marks.add("api")
+        if marks:
+            for mark, pattern, replacement in _COMPILED:
+                if mark in marks:
+                    text = pattern.sub(replacement, text)
         return text
 
     def values_in(self, text: str) -> str:

@@ -8,6 +8,8 @@ import psycopg
 import pytest
 
 from onerow.core.errors import BadStoreUrl, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.engine.queue import Queue
+from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.address import mask, parse
@@ -138,6 +140,7 @@ def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore
     assert [tally.count for tally in views.count(Filter())] == [1]
     with views._door.connection() as connection:
         assert connection.execute("SHOW default_transaction_read_only").fetchone() == ("on",)
+    assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
     assert [task.task_id for task in claim(both)] == ["t1"]
     both.close()
 

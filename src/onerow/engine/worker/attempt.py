@@ -103,8 +103,6 @@ class Attempt:
         output.write(level, text)
         if len(output):
             self.hands.let_speak(output)
-            if hasattr(self.handle, "leave"):  # in a thread of its own, where waiting holds up nobody else
-                output.await_room()
 
     def ask(self, request: Request) -> str:
         """Answered in the handler's own thread, where no interruption may hit the store's work."""

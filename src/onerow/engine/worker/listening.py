@@ -14,7 +14,6 @@ from onerow.engine.lines import storable
 from onerow.engine.worker.attempt import Attempt
 
 _STEP = re.compile(r"::step\s+(?P<name>\S.*?)\s+ok(?:\s+(?P<result>\S.*))?\s*")
-_PORTION = 2_000
 _LONGEST_WORDS = 500
 _LONGEST_UNFINISHED = 2_000
 
@@ -45,12 +44,9 @@ class Listener:
         output = self._attempt.hands.output_of(self._attempt)
         stream = output.stream(level)
         lines = stream.feed(text) if text else stream.end()
-        for at in range(0, len(lines), _PORTION):
-            output.keep(level, lines[at : at + _PORTION])
-            self._attempt.hands.let_speak(output)
-            # Meanwhile what follows lies in the pipe, and the program waits.
-            output.await_room()
         if lines:
+            output.keep(level, lines)
+            self._attempt.hands.let_speak(output)
             self._words[level] = next((line for line in reversed(lines) if line.strip()), self._words.get(level, ""))
         if self._command.result == "last_line" and level == "out":
             self._last.feed(text)

@@ -20,6 +20,7 @@ from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOu
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
+from onerow.engine.worker.alarm import Alarm
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
@@ -166,6 +167,8 @@ class Worker:
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
+        self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
+        self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
         self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
@@ -223,7 +226,8 @@ class Worker:
     def _start(self) -> None:
         self._registrar.tick(self.queue.store.now())
         self._capture.start()
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        usual = (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread)
+        for thread in (*usual, *self._alarm_threads):
             thread.start()
         self.ready.set()
         self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
@@ -345,10 +349,12 @@ class Worker:
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, *self._alarm_threads):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())
+            for alarm in self._alarms:
+                alarm.close(self.queue.store.now())
         except StoreError as error:
             self._outage.away(error)
         self._waker.close()

@@ -105,9 +105,9 @@ class PostgresStore(Reading):
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
 
-    def for_views(self) -> Reading:
-        """The same tasks for those who only look: from the replica, if there is one."""
-        return Reading(self._replica or self._door, self._schema)
+    def for_views(self) -> "PostgresStore | OnReplica":
+        """The same store for those who look: rows come from the replica, if there is one."""
+        return self if self._replica is None else OnReplica(self, self._replica, self._schema)
 
     # ── tasks ──
 
@@ -281,6 +281,21 @@ class PostgresStore(Reading):
     def _ask_time(self) -> int:
         ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
         return int(said)
+
+
+class OnReplica(Reading):
+    """Rows from a replica, a few moments old; the time, and whatever is written, by the store itself."""
+
+    def __init__(self, store: PostgresStore, replica: Door, name: str) -> None:
+        super().__init__(replica, name)
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 schema_name = schema.check_name

@@ -1,0 +1,7 @@
+"""Works off the quick tasks in this process: what the tests run under strace."""
+
+from onerow import Worker
+from tests.faults.app import queue, quick
+
+if __name__ == "__main__":
+    Worker(queue, [quick], until_idle=True, grace="1s").run()

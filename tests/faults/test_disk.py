@@ -1,0 +1,145 @@
+"""A full disk and a file that can't be written: clear errors, nothing lost, and on it goes when there is room."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from onerow import Queue, Status, StoreError
+from onerow.core.errors import StoreFull, StoreReadOnly
+from tests.engine.kit import until
+from tests.faults import app
+from tests.faults.kit import ROOT, a_place
+
+pytestmark = pytest.mark.faults
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, timeout=30, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"can't mount here: {mounted.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], timeout=30, check=True)
+
+
+def fill(queue: Queue, size: int = 20_000) -> int:
+    """Add until the disk is full; how many were added."""
+    for count in range(1000):
+        try:
+            queue.add(app.quick, count, metadata={"ballast": "x" * size})
+        except StoreFull:
+            return count
+    raise AssertionError("the disk never filled up")
+
+
+def test_on_a_full_disk_an_add_says_so_and_nothing_is_lost(small_disk: Path) -> None:
+    queue = Queue(f"sqlite:///{small_disk}/onerow.db")
+    try:
+        ballast = small_disk / "ballast"
+        queue.count()
+        ballast.write_bytes(b"x" * 700_000)
+        added = fill(queue)
+        assert added > 0
+        with pytest.raises(StoreFull):
+            queue.add_many(app.quick, range(50), metadata={"ballast": "x" * 20_000})
+        assert [tally.count for tally in queue.count()] == [added]
+        ballast.unlink()
+        queue.add(app.quick, -1)
+        assert [tally.count for tally in queue.count()] == [added + 1]
+    finally:
+        queue.close()
+
+
+def test_a_worker_on_a_full_disk_waits_for_room_and_goes_on(small_disk: Path) -> None:
+    with a_place(small_disk) as place:
+        ballast = small_disk / "ballast"
+        ballast.write_bytes(b"x" * 1_300_000)  # all the room that the work itself will need is to come from here
+        worker = place.worker()
+        task = place.queue.add(app.slow, {"kind": "async", "for": 3})
+        place.begun(task)
+        fill(place.queue, 2_000)
+        until(lambda: "the disk is full" in place.output(), "the worker's word about the full disk")
+        ballast.unlink()
+        for each in place.everything():
+            place.ended(each)
+        assert {each.status for each in place.everything()} == {Status.COMPLETED}
+        assert place.queue.get(task.task_id).crash_count <= 1
+        worker.terminate()
+        worker.wait()
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user to whom file modes apply; root writes wherever it likes."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    """A database with one task in it that can't be written any more, in a folder that everyone can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="onerow-read-only-"))
+    path = folder / "onerow.db"
+    queue = Queue(f"sqlite:///{path}")
+    queue.add(app.quick, 1, task_id="one")
+    queue.close()
+    for each in folder.iterdir():
+        each.chmod(0o444)
+    folder.chmod(0o555)
+    yield path
+    folder.chmod(0o755)
+    for each in folder.iterdir():
+        each.chmod(0o644)
+        each.unlink()
+    folder.rmdir()
+
+
+def test_a_file_that_can_not_be_written_is_named_and_nothing_is_stored(read_only: Path) -> None:
+    queue = Queue(f"sqlite:///{read_only}")
+    with as_nobody():
+        with pytest.raises(StoreError, match=str(read_only)) as refused:
+            queue.add(app.quick, 2)
+        queue.close()
+    assert isinstance(refused.value, StoreReadOnly), refused.value
+    assert "mode" in str(refused.value) or "owner" in str(refused.value)
+
+
+def test_a_worker_on_a_file_that_can_not_be_written_says_so(read_only: Path) -> None:
+    # The worker process itself, without the supervisor that would start it again; as another user once all is imported.
+    script = (
+        "import os, onerow.cli.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
+        f"os.geteuid() or os.seteuid({NOBODY})\n"
+        "onerow.cli.main.main(['worker', 'tests.faults.app', '--drain'])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "FAULTS_STORE": f"sqlite:///{read_only}", "ONEROW_LIFELINE": "0"},
+        cwd=ROOT, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert found.returncode == 69, found.stderr.decode()
+    assert str(read_only) in found.stderr.decode()
+    assert "can't be written" in found.stderr.decode()
+    assert "Traceback" not in found.stderr.decode()
