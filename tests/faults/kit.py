@@ -34,11 +34,11 @@ class Place:
         more = {"FAULTS_STORE": f"sqlite:///{self.path}", "FAULTS_NOTES": str(self.folder), MARK: self.mark}
         return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
 
-    def run(self, argv: Sequence[str], **more: object) -> subprocess.Popen[bytes]:
+    def run(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process that bears our mark; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **more  # type: ignore[call-overload]
+                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         self._started.append(process)
         return process

@@ -44,8 +44,7 @@ def fill(queue: Queue, size: int = 20_000) -> int:
     for count in range(1000):
         try:
             queue.add(app.quick, count, metadata={"ballast": "x" * size})
-        except StoreFull as error:
-            assert "full" in str(error)
+        except StoreFull:
             return count
     raise AssertionError("the disk never filled up")
 
@@ -58,7 +57,7 @@ def test_on_a_full_disk_an_add_says_so_and_nothing_is_lost(small_disk: Path) -> 
         ballast.write_bytes(b"x" * 700_000)
         added = fill(queue)
         assert added > 0
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFull, match="make room"):
             queue.add_many(app.quick, range(50), metadata={"ballast": "x" * 20_000})
         assert [tally.count for tally in queue.count()] == [added]
         ballast.unlink()

@@ -24,7 +24,15 @@ pytestmark = [
 
 PHASES = ("first", "second")
 
-FEW = [("pwrite64", 1), ("pwrite64", 9), ("pwrite64", 22), ("pwrite64", 41), ("fdatasync", 3), ("fdatasync", 6), ("fcntl", 60)]
+FEW = [
+    ("pwrite64", 1),
+    ("pwrite64", 9),
+    ("pwrite64", 22),
+    ("pwrite64", 41),
+    ("fdatasync", 3),
+    ("fdatasync", 6),
+    ("fcntl", 60),
+]
 MANY = [
     *(("pwrite64", number) for number in range(2, 80, 3)),
     *(("fdatasync", number) for number in range(1, 20)),

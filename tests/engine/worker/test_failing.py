@@ -22,8 +22,8 @@ from onerow import (
     TaskFailed,
     TaskRetried,
 )
-from tests.engine.worker import isolated_app
 from tests.engine.kit import ended, finish_all, texts, told, until, work, working
+from tests.engine.worker import isolated_app
 
 SOON = Retry(2, wait="10ms")
 

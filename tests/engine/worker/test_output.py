@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onerow import Context, Pipeline, Queue, Retry, Status
-from tests.engine.worker import isolated_app
 from tests.engine.kit import ended, finish_all, texts, until, work, working
+from tests.engine.worker import isolated_app
 
 
 def test_prints_and_records_go_to_the_log_of_their_own_task(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from onerow import Context, Filter, Pipeline, Queue, Status, TaskAdvanced, TaskCompleted
-from tests.engine.worker import isolated_app
 from tests.engine.kit import ended, everything, finish_all, told, until, work, working
+from tests.engine.worker import isolated_app
 
 
 @dataclass
