@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 2
 BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 
@@ -33,7 +34,7 @@ servers: setup ## fetch what the test servers need into .cache (PostgreSQL and S
 	@$(BIN)/python -m tests.servers.fetch
 
 test: servers ## set up, then every test that isn't slow
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: setup ## format, lint, types and layers
 	$(BIN)/ruff format --check

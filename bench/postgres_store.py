@@ -1,6 +1,6 @@
 """The PostgreSQL store by itself, beside the thinnest loop that could do the same work, in one run.
 
-    python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add]
+    python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add,snapshot,scale]
 
 Without a URL it starts the tests' own server. Rates on a shared machine mean little; their ratios mean more.
 """
@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 from msgspec.structs import replace
@@ -142,6 +141,49 @@ class Bench:
                     copy.write_row((PAYLOAD,))
         return time.perf_counter() - began
 
+    # ── what is measured against itself: (seconds a task at first, and at last) ──
+
+    def scale(self) -> tuple[float, float]:
+        """Turns with few waiting tasks, and with a million."""
+        rates = []
+        for waiting in (10 * self.batch, 1_000_000):
+            store = self.fresh()
+            for _ in range(0, waiting, 5000):
+                store.insert(self.newborn(store, min(5000, waiting)))
+            self.admin.execute("VACUUM ANALYZE")
+            rates.append(self._turns(store, 9))
+            store.close()
+        return rates[0], rates[1]
+
+    def snapshot(self) -> tuple[float, float]:
+        """Turns at first, and after 80,000 tasks while someone holds an old snapshot open."""
+        store = self.fresh()
+        for _ in range(0, 100_000, 5000):
+            store.insert(self.newborn(store, 5000))
+        self.admin.execute("VACUUM ANALYZE")
+        with psycopg.connect(self.url) as old:
+            old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT 1")
+            first = self._turns(store, 10)
+            self._turns(store, 80_000 // self.batch)
+            last = self._turns(store, 10)
+        store.close()
+        return first, last
+
+    def _turns(self, store: PostgresStore, count: int) -> float:
+        claim = Claim("w1", [Want(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
+        moves: list[Move] = []
+        done = 0
+        began = time.perf_counter()
+        for _ in range(count):
+            _, tasks = store.turn(moves, claim)
+            moves = [Move(task, rules.advance(task, PLAN, None, store.now())) for task in tasks]
+            done += len(tasks)
+        spent = time.perf_counter() - began
+        store.swap(moves)
+        assert done == count * self.batch
+        return spent / done
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -156,19 +198,30 @@ def main() -> None:
     bench = Bench(url, given.tasks, given.batch)
     try:
         for name in given.only.split(","):
-            report(name, getattr(bench, name), getattr(bench, f"{name}_thin"), given.tasks, given.rounds)
+            if thin := getattr(bench, f"{name}_thin", None):
+                report(name, getattr(bench, name), thin, given.tasks, given.rounds)
+            else:
+                compare(name, getattr(bench, name), given.rounds)
     finally:
         bench.admin.close()
         if server is not None:
             server.close()
 
 
-def report(name: str, ours: Callable[[], float], thin: Callable[[], float], tasks: int, rounds: int) -> Any:
+def report(name: str, ours: Callable[[], float], thin: Callable[[], float], tasks: int, rounds: int) -> None:
     """Back to back, so that both meet the same neighbours."""
     pairs = [(ours(), thin()) for _ in range(rounds)]
     rate, floor = (statistics.median(tasks / pair[index] for pair in pairs) for index in (0, 1))
     ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
     print(f"{name:10s} {rate:>9,.0f}/s   thin {floor:>9,.0f}/s   ratio {ratio:.2f}", flush=True)
+
+
+def compare(name: str, both: Callable[[], tuple[float, float]], rounds: int) -> None:
+    """The second against the first."""
+    pairs = [both() for _ in range(rounds)]
+    first, last = (statistics.median(1 / pair[index] for pair in pairs) for index in (0, 1))
+    ratio = statistics.median(pair[0] / pair[1] for pair in pairs)
+    print(f"{name:10s} {last:>9,.0f}/s   at first {first:>6,.0f}/s   ratio {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

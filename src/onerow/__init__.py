@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from onerow.core.status import Status
     from onerow.core.task import Task
     from onerow.engine.adding import Addition
+    from onerow.engine.batch import Item
     from onerow.engine.context import Context
     from onerow.engine.events import (
         TaskAdded,
@@ -57,6 +58,7 @@ __all__ = [
     "Filter",
     "Finish",
     "IllegalMove",
+    "Item",
     "Jump",
     "KeyTaken",
     "LeaseLost",
@@ -96,6 +98,7 @@ _HOMES = {
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
     "onerow.engine.adding": "Addition",
+    "onerow.engine.batch": "Item",
     "onerow.engine.context": "Context",
     "onerow.engine.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
     "onerow.engine.worker": "Worker",

@@ -39,7 +39,7 @@ OPERATING = {
     "workers": [],
 }
 """Every command that needs a store and no app, with arguments that suit it."""
-WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate"}
+WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate", "move"}
 
 
 def two_lines(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from onerow import Context, Finish, Jump, Pipeline, WaitExpired
+from onerow import Context, Finish, Item, Jump, Pipeline, WaitExpired
 
 parts = Pipeline("parts")
 far = Pipeline("far")
@@ -50,3 +50,14 @@ def fourth(job: Any) -> Any:
 @nowhere.phase(isolate="process", retry=0)
 def lost(job: Any, ctx: Context) -> None:
     ctx.spawn("no such pipeline", [1])
+
+
+clumsy = Pipeline("clumsy")
+
+
+@clumsy.batch("embed", size=2, within="100ms")
+def embed(items: list[Item[str]]) -> None:
+    for item in items:
+        if item.payload == "bad":
+            os.kill(os.getpid(), signal.SIGKILL)
+        item.done("vector")

@@ -52,7 +52,8 @@ def work(queue: Queue, *pipelines: Pipeline, **options: Any) -> Worker:
 @contextmanager
 def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Worker]:
     """A worker in a thread of its own until the block ends; then it is hurried away."""
-    worker = Worker(queue, pipelines, **({"grace": "1s", "interval": 0.05} | options))
+    terms: dict[str, Any] = {"grace": "1s", "interval": 0.05} | options
+    worker = Worker(queue, pipelines, **terms)
     thread = threading.Thread(target=worker.run, name="worker of a test", daemon=True)
     thread.start()
     try:

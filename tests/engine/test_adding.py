@@ -173,10 +173,11 @@ def test_a_pipeline_can_be_added_to_by_name_once_it_is_published(queue: Queue) -
 def test_adding_is_told_of_after_it_is_done(queue: Queue) -> None:
     heard: list[str] = []
 
-    @queue.on(TaskAdded)
     def note(event: TaskAdded) -> None:
         assert queue.get(event.task.task_id).status is Status.WAITING
         heard.append(event.task.task_id)
+
+    queue.on(TaskAdded)(note)
 
     first = queue.add(posts, task_id="one")
     queue.add(posts, task_id="one")  # was there already
@@ -184,6 +185,9 @@ def test_adding_is_told_of_after_it_is_done(queue: Queue) -> None:
 
 
 def test_a_hook_that_raises_harms_nobody(queue: Queue) -> None:
-    queue.on(TaskAdded, lambda event: 1 / 0)
+    def hook(event: TaskAdded) -> None:
+        raise ZeroDivisionError
+
+    queue.on(TaskAdded, hook)
     queue.add(posts)
     assert len(queue.find(Filter()).tasks) == 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow import BadInput
-from onerow.engine.lines import LONGEST_LINE, Lines
+from onerow.engine.lines import LONGEST_LINE, Lines, storable
 from onerow.engine.masking import MASK, Masker
 
 SECRETS = ["hunter2-hunter2", 'qu"ote\\d $ecret', "line-one-of-it\nline-two-of-it", "비밀번호-하나"]
@@ -106,7 +106,7 @@ def test_wherever_the_stream_is_cut_the_same_is_masked(cut: tuple[str, list[str]
     text, pieces = cut
     found = streamed(pieces)
     assert found == streamed(list(text))
-    assert "\n".join(found) == masker.text("".join(pieces)).removesuffix("\n").encode("utf-8", "replace").decode()
+    assert "\n".join(found) == masker.text(storable("".join(pieces))).removesuffix("\n")
 
 
 @pytest.mark.parametrize("secret", [SECRETS[0], SECRETS[3], *KEYS])
@@ -126,14 +126,14 @@ def test_no_secret_slips_through_where_an_endless_line_is_cut(at: int, secret: s
     assert max(map(len, found)) <= 1000
 
 
-def test_a_line_of_fifty_megabytes_is_kept_in_pieces_and_never_held_whole() -> None:
+def test_an_endless_line_is_kept_in_pieces_and_never_held_whole() -> None:
     lines = Lines(masker)
     found = held = 0
-    for _ in range(800):
-        found += sum(map(len, lines.feed("x" * 65_536)))
+    for _ in range(100):
+        found += sum(map(len, lines.feed("z" * 65_536)))
         held = max(held, len(lines.unfinished))
     found += sum(len(line) for line in lines.end())
-    assert found == 800 * 65_536
+    assert found == 100 * 65_536
     assert held < 200_000
 
 

@@ -128,8 +128,7 @@ def test_extend_tells_of_a_cancel_and_the_end_is_cancelled(queue: Queue) -> None
     (lease,) = queue.claim(posts)
     assert queue.cancel(lease.task.task_id).status is PROCESSING
     assert not lease.cancel_requested
-    lease.extend()
-    assert lease.cancel_requested
+    assert lease.extend().cancel_requested
     assert lease.complete("kept").status is Status.CANCELLED
     assert queue.get(lease.task.task_id).results == {"tag": "kept"}
 

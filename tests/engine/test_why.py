@@ -14,6 +14,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.queue import Queue
+from onerow.engine.rates import Rates
 from onerow.engine.views import Reason, Views
 from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Claim, Note, Store, Want
@@ -122,6 +123,14 @@ def test_the_phase_is_held(store: Store) -> None:
     found = ask(store, a_task())
     assert (found.code, found.until) == ("held", NOW + 40 * SECOND)
     assert "(in 40s)" in found.sentence
+
+
+def test_the_rate_is_used_up(store: Store) -> None:
+    plan = Plan(name="videos", phases=(PhasePlan(name="script", rate="1/min"),))
+    Rates(store).admit("videos", plan.first, [claimed(a_task("first"))])
+    found = ask(store, a_task(), plan)
+    assert found.sentence == "The rate 1/min of script is used up until 2026-11-15 02:30:57Z (in 1m)."
+    assert (found.code, found.until) == ("rate", NOW + 60 * SECOND)
 
 
 def test_the_limit_is_taken(store: Store) -> None:

@@ -1,45 +1,51 @@
 """`onerow logs`: what a task's code printed and logged, now or as it comes."""
 
-import time
-
 import click
 import msgspec
 
-from onerow.cli import words
 from onerow.cli.place import Place, operates
-from onerow.ports import LogPage
+from onerow.engine import logs
+from onerow.ports import LogLine
 
 _STYLE = {"err": "yellow", "warning": "yellow", "error": "red", "critical": "red", "debug": "dim"}
 
 
 @click.command("logs")
 @click.argument("task_id", metavar="ID")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended, whoever works on it.")
 @click.option("--tail", type=click.IntRange(1, 100_000), help="Only the last so many lines.")
+@click.option("--attempt", type=click.IntRange(1), help="Only of this attempt.")
+@click.option("--phase", help="Only of this phase.")
+@click.option("--level", type=click.Choice(logs.LEVELS), help="At least this; 'out' or 'err': only these.")
+@click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
+@click.option("--raw", is_flag=True, help="Texts alone, as they came, control sequences and all.")
 @operates
-def command(place: Place, task_id: str, follow: bool, tail: int | None) -> None:
+def command(
+    place: Place,
+    task_id: str,
+    follow: bool,
+    tail: int | None,
+    attempt: int | None,
+    phase: str | None,
+    level: str | None,
+    grep: str | None,
+    raw: bool,
+) -> None:
     """What a task's code printed and logged, by attempt. With --json one object a line."""
-    queue = place.queue
-    page = queue.logs(task_id, tail=tail)
-    _show(place, page, first=tail is None)
-    while True:
-        ended = queue.get(task_id).ended
-        more = queue.logs(task_id, after=page.next)
-        if more.lines:
-            page = more
-            _show(place, page, first=False)
-        elif not follow or ended:
-            return
+    wanted = logs.Wanted(attempt=attempt, phase=phase, level=level, grep=None if grep is None else logs.pattern(grep))
+    reading = logs.follow if follow else logs.read
+    for line in reading(place.queue, task_id, wanted, tail=tail):
+        if isinstance(line, logs.Gap):
+            place.out.aside(f"{line.lines:,} lines are gone: a task keeps its last 10,000 lines or 1 MB")
         else:
-            time.sleep(0.2)
+            _show(place, line, raw)
 
 
-def _show(place: Place, page: LogPage, *, first: bool) -> None:
-    if first and page.dropped:
-        place.out.aside(f"{page.dropped:,} earlier lines are gone")
-    for line in page.lines:
-        if place.out.as_json:
-            click.echo(msgspec.json.encode(line).decode())
-        else:
-            head = f"{line.at:%H:%M:%S} {line.phase}#{line.attempt}"
-            place.out.line(f"{head}  {words.clean(line.text)}", _STYLE.get(line.level, ""))
+def _show(place: Place, line: LogLine, raw: bool) -> None:
+    if place.out.as_json:
+        click.echo(msgspec.json.encode(line).decode())
+    elif raw:
+        click.echo(line.text, color=True)
+    else:
+        head = f"{line.at:%H:%M:%S} {line.phase}#{line.attempt}"
+        place.out.line(f"{head}  {logs.neutral(line.text)}", _STYLE.get(line.level, ""))

@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("onerow.cli.caring:doctor", "Would the promises hold here?"),
         "migrate": ("onerow.cli.caring:migrate", "Create or update the tables."),
         "backup": ("onerow.cli.caring:backup", "Copy the store while others write."),
+        "move": ("onerow.cli.moving:command", "Carry a whole queue to another store."),
         "bench": ("onerow.cli.bench:command", "Measure this machine and store against a thin loop."),
         "completion": ("onerow.cli.completion:command", "Shell completion for bash, zsh or fish."),
     },

@@ -18,7 +18,7 @@ from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.schedule import CatchUp, Cron, Overlap
-from onerow.core.signatures import CONTEXT, fields, is_typed, parameter_types, payload_schema
+from onerow.core.signatures import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
 from onerow.core.sizes import Size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ class Parameter(msgspec.Struct, frozen=True):
     """One parameter of a handler: where its value comes from and what it should be."""
 
     name: str
-    source: Literal["payload", "result", "context"]
+    source: Literal["payload", "result", "context", "items"]
     type: Any  # Any: as decoded
     keyword: bool  # given by name
 
@@ -231,12 +231,62 @@ class Pipeline:
                 lease=_lease(lease),
                 renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
                 isolated=True,
-                rate=rate,
+                rate=_rate(rate, "rate"),
                 memory=takes[0],
                 cpus=takes[1],
             )
         )
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
+
+    def batch(
+        self,
+        name: str,
+        *,
+        size: int,
+        within: Duration = 0,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+        rate_per_key: str = "",
+    ) -> Callable[[Function], Function]:
+        """Make a function of a list of items the next phase: up to `size` tasks in one call, each settled on its own.
+
+        within: how long the first of them waits for others. concurrency counts tasks, not calls.
+        """
+        if type(size) is not int or not 1 <= size <= 1000:
+            raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
+        limit = _limit(concurrency, "concurrency")
+        if limit is not None and limit < size:
+            raise PipelineError(
+                f"concurrency counts tasks: batches of {size} need at least {size}, not {limit}", field="concurrency"
+            )
+
+        def add(function: Function) -> Function:
+            handler = self._handler(function, name, isolated=False, items=True)
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="batch",
+                    batch_size=size,
+                    batch_within=_duration(within, "within"),
+                    concurrency=limit,
+                    per_key=_limit(per_key, "per_key"),
+                    retry=_policy(retry),
+                    timeout=_span(timeout, "timeout"),
+                    lease=_lease(lease),
+                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    rate=_rate(rate, "rate"),
+                    rate_per_key=_rate(rate_per_key, "rate_per_key"),
+                )
+            )
+            self.handlers[name] = handler
+            return function
+
+        return add
 
     def wait_until(self, name: str, *, field: str) -> None:
         """A phase without code: passes when the time in the payload's field has come."""
@@ -312,7 +362,9 @@ class Pipeline:
         self._phases.append(phase)
         self._plan = None
 
-    def _handler(self, function: Callable[..., Any], phase_name: str, *, isolated: bool) -> Handler:
+    def _handler(
+        self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
+    ) -> Handler:
         where = f"phase {phase_name!r} of pipeline {self.name!r}"
         if not callable(function):
             raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
@@ -320,12 +372,21 @@ class Pipeline:
             raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
         if isolated:
             _check_importable(function, where)
-        parameters = self._parameters(function, where)
-        if self.payload_type is None and parameters and parameters[0].source == "payload":
+        parameters = self._items(function, where) if items else self._parameters(function, where)
+        if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
             declared = parameters[0].type
             if is_typed(declared):
                 self.payload_type = declared
         return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
+
+    def _items(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
+        given = list(inspect.signature(function).parameters.values())
+        if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
+            raise PipelineError(
+                f"{where} takes a list of items and nothing else; each item has its payload, results and log"
+            )
+        name = given[0].name
+        return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
 
     def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
         earlier = {phase.name for phase in self._phases}

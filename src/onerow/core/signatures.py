@@ -35,6 +35,15 @@ def parameter_types(function: Callable[..., Any], where: str = "a handler") -> M
     return hints
 
 
+def declared_type(source: str, hint: Any) -> Any:
+    """What a parameter's value should be: of `items: list[Item[Post]]` a Post, else what it is declared to be."""
+    if source != "items":
+        return hint
+    for _ in range(2):
+        hint = next(iter(typing.get_args(hint)), Any)
+    return hint
+
+
 def is_typed(declared: Any) -> bool:
     """Whether a type says more than 'some JSON value': a dataclass, Struct, TypedDict or pydantic model."""
     return isinstance(declared, type) and (

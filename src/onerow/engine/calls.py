@@ -56,13 +56,18 @@ class Call:
         self.function = handler.function
         self._makers: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
-            what = "payload" if parameter.source == "payload" else f"result of {parameter.name}"
+            what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
             self._makers.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
         self.former_names = _former_names(plan)
         self.wants_context = any(source == "context" for _, _, source, _ in self._makers)
+        self.takes_items = any(source == "items" for _, _, source, _ in self._makers)
         # Most handlers take the payload as it is: no loop for those.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._makers] == [(False, "payload")]
         self._payload = self._makers[0][3] if self._payload_only else _decode
+
+    def payload_of(self, task: Task) -> Any:
+        """The payload of one item of a batch; raises BadPayload for what doesn't fit its annotation."""
+        return self._makers[0][3](task.payload_json)
 
     def arguments(self, task: Task, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments; raises BadPayload for what doesn't fit its annotation."""

@@ -92,6 +92,13 @@ class WorkerHung(TaskEvent, frozen=True):
     reason: str = ""
 
 
+class PhaseTooHeavy(Event, frozen=True):
+    """A phase takes more than this host has, so that it is never claimed here."""
+
+    pipeline: str
+    phase: str
+
+
 class StoreAway(Event, frozen=True):
     """The store can't be reached; we go on trying."""
 
@@ -101,6 +108,13 @@ class StoreAway(Event, frozen=True):
 
 class StoreBack(Event, frozen=True):
     """The store answers again."""
+
+
+class AlertLost(Event, frozen=True):
+    """Nobody took some alerts; they are given up."""
+
+    count: int
+    error: str
 
 
 class RoleFailed(Event, frozen=True):
@@ -122,19 +136,27 @@ def told_status(task: Task) -> Iterator[Event]:
 
 
 EventType = TypeVar("EventType", bound=Event)
+Hook = Callable[[EventType], object]
 
 
 class Events:
     """Hands events to those who asked; a hook that raises is told of and harms nothing."""
 
     def __init__(self) -> None:
-        self._hooks: dict[type[Event], list[Callable[[Any], None]]] = {}
+        self._hooks: dict[type[Event], list[Callable[[Any], object]]] = {}
         self._wanted: dict[type[Event], bool] = {}
         self.on_hook_error: Callable[[Event, Exception], None] = lambda event, error: None
 
-    def on(self, kind: type[EventType], hook: Callable[[EventType], None]) -> None:
+    def on(self, kind: type[EventType], hook: Hook[EventType]) -> None:
         """Call `hook` after each event of this kind, subclasses included."""
         self._hooks.setdefault(kind, []).append(hook)
+        self._wanted.clear()
+
+    def off(self, kind: type[EventType], hook: Hook[EventType]) -> None:
+        """Undo `on`."""
+        self._hooks[kind].remove(hook)
+        if not self._hooks[kind]:
+            del self._hooks[kind]
         self._wanted.clear()
 
     def wanted(self, kind: type[Event]) -> bool:

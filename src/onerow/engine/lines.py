@@ -58,7 +58,8 @@ class Lines:
         block = storable("".join(self._rest))
         masked = self._masker.text(block)
         cut = last = len(block) - self._masker.longest
-        for _ in range(64):
+        head = block[:cut]
+        for _ in range(64 if masked != block else 0):
             head = self._masker.text(block[:cut])
             if head + self._masker.text(block[cut:]) == masked:
                 break

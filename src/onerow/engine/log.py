@@ -33,10 +33,14 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
         case e.WorkerOutdated(worker=worker, error=error):
             return logging.ERROR, f"worker {worker} drains: {error}"
+        case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
+            return logging.WARNING, f"{pipeline}.{phase} takes more than this host has; it is never claimed here"
         case e.StoreAway(error=error):
             return logging.ERROR, f"the store is away, trying again: {error}"
         case e.StoreBack():
             return logging.INFO, "the store is back"
+        case e.AlertLost(count=count, error=error):
+            return logging.ERROR, f"{count} alerts could not be sent and are given up: {error}"
         case e.RoleFailed(role=role, error=error, trace=trace):
             return logging.ERROR, f"{role} met an error and goes on: {error}\n{trace}"
     return None
@@ -53,7 +57,7 @@ def write_log(events: e.Events) -> None:
 
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
-        e.WorkerHung, e.WorkerOutdated, e.StoreAway, e.StoreBack, e.RoleFailed,
+        e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.StoreAway, e.StoreBack, e.RoleFailed, e.AlertLost,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

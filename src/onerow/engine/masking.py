@@ -7,8 +7,7 @@ that they are secret, texts that look like keys, and what the user's own pattern
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -25,7 +24,7 @@ _SHORTEST_FOUND = 8
 _LONGEST_MATCH = 8_000
 
 # (a text that every match contains, in lower case; the pattern; what is put there). A line without the text costs next
-# to nothing. No quantifier is open: a match has at most a few thousand characters.
+# to nothing. No quantifier is open and none takes a newline: a match is a part of a line, of a few thousand characters.
 _PATTERNS: list[tuple[str, str, str]] = [
     ("sk-", r"\bsk-[A-Za-z0-9_\-]{16,400}", f"sk-{MASK}"),
     ("k_live_", r"\b([sr])k_live_[A-Za-z0-9]{10,200}", rf"\1k_live_{MASK}"),
@@ -39,19 +38,21 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("ya29.", r"\bya29\.[0-9A-Za-z_\-]{20,1000}", f"ya29.{MASK}"),
     ("hf_", r"\bhf_[A-Za-z0-9]{20,100}", f"hf_{MASK}"),
     ("eyj", r"\beyJ[A-Za-z0-9_\-]{8,3000}\.[A-Za-z0-9_\-]{8,3000}(?:\.[A-Za-z0-9_\-]{0,1000})?", MASK),
-    ("bearer", r"\b([Bb]earer|BEARER)(\s{1,4})[A-Za-z0-9._~+/\-]{8,3000}={0,2}", rf"\1\2{MASK}"),
-    ("basic", r"\b([Bb]asic|BASIC)(\s{1,4})[A-Za-z0-9+/]{12,1000}={0,2}(?![\w=])", rf"\1\2{MASK}"),
+    ("bearer", r"\b([Bb]earer|BEARER)([ \t]{1,4})[A-Za-z0-9._~+/\-]{8,3000}={0,2}", rf"\1\2{MASK}"),
+    ("basic", r"\b([Bb]asic|BASIC)([ \t]{1,4})[A-Za-z0-9+/]{12,1000}={0,2}(?![\w=])", rf"\1\2{MASK}"),
     ("://", r"(://[^\s:/@'\"]{0,200}:)[^\s/@'\"]{1,1000}@", rf"\1{MASK}@"),
-    ("private key-----", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,4000}", MASK),
+    ("private key-----", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-\n]{0,4000}", MASK),
 ]
 _WORDS = ("password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "access_key", "private_key")
 _ASSIGNED = (
-    rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?\s{{0,3}}[=:]>?\s{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
+    rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?[ \t]{{0,3}}[=:]>?[ \t]{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
 )
 _PATTERNS += [(mark, _ASSIGNED, rf"\1{MASK}") for mark in ("passw", "secret", "token", "api", "_key")]
 _COMPILED = [(mark, re.compile(pattern), replacement) for mark, pattern, replacement in _PATTERNS]
-
-Replace = Callable[[str], str]
+# All marks in one pass; "task-" is too frequent to be taken for a key.
+_MARKS = re.compile(
+    "|".join(re.escape(mark) for mark, _, _ in _PATTERNS).replace(r"sk\-", r"sk\-(?<![a-z0-9_]sk\-)", 1)
+)
 
 
 class Masker:
@@ -88,12 +89,20 @@ class Masker:
         """The text, of any number of lines, without secrets."""
         if not text:
             return text
-        suspects = self._suspects(text)
-        if not suspects:
-            return text
-        if "\n" not in text:
-            return self._line(text, suspects)
-        return "\n".join([self._line(line, suspects) for line in text.split("\n")])
+        if self._values is not None and any(form in text for form in self._forms):
+            text = self._values.sub(MASK, text)
+        for pattern in self._own:
+            if pattern.search(text) is not None:
+                text = "\n".join([pattern.sub(MASK, line) for line in text.split("\n")])
+        lower = text.lower()
+        marks = set(_MARKS.findall(lower))
+        if "api" in lower:  # the only one that another may overlap
+            marks.add("api")
+        if marks:
+            for mark, pattern, replacement in _COMPILED:
+                if mark in marks:
+                    text = pattern.sub(replacement, text)
+        return text
 
     def values_in(self, text: str) -> str:
         """The text without the values of variables; what only looks like a key stays."""
@@ -115,27 +124,6 @@ class Masker:
         if isinstance(item, str) and item and any(word in lower for word in _WORDS):
             return MASK
         return self.value(item)
-
-    def _suspects(self, text: str) -> list[tuple[str, Replace]]:
-        """Those of our patterns that a text gives reason to try, each with what a line must contain."""
-        suspects: list[tuple[str, Replace]] = []
-        if self._values is not None and any(form in text for form in self._forms):
-            suspects.append(("", self.values_in))
-        for pattern in self._own:
-            if pattern.search(text) is not None:
-                suspects.append(("", partial(pattern.sub, MASK)))
-        lower = text.lower()
-        for mark, pattern, replacement in _COMPILED:
-            if mark in lower:
-                suspects.append((mark, partial(pattern.sub, replacement)))
-        return suspects
-
-    def _line(self, line: str, suspects: list[tuple[str, Replace]]) -> str:
-        lower = line.lower()
-        for mark, replace in suspects:
-            if mark in lower:
-                line = replace(line)
-        return line
 
 
 def _forms(value: str) -> Iterable[str]:

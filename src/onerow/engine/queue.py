@@ -1,12 +1,11 @@
 """The Queue: what user code, commands and faces call to add work, look at it and act on it."""
 
 import asyncio
-import getpass
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -14,18 +13,19 @@ from msgspec.structs import replace
 from onerow.core import rules, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
-from onerow.core.names import check_name
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import Plan
 from onerow.core.status import ENDS, WAITING, Status
 from onerow.core.task import Task
-from onerow.core.times import parse_time
-from onerow.engine import definitions
+from onerow.engine import acts, definitions
 from onerow.engine.acting import act, find_task
-from onerow.engine.adding import Addition, encode_metadata, new_task
+from onerow.engine.acts import Act
+from onerow.engine.adding import Addition, new_task
+from onerow.engine.alerts import Send, Watch, Webhook, watch
+from onerow.engine.bulk import Progress, Selection
 from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
-from onerow.engine.events import Events, EventType, TaskActed, TaskAdded, TaskCancelled, TaskEvent
+from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
@@ -53,6 +53,7 @@ class Queue:
         self._plans: dict[str, Plan] = {}
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
+        self.watches: list[Watch] = []
         self.keep = None if keep is None else parse_duration(keep, "keep")
         self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
@@ -96,7 +97,13 @@ class Queue:
         scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
         return scoped
 
-    def on(self, kind: type[EventType], hook: Callable[[EventType], None] | None = None) -> Any:
+    @overload
+    def on(self, kind: type[EventType]) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
+
+    @overload
+    def on(self, kind: type[EventType], hook: Hook[EventType]) -> Hook[EventType]: ...
+
+    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None) -> Any:
         """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
 
         A queue for one user tells of that user's tasks only.
@@ -111,6 +118,15 @@ class Queue:
 
         self.events.on(kind, hook if user is None else tell_own)
         return hook
+
+    def alert(self, to: str | Webhook | Send, **what: Any) -> None:
+        """Have workers of this queue alert someone: a webhook's address, or a function that takes a list of alerts.
+
+        failures (True): of each task that fails for good. unserved_for ('5m'): due tasks of a phase that no live worker
+        serves. overdue_for (None): tasks that have been due for so long. again_after ('1h'): not the same again before.
+        """
+        self._everyone()
+        self.watches.append(watch(to, **what))
 
     # ── adding ──
 
@@ -270,81 +286,58 @@ class Queue:
 
     def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
-        task = self._act(task_id, lambda task: rules.cancel(task, self._now(), by=_who(by), note=note), "cancel", by)
-        if task.children is not None:
-            self.family.cancel_children(task.task_id, self._now(), _who(by))
-        if task.status is Status.CANCELLED:
-            self.events.send(TaskCancelled(task))
-        return task
+        return self._act(task_id, acts.cancel(by, note))
 
     def retry(self, task_id: str, *, by: str = "", note: str = "") -> Task:
         """A failed task runs again from its phase, with a fresh budget of retries."""
-        return self._act(
-            task_id,
-            lambda task: rules.retry(task, self._plan_of(task), self._now(), by=_who(by), note=note),
-            "retry",
-            by,
-        )
+        return self._act(task_id, acts.retry(self.plan, by, note))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """A completed or failed task runs again from an earlier phase; later results are cleared."""
-        return self._act(
-            task_id,
-            lambda task: rules.replay(task, self._plan_of(task), phase, self._now(), by=_who(by), note=note),
-            "replay",
-            by,
-        )
+        return self._act(task_id, acts.replay(self.plan, phase, by, note))
 
     def finish(self, task_id: str, *, phase_only: bool = False, by: str = "", note: str = "") -> Task:
         """Mark a waiting or failed task (or only its phase) as done by hand."""
-        return self._act(
-            task_id,
-            lambda task: rules.finish(
-                task, self._plan_of(task), self._now(), by=_who(by), note=note, phase_only=phase_only
-            ),
-            "finish",
-            by,
-        )
+        return self._act(task_id, acts.finish(self.plan, phase_only, by, note))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
         """A waiting task is due at another time."""
-        moment = parse_time(run_at, "run_at")
-        return self._act(
-            task_id, lambda task: rules.reschedule(task, moment, self._now(), by=_who(by), note=note), "reschedule", by
-        )
+        return self._act(task_id, acts.reschedule(run_at, by, note))
 
     def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
         """A task that has not ended gets another place in the order (-100…100, lower first)."""
-        return self._act(
-            task_id,
-            lambda task: rules.reprioritise(task, priority, self._now(), by=_who(by), note=note),
-            "priority",
-            by,
-        )
+        return self._act(task_id, acts.prioritise(priority, by, note))
 
     def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
         """Tell a task that something happened; one that doesn't wait for it yet will find it when it does."""
-        check_name(name, "signal")
-        text = values.encode(payload, "payload")
-        given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-        return self._act(
-            task_id, lambda task: rules.signal(task, name, text, given, self._now(), by=_who(by)), "signal", by
-        )
+        return self._act(task_id, acts.signal(name, payload, signal_id, by))
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
-        text = encode_metadata(metadata)
-        return self._act(task_id, lambda task: rules.annotate(task, text, self._now()), "annotate", "")
+        return self._act(task_id, acts.annotate(metadata))
 
-    def _act(self, task_id: str, rule: Callable[[Task], Task], name: str, by: str) -> Task:
-        task = act(self.store, task_id, rule, self._user)
-        self._tell_parent(task)
-        self.events.send(TaskActed(task, name, _who(by)))
+    def select(self, where: Filter | None = None) -> Selection:
+        """All tasks that match, to be counted and acted on together: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+        return Selection(self, self._scoped(where))
+
+    def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
+        """Retry every failed task that matches; takes what `Selection.retry` takes."""
+        return self.select(replace(where or Filter(), statuses=frozenset({Status.FAILED}))).retry(**how)
+
+    def _act(self, task_id: str, asked: Act) -> Task:
+        task = act(self.store, task_id, lambda task: asked.rule(task, self._now()), self._user)
+        self.acted(asked, task)
         return task
 
-    def _tell_parent(self, task: Task) -> None:
+    def acted(self, asked: Act, task: Task) -> None:
+        """What follows an act that was written: relatives are looked after, and hooks are told."""
+        if task.children is not None and asked.name == "cancel":
+            self.family.cancel_children(task.task_id, self._now(), asked.by)
         if task.parent_id is not None and task.ended:
             self.family.gather([task.parent_id])
+        self.events.send(TaskActed(task, asked.name, asked.by))
+        if asked.name == "cancel" and task.status is Status.CANCELLED:
+            self.events.send(TaskCancelled(task))
 
     @property
     def family(self) -> Family:
@@ -357,9 +350,6 @@ class Queue:
         except UnknownName:
             return None
 
-    def _plan_of(self, task: Task) -> Plan:
-        return self.plan(task.pipeline)
-
     def _now(self) -> datetime:
         return self.store.now()
 
@@ -369,7 +359,7 @@ class Queue:
         """Nobody claims from the phase (by default the whole pipeline) until it is resumed; what runs goes on."""
         self._everyone()
         name = self._known(pipeline, phase)
-        definitions.set_pause(self.store, name, phase, _who(by), reason)
+        definitions.set_pause(self.store, name, phase, acts.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Undo a pause; whether there was one."""
@@ -574,12 +564,3 @@ def _status(value: Status | str) -> Status:
         return Status(value)
     except ValueError:
         raise UnknownName(f"no status {value!r}; one of {', '.join(Status)}", field="status") from None
-
-
-def _who(by: str) -> str:
-    if by:
-        return values.check_text(by, "by", 200)
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

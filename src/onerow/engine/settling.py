@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from onerow.core import checkpoints, rules
+from onerow.core import checkpoints, rules, values
 from onerow.core.durations import spell_duration
 from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, classify, failure
+from onerow.core.outcomes import Finish, Jump
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
@@ -77,6 +78,18 @@ class Unstarted(msgspec.Struct, frozen=True):
 
 Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Snoozed | Stopped | Unstarted
 NOTHING = Done(None)
+
+
+def outcome_of_result(result: Any) -> Outcome:
+    """What it means that a handler returned."""
+    if result is None:
+        return NOTHING
+    kind = type(result)
+    if kind is Jump:
+        return Jumped(result.phase, values.encode(result.result, "result"))
+    if kind is Finish:
+        return Finished(values.encode(result.result, "result"))
+    return Done(values.encode(result, "result"))
 
 
 def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> Task | None:

@@ -206,7 +206,7 @@ def test_lower_priorities_run_first_and_then_the_order_of_due_times(queue: Queue
 
     soon = queue.store.now() + timedelta(milliseconds=20)
     queue.add(posts, "third", run_at=soon)
-    queue.add(posts, "second")
+    queue.add(posts, "second", run_at=soon - timedelta(milliseconds=10))
     queue.add(posts, "last", priority=10)
     queue.add(posts, "first", priority=-10)
     until(lambda: queue.store.now() > soon)

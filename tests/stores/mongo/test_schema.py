@@ -155,4 +155,12 @@ def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_ur
         pytest.raises(BadInput, match="start_transaction"),
     ):
         store.insert([new(store)], tx=session)
+    if not store._door.rooms().has_members:
+        with (
+            pymongo.MongoClient[Document](mongo_url) as client,
+            client.start_session() as session,
+            session.start_transaction(),
+            pytest.raises(BadInput, match="replica set"),
+        ):
+            store.insert([new(store)], tx=session)
     assert store.fetch(["t1"]) == []

@@ -109,7 +109,8 @@ def test_a_person_reads_documents_dates_and_numbers(store: MongoStore, documents
     assert found["created_at"].tzinfo is not None
     assert found["completed_at"].astimezone(UTC) == stored(store).completed_at
     assert [(entry["what"], entry["by"]) for entry in found["logs"]] == [("completed", "w1")]
-    assert (found["status"], found["type"], found["awaiting"]) == ("completed", "script", None)
+    assert (found["status"], found["type"], found["version"]) == ("completed", "script", 3)
+    assert "awaiting" not in found
     assert documents.count_documents({"payload.topic": "조수", "payload.list": 2.5}) == 1
 
 

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from onerow.stores.postgres import PostgresStore
+from tests.stores.postgres.proxy import Proxy
 
 
 @pytest.fixture
@@ -22,3 +23,11 @@ def sql(postgres_url: str) -> Iterator[psycopg.Connection]:
     """Someone else's connection to the same database, each statement a transaction."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[Proxy]:
+    """In front of the database of `postgres_url`."""
+    proxy = Proxy(postgres_url)
+    yield proxy
+    proxy.close()

@@ -372,7 +372,8 @@ def test_a_deadlock_says_so_too(queue: Queue, postgres_url: str) -> None:
                 await queue.aadd(posts, {}, unique=keys[1], tx=tx)
 
         one, two = asyncio.Event(), asyncio.Event()
-        return await asyncio.gather(add(["a", "b"], one, two), add(["b", "a"], two, one), return_exceptions=True)
+        both = add(["a", "b"], one, two), add(["b", "a"], two, one)
+        return list(await asyncio.gather(*both, return_exceptions=True))
 
     assert sorted(type(answer).__name__ for answer in asyncio.run(main())) == ["NoneType", "RetryTransaction"]
     assert len(ids(queue)) == 2

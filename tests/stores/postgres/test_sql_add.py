@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from onerow.core.pipeline import Pipeline
 from onerow.core.status import Status
@@ -49,10 +50,7 @@ def queue(store: PostgresStore) -> Iterator[Queue]:
 def add(sql: psycopg.Connection, *args: Any, **named: Any) -> str:
     """SELECT onerow.add(…), positional and named."""
     parts = ["%s"] * len(args) + [f"{name} => %s" for name in named]
-    values = [
-        psycopg.types.json.Jsonb(value) if isinstance(value, dict | list) else value
-        for value in (*args, *named.values())
-    ]
+    values = [Jsonb(value) if isinstance(value, dict | list) else value for value in (*args, *named.values())]
     row = sql.execute(f"SELECT onerow.add({', '.join(parts)})", values).fetchone()
     assert row is not None
     return str(row[0])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from onerow.cli.bench.figures import FIGURES, Figure, Ground
+from onerow.cli.bench.figures import FIGURES
+from onerow.cli.bench.ground import Figure, Ground
 from onerow.core.errors import BadInput
 
 
@@ -28,7 +29,7 @@ from onerow.core.errors import BadInput
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(store: str | None, only: Sequence[str], tasks: int, runs: int, scale: int, as_json: bool) -> None:
-    """Measure drain, add, latency, scale and idle cost; each as a ratio to a thin loop where there is one."""
+    """Measure drain, add, latency, scale, idle cost, logs and commands; each as a ratio to a thin loop where there is one."""
     for name in only:
         if name not in FIGURES:
             raise BadInput(f"no figure {name!r}; there are {', '.join(FIGURES)}", field="only")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from onerow.cli.bench.commands import talking
 from onerow.core.pipeline import Pipeline
 from onerow.engine.worker import Worker
 from onerow.wiring import Queue, count_statements, open_store
@@ -44,7 +45,11 @@ def main() -> None:
     statements = count_statements(store)
     queue = Queue(store)
     live = bool(order.get("latency") or order.get("idle_for"))
-    worker = Worker(queue, [pipeline], until_idle=not live)
+    pipelines = [pipeline]
+    if order.get("talk"):
+        pipelines.append(Pipeline(f"{pipeline.name}-flood") if live else Pipeline(pipeline.name))
+        talking(pipelines[-1])
+    worker = Worker(queue, pipelines if live else pipelines[-1:], until_idle=not live)
     if order.get("go"):
         print("ready", flush=True)
         sys.stdin.readline()

@@ -21,7 +21,7 @@ from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
 from onerow.engine.worker.registrar import WORKER
-from onerow.ports import Filter, Glance, Note, Order
+from onerow.ports import Filter, Glance, Note, Order, Store
 
 SEARCH_FOR = timedelta(milliseconds=80)
 RECENT = timedelta(minutes=5)
@@ -35,9 +35,15 @@ class Views:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
+    @property
+    def _store(self) -> Store:
+        """The store, or what it offers to those who only look (a replica)."""
+        store = self._queue.store
+        return getattr(store, "for_views", lambda: store)()
+
     def overview(self, over: timedelta = RECENT) -> Overview:
         """The whole store in a few numbers."""
-        store, now = self._queue.store, self._queue.store.now()
+        store, now = self._store, self._store.now()
         census = take_census(store, self._queue.user_id)
         counts: dict[tuple[object, bool], int] = {}
         for tally in census.tallies:
@@ -60,7 +66,7 @@ class Views:
 
     def board(self, over: timedelta = RECENT) -> Board:
         """Pipelines and their phases."""
-        store = self._queue.store
+        store = self._store
         return build_board(
             self.plans(),
             take_census(store, self._queue.user_id),
@@ -91,7 +97,7 @@ class Views:
     ) -> TaskPage:
         """A page of tasks; what has ended by its end, everything else by when it was added, the newest first."""
         where = query if isinstance(query, Filter) else self.filter(query)
-        store = self._queue.store
+        store = self._store
         latest = bool(where.statuses) and where.statuses <= ENDS
         if isinstance(store, Glance):
             found = store.search(where, limit=limit, order="latest" if latest else "newest", after=after, within=within)
@@ -109,17 +115,17 @@ class Views:
     def why(self, task: Task | str) -> Reason:
         """Why a task isn't running, in a sentence, with the command that changes it."""
         found = self._queue.get(task) if isinstance(task, str) else task
-        return why(self._queue.store, found, self.plans().get(found.pipeline), self.workers(holds=False))
+        return why(self._store, found, self.plans().get(found.pipeline), self.workers(holds=False))
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
         """The last failed tasks, grouped by cause."""
         where = msgspec.structs.replace(self.filter(query), statuses=frozenset({FAILED}))
-        page = self._queue.store.find(where, limit=limit, order="latest")
+        page = self._store.find(where, limit=limit, order="latest")
         return group_failures(page.tasks, page.next is None)
 
     def workers(self, *, holds: bool = True) -> list[WorkerLine]:
         """Who is on the roll, and (unless told not to look) what each holds."""
-        store = self._queue.store
+        store = self._store
         held: list[Task] = []
         if holds:
             where = Filter(statuses=frozenset({PROCESSING}), user_id=self._queue.user_id)
@@ -134,12 +140,12 @@ class Views:
         """Outcomes by pipeline and phase over the last while; everyone's, so not for one user."""
         if self._queue.user_id is not None:
             return {}
-        store = self._queue.store
+        store = self._store
         return add_up(store.notes(STATS, since=minute_of(store.now() - over)))
 
     def minutes(self, over: timedelta) -> dict[str, dict[tuple[str, str], Outcomes]]:
         """The same minute by minute, for curves."""
-        store = self._queue.store
+        store = self._store
         by_minute: dict[str, list[Note]] = {}
         for note in store.notes(STATS, since=minute_of(store.now() - over)):
             by_minute.setdefault(note.name.partition("/")[0], []).append(note)

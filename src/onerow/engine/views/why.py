@@ -11,6 +11,7 @@ from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine import definitions
+from onerow.engine.rates import Rates
 from onerow.engine.views.rolls import WorkerLine, serving
 from onerow.ports import Filter, Store
 
@@ -148,6 +149,15 @@ def _held_back(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Rea
             f"The phase {phase.name} is held until {_at(held)} (in {_for(held - now)}), because a handler met a limit.",
             "",
             held,
+        )
+    rates = Rates(store)
+    if rates.room(task.pipeline, phase, now) == 0:
+        free_at = rates.free_at(task.pipeline, phase, now)
+        return Reason(
+            "rate",
+            f"The rate {phase.rate} of {phase.name} is used up until {_at(free_at)} (in {_for(free_at - now)}).",
+            "",
+            free_at,
         )
     return None
 

@@ -10,6 +10,7 @@ from onerow.core.task import Task
 from onerow.engine.asks import Request
 from onerow.engine.calls import Call
 from onerow.engine.settling import StopReason
+from onerow.engine.worker.room import Weight
 
 if TYPE_CHECKING:
     from onerow.engine.worker.hands import Hands
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class Lane:
     """A phase that this worker serves: its plan, its call, and who runs it."""
 
-    __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout")
+    __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout", "weight")
 
     def __init__(self, plan: Plan, phase: PhasePlan, call: Call, runner: "Runner", isolated: "Runner") -> None:
         self.plan = plan
@@ -31,6 +32,7 @@ class Lane:
         self.isolated = isolated
         self.lease = phase.lease.total_seconds()
         self.timeout = None if phase.timeout is None else phase.timeout.total_seconds()
+        self.weight = Weight.of(phase) if phase.memory or phase.cpus else None
 
 
 class Attempt:

@@ -8,6 +8,7 @@ import tempfile
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -23,8 +24,8 @@ from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.listening import Listener
 from onerow.engine.worker.stopping import TreeStopper
 
-_PIECE = 65_536
-_WAITS_FOR = 5.0  # seconds that a program's output may lie in its pipe before lines are left out
+_PIECE = 16_384
+_BREATH = 0.0005  # seconds after a full piece, in which other threads come to their turn
 
 # Fixed for every attempt, whatever the environment says.
 _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
@@ -36,6 +37,7 @@ class Commands:
     def __init__(self, keeper: Keeper, grace: float) -> None:
         self._keeper = keeper
         self._grace = grace
+        self._environments: dict[str, tuple[dict[Any, Any], dict[str, str]]] = {}
 
     def __call__(self, attempt: Attempt) -> Outcome:
         command: Command = attempt.lane.call.function  # type: ignore[assignment]
@@ -51,7 +53,7 @@ class Commands:
     def _run(self, attempt: Attempt, command: Command, folder: Path | None) -> Outcome:
         surroundings = Surroundings(attempt, command, folder)
         argv = surroundings.argv()
-        env = surroundings.env(os.environ)
+        env = surroundings.env(self._passed_on(command))
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         stdin = surroundings.stdin()
@@ -82,7 +84,7 @@ class Commands:
             attempt.handle.interrupt()  # asked while we were starting
         listener = Listener(attempt, command)
         try:
-            _listen(attempt, listener, child, out, err)
+            _listen(listener, child, out, err)
         except BaseException:
             child.stop(0)
             child.wait()
@@ -91,6 +93,15 @@ class Commands:
             os.close(out)
             os.close(err)
         return self._outcome(attempt, command, listener, child.wait(), surroundings.result_file)
+
+    def _passed_on(self, command: Command) -> dict[str, str]:
+        """Of our own variables those that the command may see; looked at anew only when they have changed."""
+        ours: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+        known = self._environments.get(command.where)
+        if known is None or known[0] != ours:
+            passed = {name: value for name, value in os.environ.items() if command.passes_on(name)}
+            known = self._environments[command.where] = dict(ours), passed
+        return known[1]
 
     def _outcome(
         self, attempt: Attempt, command: Command, listener: Listener, exit: Exit | None, file: Path | None
@@ -144,9 +155,9 @@ class Surroundings:
     def argv(self) -> list[str]:
         return arguments.fill(self._command.arguments, self._known, self._payload)
 
-    def env(self, ours: Mapping[str, str]) -> dict[str, str]:
-        """Of our own variables those that the command may see, then those of the attempt, then those it sets."""
-        env = {name: value for name, value in ours.items() if self._command.passes_on(name)}
+    def env(self, passed_on: dict[str, str]) -> dict[str, str]:
+        """Variables that are passed on, then those of the attempt, then those that the command sets."""
+        env = dict(passed_on)
         for name in _VARIABLES:
             if self._own[name] is not None:
                 env[f"ONEROW_{name.upper()}"] = str(self._own[name])
@@ -171,7 +182,7 @@ class Surroundings:
         return {name: found[name].value for name in self._done}
 
 
-def _listen(attempt: Attempt, listener: Listener, child: Child, out: int, err: int) -> None:
+def _listen(listener: Listener, child: Child, out: int, err: int) -> None:
     """Hand over what the program says until it has said all."""
     with selectors.DefaultSelector() as selector:
         for descriptor, level in ((out, "out"), (err, "err")):
@@ -184,7 +195,6 @@ def _listen(attempt: Attempt, listener: Listener, child: Child, out: int, err: i
             if not ready and child.wait(0) is not None:
                 break  # gone, though someone of another user still holds its output open
             listener.remember_steps()
-            _wait_for_room(attempt)
 
 
 def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], bool]:
@@ -193,17 +203,11 @@ def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], boo
     def read() -> bool:
         piece = os.read(descriptor, _PIECE)
         listener.hear(level, decoder.decode(piece, final=not piece))
+        if len(piece) == _PIECE:
+            sleep(_BREATH)
         return bool(piece)
 
     return read
-
-
-def _wait_for_room(attempt: Attempt) -> None:
-    """Leave the program's output in its pipe while the scribe is behind, so that the program waits and we don't lose."""
-    if (output := attempt.output) is not None:
-        output.taken.clear()
-        if output.crowded:
-            output.taken.wait(_WAITS_FOR)
 
 
 def _failed(task: Task, exit: Exit, error_class: str, listener: Listener) -> Failure:

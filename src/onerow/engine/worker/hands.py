@@ -28,6 +28,7 @@ class Hands:
         self.attempts: dict[str, Attempt] = {}
         self.finished: deque[tuple[Attempt, Outcome]] = deque()
         self.speaking: deque[Output] = deque()
+        self.awaited = False  # an outcome waits for lines to be kept
         self.masker: Masker = NO_SECRETS
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
@@ -44,7 +45,9 @@ class Hands:
         if output is not None:
             output.end()
             output.when_kept = lambda: self._finished(attempt, outcome)
+            self.awaited = True
             self.let_speak(output)
+            self.wake_scribe()
             return
         self._finished(attempt, outcome)
 

@@ -86,6 +86,8 @@ class Warden:
         clock = monotonic()
         for attempt in list(self._hands.attempts.values()):
             lane = attempt.lane
+            if attempt.ended_at:
+                continue  # done; only the store has not heard of it yet, and it may be away for long
             if attempt.stop is not None:
                 if attempt.started_at is not None and clock - attempt.stop_at > self._grace + 1:
                     self._hung(attempt)

@@ -22,19 +22,31 @@ from onerow.core.errors import BadInput, BadPayload, UnknownName
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Cancelled, Snooze
 from onerow.core.pipeline import Handler, Parameter
-from onerow.core.signatures import parameter_types
+from onerow.core.signatures import declared_type, parameter_types
 from onerow.core.task import Task
 from onerow.engine import asks
 from onerow.engine.asks import Request
+from onerow.engine.batch import alone
 from onerow.engine.calls import Call
 from onerow.engine.child import command
 from onerow.engine.context import Context
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
 from onerow.engine.keeper.frames import BadFrame, Channel
 from onerow.engine.keeper.names import importable_name
-from onerow.engine.settling import Crashed, Done, Failed, Finished, Jumped, Outcome, Snoozed, Stopped, Waiting
+from onerow.engine.settling import (
+    Crashed,
+    Done,
+    Failed,
+    Finished,
+    Jumped,
+    Outcome,
+    Snoozed,
+    Stopped,
+    Waiting,
+    outcome_of_result,
+)
 from onerow.engine.worker.attempt import Attempt
-from onerow.engine.worker.runners import outcome_of_result, parked_in, run_in_thread
+from onerow.engine.worker.runners import parked_in, run_in_thread
 from onerow.engine.worker.stopping import TreeStopper
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,11 +277,16 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
     try:
         types = parameter_types(function)
         parameters = tuple(
-            Parameter(name, source, types.get(name, Any), keyword) for name, source, keyword in frame["parameters"]
+            Parameter(name, source, declared_type(source, types.get(name, Any)), keyword)
+            for name, source, keyword in frame["parameters"]
         )
         is_async = inspect.iscoroutinefunction(function)
         call = Call(Handler(function, parameters, is_async, True), None)
         call.former_names = frame["aliases"]
+        if call.takes_items:
+            send({"t": "begun"})
+            send(_said(alone(call, task, link)))
+            return
         positional, named = call.arguments(task, Context(task, link))
         run = _run_async if is_async else _run_sync
         send({"t": "begun"})
@@ -298,6 +315,10 @@ def _said(outcome: Outcome) -> dict[str, object]:
             return {"t": "finish", "text": text or "null"}
         case Done(result=text):
             return {"t": "result", "text": text or "null"}
+        case Snoozed(for_=span):
+            return {"t": "snooze", "seconds": span.total_seconds()}
+        case Failed(why=why):
+            return {"t": "failed", "why": msgspec.to_builtins(why)}
     raise TypeError(f"no handler returns {outcome!r}")
 
 

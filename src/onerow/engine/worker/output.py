@@ -4,15 +4,22 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from time import monotonic
+
+from msgspec.structs import replace
 
 from onerow.core.task import Task
 from onerow.engine.lines import LONGEST_LINE, Lines, storable
 from onerow.engine.masking import Masker
 from onerow.ports import LogLine
 
-# As much as a store keeps of a whole task, so that what goes here would have gone there.
-_MOST_LINES = 10_000
+# More than a store keeps of a whole task, so that what goes here would have gone there.
+_MOST_LINES = 12_000
 _MOST_SIZE = 2_000_000
+# One task may say so much at once, and so many lines a second for long; then its oldest lines go before they are
+# written, so that the store is there for others.
+_AT_ONCE = 12_000
+_A_SECOND = 4_000
 
 
 class Output:
@@ -27,7 +34,10 @@ class Output:
         self._lines: deque[LogLine] = deque()
         self._size = 0
         self._left_out = 0
-        self.taken = threading.Event()  # since it was last cleared, the scribe has taken lines
+        self._said = self._lost = 0  # lines of the whole attempt
+        self._allowed = float(_AT_ONCE)
+        self._allowed_at = monotonic()
+        self._ended = False
         self.queued = False  # the scribe knows that we have lines
         self.began: datetime | None = None  # when the first line came
         self.file: str | None = None  # where the scribe writes them as well
@@ -35,11 +45,6 @@ class Output:
 
     def __len__(self) -> int:
         return len(self._lines)
-
-    @property
-    def crowded(self) -> bool:
-        """Whether whoever can wait should, so that nothing is left out."""
-        return len(self._lines) > _MOST_LINES // 2 or self._size > _MOST_SIZE // 2
 
     def stream(self, level: str) -> Lines:
         """The stream of a level; what is fed to it must be given to `keep`."""
@@ -60,6 +65,12 @@ class Output:
         """Nothing more comes: lines without an end are lines as well."""
         for level, stream in self._streams.items():
             self.keep(level, stream.end())
+        if self._lost:
+            self.keep(
+                "warning",
+                [f"… of {self._said:,} lines {self._lost:,} were left out: they came faster than lines are kept"],
+            )
+        self._ended = True
 
     def keep(self, level: str, lines: list[str]) -> None:
         """Lines that are whole and masked already."""
@@ -69,23 +80,35 @@ class Output:
         kept = [LogLine(self._task_id, now, self._phase, self._attempt, level, line) for line in lines[-_MOST_LINES:]]
         with self._lock:
             self.began = self.began or now
-            self._left_out += len(lines) - len(kept)
+            self._said += len(lines)
+            self._leave_out(len(lines) - len(kept))
             self._lines.extend(kept)
-            self._size += sum(map(len, lines[-_MOST_LINES:]))
+            self._size += sum([len(line.text) for line in kept])
             while len(self._lines) > _MOST_LINES or self._size > _MOST_SIZE:
                 self._size -= len(self._lines.popleft().text)
-                self._left_out += 1
+                self._leave_out(1)
+
+    def _leave_out(self, count: int) -> None:
+        self._left_out += count
+        self._lost += count
+
+    def may_take(self) -> int:
+        """How many lines the scribe may take now."""
+        if self._ended:
+            return _MOST_LINES
+        now = monotonic()
+        self._allowed = min(_AT_ONCE, self._allowed + (now - self._allowed_at) * _A_SECOND)
+        self._allowed_at = now
+        return int(self._allowed)
 
     def take(self, limit: int) -> list[LogLine]:
         """The oldest lines; for the scribe."""
         with self._lock:
-            first: list[LogLine] = []
-            if self._left_out and self._lines:
-                note = f"… {self._left_out:,} lines are left out here: they came faster than they could be kept"
-                next_one = self._lines[0]
-                first = [LogLine(self._task_id, next_one.at, self._phase, self._attempt, "warning", note)]
-                self._left_out = 0
-            lines = [self._lines.popleft() for _ in range(min(limit, len(self._lines)))]
+            lines = [self._lines.popleft() for _ in range(min(limit, self.may_take(), len(self._lines)))]
+            self._allowed -= len(lines)
             self._size -= sum([len(line.text) for line in lines])
-        self.taken.set()
-        return first + lines
+            if lines and self._left_out:
+                note = f"… {self._left_out:,} lines are left out here"
+                lines.insert(0, replace(lines[0], level="warning", text=note))
+                self._left_out = 0
+        return lines

@@ -5,26 +5,23 @@ import contextvars
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
-from onerow.core import values
 from onerow.core.failure import classify, failure
-from onerow.core.outcomes import Cancelled, Finish, Jump, Parked, Snooze
+from onerow.core.outcomes import Cancelled, Parked, Snooze
+from onerow.engine.batch import alone
 from onerow.engine.context import Context, current
 from onerow.engine.settling import (
-    NOTHING,
-    Done,
     Failed,
-    Finished,
-    Jumped,
     Outcome,
     Snoozed,
     Stopped,
     Unstarted,
     Waiting,
+    outcome_of_result,
 )
 from onerow.engine.worker.attempt import Attempt
 
@@ -74,18 +71,6 @@ def unbegun(attempt: Attempt) -> Outcome:
     return Unstarted() if attempt.stop in (None, "drain") else Stopped(attempt.stop)
 
 
-def outcome_of_result(result: Any) -> Outcome:
-    """What it means that a handler returned."""
-    if result is None:
-        return NOTHING
-    kind = type(result)
-    if kind is Jump:
-        return Jumped(result.phase, values.encode(result.result, "result"))
-    if kind is Finish:
-        return Finished(values.encode(result.result, "result"))
-    return Done(values.encode(result, "result"))
-
-
 class LoopRunner:
     """`async def` handlers on one event loop, in a thread of its own.
 
@@ -107,6 +92,10 @@ class LoopRunner:
 
     def stop(self, attempt: Attempt) -> None:
         self._loop.call_soon_threadsafe(self._cancel, attempt)
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> "LoopCall":
+        """Run a coroutine on the loop, for a caller in another thread."""
+        return LoopCall(self._loop, work)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -178,6 +167,36 @@ class LoopRunner:
         elif attempt in self._waiting:
             self._waiting.remove(attempt)
             attempt.hands.finish(attempt, unbegun(attempt))
+
+
+class LoopCall:
+    """A coroutine on an event loop, as something that another thread waits for and interrupts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        context = contextvars.copy_context()
+        loop.call_soon_threadsafe(lambda: context.run(self._start))
+
+    def wait(self) -> None:
+        """Until it has ended, whatever was asked of it; raises what it raised."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    def interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._ended.set()
 
 
 class ThreadRunner:
@@ -265,6 +284,8 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 def run_in_thread(attempt: Attempt) -> Outcome:
     """Call a handler in this thread; an `async def` one, for want of a process of its own, on a loop of its own."""
     call = attempt.lane.call
+    if call.takes_items:
+        return alone(call, attempt.task, attempt)  # a batch of one, since it crashed a worker
     context = Context(attempt.task, attempt) if call.wants_context else None
     handle = attempt.handle = ThreadHandle()
     try:

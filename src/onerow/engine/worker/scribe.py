@@ -1,6 +1,7 @@
 """The scribe keeps output lines in the store, in batches, so that a talkative task slows nothing else down."""
 
 from datetime import datetime
+from time import monotonic
 
 from onerow.core.errors import StoreError
 from onerow.engine.logfiles import LogFiles
@@ -10,6 +11,8 @@ from onerow.ports import LogLine, Store
 
 _BATCH = 2_000
 _SHARE = 500  # lines of one task in a batch, while others wait
+_GATHER = 0.05  # seconds between two writes, unless an outcome waits for its lines
+_BREATH = 0.25  # of a write's time, in which others come to their turn
 
 
 class Scribe:
@@ -19,28 +22,44 @@ class Scribe:
         self._store = store
         self._hands = hands
         self._files = files
+        self._rest_until = 0.0
         self._kept: list[tuple[Output, list[LogLine]]] = []
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
+        if not self._kept:
+            if not self._hands.speaking:
+                return 1.0
+            if (early := self._rest_until - monotonic()) > 0 and not self._hands.awaited:
+                return early
+            self._hands.awaited = False
+            self._take()
+        began = monotonic()
+        self._write()
+        took = monotonic() - began
+        kept, self._kept = self._kept, []
+        for output, _ in kept:
+            if len(output):
+                self._hands.awaited = self._hands.awaited or output.when_kept is not None
+                self._hands.let_speak(output)
+            elif output.when_kept is not None:
+                self._hands.kept(output)
+        busy = self._hands.awaited or sum([len(lines) for _, lines in kept]) >= _BATCH
+        rest = took * _BREATH if busy else _GATHER
+        self._rest_until = monotonic() + rest
+        return rest if self._hands.speaking else 1.0
+
+    def _take(self) -> None:
         speaking = self._hands.speaking
-        room = _BATCH - sum(len(lines) for _, lines in self._kept)
-        while speaking and room > 0:
+        room = _BATCH
+        for _ in range(len(speaking)):
             output = speaking.popleft()
             output.queued = False
             lines = output.take(min(room, _SHARE) if speaking else room)
             room -= len(lines)
             self._kept.append((output, lines))
-            if len(output):
-                self._hands.let_speak(output)
-        if not self._kept:
-            return 1.0
-        self._write()
-        kept, self._kept = self._kept, []
-        for output, _ in kept:
-            if output.when_kept is not None and not len(output):
-                self._hands.kept(output)
-        return 0.0 if speaking else 0.05
+            if room <= 0:
+                return
 
     def _write(self) -> None:
         try:

@@ -1,5 +1,6 @@
 """The turn: write what finished, claim what fits, in one call to the store."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -17,6 +18,7 @@ from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, Unst
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.registrar import Registrar
+from onerow.engine.worker.room import Room
 from onerow.ports import Claim, Move, Store, Swapped, Want
 
 _MOST = 800
@@ -38,6 +40,7 @@ class Turner:
         concurrency: int,
         interval: float,
         statistics: Callable[[Task, Task, Outcome], None] | None = None,
+        room: Room | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -46,11 +49,14 @@ class Turner:
         self._order = list(lanes)
         self._rates = Rates(store)
         self._rated = any(lane.phase.rated for lane in lanes)
+        self._batched = {lane.runner for lane in lanes if lane.phase.kind == "batch"}
         self._registrar = registrar
         self._events = events
         self._concurrency = concurrency
         self._interval = interval
         self._statistics = statistics
+        self._room = room
+        self._reserved: dict[Lane, int] = {}  # taken of our host for the claim that is under way
         self._run_for = 0.0  # seconds that an attempt takes, a moving mean; 0: not known yet
         self._soon: list[datetime] = []  # when tasks that we put off are due again
         self._unsettled: list[tuple[Attempt, Outcome]] = []
@@ -87,7 +93,11 @@ class Turner:
         if not moves and not reports and claim is None:
             return self._rest(now, full)
         sent_at = monotonic()
-        answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
+        tasks: list[Task] = []
+        try:
+            answers, tasks = self._store.turn([*moves, *(Move(a.task, t) for a, t in reports)], claim)
+        finally:
+            self._give_back_unused(tasks)
         if tasks:
             self._begin(self._admit(tasks, sent_at) if self._rated else tasks, sent_at)
         if claim is not None:
@@ -109,6 +119,8 @@ class Turner:
 
     def _claim(self, settling: int, now: datetime) -> Claim | None:
         in_hands = len(self._hands.attempts) - settling
+        if self._batched:
+            in_hands -= self._saved_by_batches()
         free = self._concurrency - in_hands
         ahead = self._ahead()
         budget = free + ahead
@@ -120,14 +132,20 @@ class Turner:
             return None
         self._order.append(self._order.pop(0))  # round robin between phases
         wants = []
+        most = budget
         for lane in self._order:
             terms = self._registrar.terms(lane, now)
             if terms is None:
                 continue
             limited = terms != (None, None) or lane.runner is lane.isolated
             limit = min(free, self._concurrency) if limited else min(budget, _MOST)
+            if lane.phase.kind == "batch":
+                limit = min(free * lane.phase.batch_size, _MOST)
+                most += max(0, limit)
             if lane.phase.rated:
-                limit = self._rated_limit(lane, min(limit, free), now)
+                limit = self._rated_limit(lane, min(limit, free * lane.phase.batch_size), now)
+            if lane.weight is not None and self._room is not None:
+                limit = self._reserved[lane] = self._room.take(lane.weight, min(limit, free))
             if limit > 0:
                 wants.append(
                     Want(
@@ -141,13 +159,34 @@ class Turner:
                 )
         if not wants and free > 0:
             self._claimed(0)  # every phase is paused or held, which is as if nothing were due
-        return Claim(self._worker, wants, None, min(budget, _MOST)) if wants else None
+        return Claim(self._worker, wants, None, min(most, _MOST)) if wants else None
+
+    def _saved_by_batches(self) -> int:
+        """How many hands fewer than attempts are needed, because a batch takes one."""
+        counts = Counter(
+            attempt.lane for attempt in list(self._hands.attempts.values()) if attempt.runner in self._batched
+        )
+        return sum(count - -(-count // lane.phase.batch_size) for lane, count in counts.items())
 
     def _rated_limit(self, lane: Lane, limit: int, now: datetime) -> int:
         room = self._rates.room(lane.pipeline, lane.phase, now)
         if room == 0:
             heappush(self._soon, self._rates.free_at(lane.pipeline, lane.phase, now))
         return limit if room is None else min(limit, room)
+
+    def _give_back_unused(self, tasks: Sequence[Task]) -> None:
+        """What the claim found keeps its part of the host until it is settled; the rest is free for others."""
+        if not self._reserved:
+            return
+        reserved, self._reserved = self._reserved, {}
+        found = self._by_lane(tasks)
+        for lane, count in reserved.items():
+            if (unused := count - len(found.get(lane, ()))) > 0:
+                self._give_back(lane, unused)
+
+    def _give_back(self, lane: Lane, count: int = 1) -> None:
+        if lane.weight is not None and self._room is not None:
+            self._room.give_back(lane.weight, count)
 
     def _admit(self, tasks: Sequence[Task], sent_at: float) -> list[Task]:
         """Of what was claimed, what may start by its phase's rate; the rest goes back before it began."""
@@ -299,6 +338,7 @@ class Turner:
         # The same turn may have claimed the task's next phase: that attempt is to stay.
         if self._hands.attempts.get(attempt.task.task_id) is attempt:
             del self._hands.attempts[attempt.task.task_id]
+            self._give_back(attempt.lane)
 
     def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
         self._forget(attempt)

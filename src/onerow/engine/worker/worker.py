@@ -11,15 +11,18 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
+from onerow.core.sizes import Size, parse_size
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
+from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
+from onerow.engine.worker.alarm import Alarm
 from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
 from onerow.engine.worker.commands import Commands
 from onerow.engine.worker.hands import Hands
@@ -28,6 +31,7 @@ from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.isolated import Isolated
 from onerow.engine.worker.parents import Parents
 from onerow.engine.worker.registrar import Registrar
+from onerow.engine.worker.room import Room, Weight, host
 from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
@@ -46,6 +50,7 @@ class Worker:
 
     concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
     grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
+    memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class Worker:
         grace: Duration = 30.0,
         phases: Sequence[str] = (),
         until_idle: bool = False,
+        memory: Size | None = None,
+        cpus: float | None = None,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(
@@ -73,6 +80,10 @@ class Worker:
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = _chosen(queue, phases)
+        has = host()
+        self._room = Room(
+            Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
+        )
         self._until_idle = until_idle
         self._stopping = threading.Event()
         self._hurry = threading.Event()
@@ -131,7 +142,11 @@ class Worker:
             concurrency=self._concurrency,
             interval=self._interval,
             statistics=self._statistician.count,
+            room=self._room,
         )
+        for lane in lanes:
+            if lane.weight is not None and not lane.weight.fits(self._room.total):
+                queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
@@ -152,6 +167,8 @@ class Worker:
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
+        self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
+        self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
         self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)))
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
@@ -192,6 +209,9 @@ class Worker:
                         self._loop = LoopRunner(self._concurrency)
                         self._runners.append(self._loop)
                     runner = self._loop
+                if phase.kind == "batch":
+                    runner = BatchRunner(phase, self._concurrency, self._loop if handler.is_async else None)
+                    self._runners.insert(0, runner)
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
 
@@ -206,7 +226,8 @@ class Worker:
     def _start(self) -> None:
         self._registrar.tick(self.queue.store.now())
         self._capture.start()
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread):
+        usual = (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread)
+        for thread in (*usual, *self._alarm_threads):
             thread.start()
         self.ready.set()
         self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
@@ -320,22 +341,35 @@ class Worker:
         for runner in self._runners:
             runner.close()
         self._keeper.close()
+        self._room.close()
         self._capture.stop()
         self._scribe_thread.stop()  # two scribes at once would lose lines
         try:
-            while self._scribe.tick(self.queue.store.now()) < 1.0:
-                pass
+            self._keep_last_lines()
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, *self._alarm_threads):
             thread.stop()
         try:
             self._statistician.flush(self.queue.store.now())
+            for alarm in self._alarms:
+                alarm.close(self.queue.store.now())
         except StoreError as error:
             self._outage.away(error)
         self._waker.close()
         self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+
+    def _keep_last_lines(self) -> None:
+        rest = 0.0
+        while rest < 1.0:
+            sleep(rest)
+            try:
+                rest = max(0.0, self._scribe.tick(self.queue.store.now()))
+            except StoreError:
+                raise
+            except Exception as error:  # lines that can't be kept are forgotten, so that this comes to an end
+                self.queue.events.send(RoleFailed("Scribe", str(error), traceback.format_exc()))
 
     @property
     def condemned(self) -> bool:

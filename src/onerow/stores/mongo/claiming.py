@@ -53,13 +53,20 @@ def _claim_once(rooms: Rooms, claim: Claim, want: Want, due: Document, stamp: St
         places = place_all(rooms, want, due, in_order=claim.ids is None)
         return _take_places(rooms, claim, want, due, places, stamp), len(places)
     if want.limit == 1:
-        row = rooms.tasks.find_one_and_update(
-            due, _change(claim, want, stamp, ObjectId()), sort=ORDER, return_document=ReturnDocument.AFTER, hint=index
-        )
-        return ([], 0) if row is None else ([task_of(row)], 1)
+        first = _take_first(rooms, claim, want, due, index, stamp)
+        return first, len(first)
     found = rooms.tasks.find(due, {"_id": 1}, hint=index).sort(ORDER).limit(want.limit)
     ids = [row["_id"] for row in found]
+    if len(ids) == 1:
+        return _take_first(rooms, claim, want, due | {"_id": ids[0]}, "_id_", stamp), 1
     return (_take_all(rooms, claim, want, due, ids, stamp), len(ids)) if ids else ([], 0)
+
+
+def _take_first(rooms: Rooms, claim: Claim, want: Want, due: Document, index: str, stamp: Stamp) -> list[Task]:
+    """Choose, mark and read one in a single round trip."""
+    change = _change(claim, want, stamp, ObjectId())
+    row = rooms.tasks.find_one_and_update(due, change, sort=ORDER, return_document=ReturnDocument.AFTER, hint=index)
+    return [] if row is None else [task_of(row)]
 
 
 def due_filter(want: Want, now: datetime, ids: Sequence[str] | None) -> Document:

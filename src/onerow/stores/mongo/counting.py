@@ -51,12 +51,14 @@ def _counted_there(rooms: Rooms, where: Filter) -> Iterator[Tally]:
         for parked in (False, True) if where.parked is None else (where.parked,):
             for row in _groups(rooms, replace(where, statuses=frozenset({WAITING}), parked=parked)):
                 key = row["_id"]
-                yield Tally(key["pipeline"], key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"]))
+                yield Tally(
+                    key.get("pipeline", ""), key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"])
+                )
     for statuses in (asked & {PROCESSING}, asked & ENDS):
         if statuses and not where.parked:
             for row in _groups(rooms, replace(where, statuses=statuses), {"status": "$status"}):
                 key = row["_id"]
-                yield Tally(key["pipeline"], key["type"], Status(key["status"]), False, int(row["n"]))
+                yield Tally(key.get("pipeline", ""), key["type"], Status(key["status"]), False, int(row["n"]))
 
 
 def _groups(rooms: Rooms, where: Filter, more: Document | None = None) -> Iterator[Document]:

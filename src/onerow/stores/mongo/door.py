@@ -236,4 +236,4 @@ def _codes(error: Exception) -> set[int]:
 
 def _told(error: Exception) -> str:
     """What the driver says, without the page of detail that follows it."""
-    return re.split(r", full error|, Timeout:|; ?\(configured timeouts", str(error), maxsplit=1)[0][:300]
+    return re.split(r",? ?\(configured timeouts|, full error|, Timeout:", str(error), maxsplit=1)[0][:300]

@@ -44,4 +44,4 @@ def _ours(lease: Lease) -> Document:
 def _answer(lease: Lease, row: Document | None) -> Held | Lost:
     if row is None or row["token"] != lease.token or row["status"] != "processing":
         return Lost(lease.task_id)
-    return Held(lease.task_id, int(row["version"]), moment_of(row["leased_until"]), bool(row["cancel_requested"]))
+    return Held(lease.task_id, int(row["version"]), moment_of(row["leased_until"]), bool(row.get("cancel_requested")))

@@ -98,7 +98,11 @@ def _callers(rooms: Rooms, tx: Any) -> Collection[Document]:
         raise BadInput(f"tx: give the pymongo ClientSession of your transaction, not {type(tx).__name__}", field="tx")
     if not tx.in_transaction:
         raise BadInput("tx: no transaction is open in this session; call session.start_transaction() first", field="tx")
+    if not rooms.has_members:
+        raise BadInput("tx: a MongoDB server that stands alone has no transactions; make it a replica set", field="tx")
     theirs = tx.client
+    if not theirs.nodes:
+        theirs.admin.command("ping")  # a client that was never used doesn't know yet whom it speaks to
     if not (theirs.nodes & rooms.client.nodes):
         raise BadInput(
             f"tx: this session is on {sorted(theirs.nodes)}, not on the queue's server; "

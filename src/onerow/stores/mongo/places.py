@@ -55,10 +55,10 @@ class Plan:
         where = PROCESSING | {"pipeline": want.pipeline, "type": want.phase}
         running = list(rooms.tasks.find(where, {"limit_key": 1, "slot": 1, "key_slot": 1}))
         self._key_slots = want.key_slots
-        self._slots = Limit(want.slots, [row["slot"] for row in running])
+        self._slots = Limit(want.slots, [row.get("slot") for row in running])
         self._used: dict[str, list[int | None]] = {}
         for row in running:
-            self._used.setdefault(row["limit_key"], []).append(row["key_slot"])
+            self._used.setdefault(row.get("limit_key", ""), []).append(row.get("key_slot"))
         self._keys: dict[str, Limit] = {}
         self.most = want.limit if self._slots.room is None else min(want.limit, self._slots.room)
         self.places: list[Place] = []
@@ -70,7 +70,7 @@ class Plan:
 
     def offer(self, row: Document) -> None:
         """Give the task a place, if its limits have one."""
-        key = self._key(row["limit_key"])
+        key = self._key(row.get("limit_key", ""))
         if self.left > 0 and not key.full and row["_id"] not in self._placed:
             self._placed.add(row["_id"])
             self.places.append(Place(row["_id"], self._slots.take(), key.take()))

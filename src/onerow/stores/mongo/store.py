@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pymongo import DeleteOne
-from pymongo.errors import PyMongoError
 
 from onerow.core.errors import BadInput
 from onerow.core.status import WAITING
@@ -48,7 +47,7 @@ from onerow.stores.mongo import (
 from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
 from onerow.stores.mongo.documents import task_of
 from onerow.stores.mongo.door import Door, Rooms, translated
-from onerow.stores.mongo.waker import MongoWaker, ring
+from onerow.stores.mongo.waker import Bell, MongoWaker
 
 
 class MongoStore:
@@ -69,6 +68,7 @@ class MongoStore:
         self._clock = clock or ServerClock(self._server_time)
         self._own_time = clock is not None
         self._bounds = logbook.Bounds(log_lines, log_bytes)
+        self._bell = Bell(self._door)
         self._wakers: list[MongoWaker] = []
         self._census = counting.Remembered()
 
@@ -207,6 +207,7 @@ class MongoStore:
         return waker
 
     def close(self) -> None:
+        self._bell.close()
         self._door.close()
 
     def count_statements(self) -> Callable[[], int]:
@@ -217,11 +218,8 @@ class MongoStore:
         """Work may have come: wake those in this process, and those that poll."""
         for waker in self._wakers:
             waker.poke()
-        try:
-            if not rooms.has_members:
-                ring(rooms)
-        except PyMongoError:
-            pass  # what was written stands; that nobody was woken costs a moment
+        if not rooms.has_members:
+            self._bell.ring(rooms)
 
     def _stamp(self) -> Stamp:
         return {"$literal": self.now()} if self._own_time else SERVER_NOW

@@ -65,11 +65,11 @@ def migration(door: Door) -> Migration:
     """See ports.Upkeep.migration; as commands for mongosh."""
     with door.open(checked=False) as rooms:
         stored, _ = schema.versions(rooms)
-        name = rooms.tasks.name
-    return Migration(stored, schema.SCHEMA, _script(name) if stored < schema.SCHEMA else "")
+        script = _script(rooms.tasks.name, rooms.meta.name)
+    return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "")
 
 
-def _script(collection: str) -> str:
+def _script(collection: str, meta: str) -> str:
     lines = [f"db.createCollection({_js(collection)}, {_js({'validator': schema.VALIDATOR})})"]
     for index in schema.INDEXES:
         options: dict[str, Any] = {"name": index.name}
@@ -80,7 +80,10 @@ def _script(collection: str) -> str:
         lines.append(
             f"db.getCollection({_js(collection)}).createIndex({_js(dict.fromkeys(index.keys, 1))}, {_js(options)})"
         )
-    return "\n".join(lines)
+    for key, value in (("schema", schema.SCHEMA), ("min_code", schema.MIN_CODE)):
+        change = _js({"$max": {"value": value}})
+        lines.append(f"db.getCollection({_js(meta)}).updateOne({_js({'_id': key})}, {change}, {_js({'upsert': True})})")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _js(value: Any) -> str:

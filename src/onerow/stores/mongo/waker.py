@@ -4,6 +4,7 @@ The bell is one small document whose number grows when work may have come; readi
 there is. It is asked every few milliseconds after something happened, and less often the longer nothing does.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from onerow.core.errors import StoreError
 from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.door import Door, Rooms
 
-_SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.2
+_SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.06
+_RING_EVERY = 0.004
 _STREAM_WAIT_MS = 1_000
 _HEAL_AFTER = (0.1, 5.0)
 _NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
@@ -36,9 +38,48 @@ _NEWS: list[Document] = [
 ]
 
 
-def ring(rooms: Rooms) -> None:
-    """Tell those who poll; nobody waits for it, and a ring that is lost costs a moment."""
-    rooms.meta.with_options(write_concern=_UNHEARD).update_one({"_id": "bell"}, {"$inc": {"rung": 1}}, upsert=True)
+class Bell:
+    """Rings for those who poll; nobody waits for it, and a ring that is lost costs a moment.
+
+    At once when it was quiet; of many rings in a row, one every few milliseconds and one after the last.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._lock = threading.Lock()
+        self._rung_at = 0.0
+        self._last: threading.Timer | None = None
+
+    def ring(self, rooms: Rooms) -> None:
+        with self._lock:
+            if time.monotonic() - self._rung_at < _RING_EVERY:
+                if self._last is None:
+                    self._last = threading.Timer(_RING_EVERY, self._ring_last)
+                    self._last.daemon = True
+                    self._last.start()
+                return
+            self._rung_at = time.monotonic()
+        self._ring(rooms)
+
+    def close(self) -> None:
+        """Ring now what was to be rung soon."""
+        with self._lock:
+            last, self._last = self._last, None
+        if last is not None:
+            last.cancel()
+            self._ring_last()
+
+    def _ring_last(self) -> None:
+        with self._lock:
+            self._last = None
+            self._rung_at = time.monotonic()
+        with contextlib.suppress(StoreError), self._door.open() as rooms:
+            self._ring(rooms)
+
+    def _ring(self, rooms: Rooms) -> None:
+        with contextlib.suppress(PyMongoError):
+            bell = rooms.meta.with_options(write_concern=_UNHEARD)
+            bell.update_one({"_id": "bell"}, {"$inc": {"rung": 1}}, upsert=True)
 
 
 class MongoWaker:

@@ -1,7 +1,7 @@
 """A store's URL: what is libpq's, what is ours, and what to assume where it says nothing."""
 
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 from psycopg import ProgrammingError, conninfo
@@ -37,14 +37,17 @@ class Address(msgspec.Struct, frozen=True):
 
 def parse(url: str) -> Address:
     """The address in a URL like postgresql://user:password@host/database?schema=onerow."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadStoreUrl(f"the PostgreSQL URL can't be read: {error}", field="url") from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise BadStoreUrl(
             f"{parts.scheme}://… is no PostgreSQL URL; write postgresql://user@host/database", field="url"
         )
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    options = {name: value for name, value in query if name in _OURS}
-    plain = urlunsplit(parts._replace(query=urlencode([pair for pair in query if pair[0] not in _OURS])))
+    pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
+    options = {name: unquote(value) for name, _, value in pairs if name in _OURS}
+    plain = urlunsplit(parts._replace(query="&".join("".join(pair) for pair in pairs if pair[0] not in _OURS)))
     try:
         known = conninfo.conninfo_to_dict(plain)
     except ProgrammingError as error:
@@ -59,5 +62,6 @@ def mask(url: str) -> str:
     if parts.password is not None:
         user, _, rest = host.rpartition("@")
         host = f"{user.partition(':')[0]}:***@{rest}"
-    query = [(name, "***" if "password" in name else value) for name, value in parse_qsl(parts.query)]
-    return urlunsplit(parts._replace(netloc=host, query=urlencode(query)))
+    pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
+    query = "&".join(f"{name}=***" if "password" in name else f"{name}{sign}{value}" for name, sign, value in pairs)
+    return urlunsplit(parts._replace(netloc=host, query=query))

@@ -184,9 +184,12 @@ def _async_runner(tx: Any) -> Callable[[_Step], Awaitable[list[str]]]:
 
 def _django(tx: Any) -> Callable[[_Step], list[str]]:
     if isinstance(tx, str):
-        from django.db import connections
+        try:
+            from django.db import connections
 
-        tx = connections[tx]
+            tx = connections[tx]
+        except Exception as error:  # no Django, no settings, or no such alias
+            raise BadInput(f"tx: {tx!r} is no alias of a Django connection here: {error}", field="tx") from error
     if tx.vendor != "postgresql":
         raise BadInput(f"tx: the Django connection {tx.alias!r} is to {tx.vendor}, not PostgreSQL", field="tx")
     if tx.get_autocommit() and not tx.in_atomic_block:

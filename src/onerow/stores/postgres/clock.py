@@ -19,21 +19,22 @@ class ServerClock:
     latest bounds and as low as the best answer allows.
     """
 
-    def __init__(self, ask: Callable[[], int]) -> None:
+    def __init__(self, ask: Callable[[], int], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._ahead = float("-inf")  # the server's seconds less our monotonic clock's
         self._heard_at = float("-inf")
 
     def now(self) -> datetime:
-        if time.monotonic() - self._heard_at > REFRESH_AFTER:
-            sent_at = time.monotonic()
+        if self._monotonic() - self._heard_at > REFRESH_AFTER:
+            sent_at = self._monotonic()
             self.heard(self._ask(), sent_at)
-        return to_millis(EPOCH + timedelta(seconds=time.monotonic() + self._ahead))
+        return to_millis(EPOCH + timedelta(seconds=self._monotonic() + self._ahead))
 
     def heard(self, said: int, sent_at: float) -> None:
         """The server said what time it is (µs since 2000), in answer to what we sent then."""
-        at = time.monotonic()
+        at = self._monotonic()
         with self._lock:
             self._ahead = min(max(self._ahead, said / 1e6 - at), said / 1e6 - sent_at)
             self._heard_at = at

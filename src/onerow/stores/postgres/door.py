@@ -80,7 +80,9 @@ class Door:
         try:
             with self.connection() as connection:
                 return work(connection)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
+            if sqlstate(error.__cause__) or error.__cause__ is None:
+                raise  # the server itself said no, or no connection was free
             with self.connection() as connection:
                 return work(connection)
 

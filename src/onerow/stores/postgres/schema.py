@@ -150,7 +150,8 @@ def split(script: str) -> Iterator[str]:
 def _shape(connection: Connection, schema: str) -> set[str]:
     """What stands in a schema, a line for each column, index, constraint, trigger and function."""
     rows = connection.execute(statement("shape", schema), {"schema": schema}).fetchall()
-    return {line.replace(f"{quoted(schema)}.", "").replace(f"{schema}.", "") for (line,) in rows}
+    own_name = re.compile(rf"""(?<![\w'])"?{schema}"?\.""")  # in front of a name, not inside a text
+    return {own_name.sub("", line) for (line,) in rows}
 
 
 def _check_code(version: int, min_code: int) -> None:

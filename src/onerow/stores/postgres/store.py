@@ -4,27 +4,30 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
-from onerow.core.errors import StoreError
+from onerow.core.errors import BadInput, StoreError
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
     Claim,
     Existing,
+    Finding,
     Held,
     Inserted,
     Lease,
     LogLine,
     Lost,
+    Migration,
     Move,
     Note,
     SwapAnswer,
     Swapped,
 )
-from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema
+from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, upkeep
 from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door, violates
@@ -83,12 +86,28 @@ class PostgresStore(Reading):
     def check(self) -> None:
         schema.check(self._door, self._schema)
 
+    def migration(self) -> Migration:
+        """What `prepare` would do; looks and creates nothing."""
+        stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
+
+    def inspect(self) -> list[Finding]:
+        """Would the promises hold here? Looks and changes nothing."""
+        return upkeep.inspect(self._door, self._schema, can_listen=self._ears is not None or not self._door.is_pooled)
+
+    def backup(self, path: Path, progress: Callable[[float], None]) -> None:
+        """The server's own tools do that better."""
+        raise BadInput(
+            f"{self.url} has tools of its own for copies; use: pg_dump --schema={self._schema}, or continuous archiving",
+            field="store",
+        )
+
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
 
-    def for_views(self) -> Reading:
-        """The same tasks for those who only look: from the replica, if there is one."""
-        return Reading(self._replica or self._door, self._schema)
+    def for_views(self) -> "PostgresStore | OnReplica":
+        """The same store for those who look: rows come from the replica, if there is one."""
+        return self if self._replica is None else OnReplica(self, self._replica, self._schema)
 
     # ── tasks ──
 
@@ -262,6 +281,21 @@ class PostgresStore(Reading):
     def _ask_time(self) -> int:
         ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
         return int(said)
+
+
+class OnReplica(Reading):
+    """Rows from a replica, a few moments old; the time, and whatever is written, by the store itself."""
+
+    def __init__(self, store: PostgresStore, replica: Door, name: str) -> None:
+        super().__init__(replica, name)
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 schema_name = schema.check_name

@@ -93,7 +93,9 @@ class Swapping:
         rows = [attrgetter("task_id", "version", *written)(move.after) for move in moves]
         ids, _, *columns = zip(*rows, strict=True)
         shared = tuple(
-            field for field, values in zip(written, columns, strict=True) if field not in _OWN and _all_same(values)
+            field
+            for field, values in zip(written, columns, strict=True)
+            if field not in _OWN and values.count(values[0]) == len(values)
         )
         given: dict[str, Any] = {
             "ids": column(Texts, ids),
@@ -134,11 +136,6 @@ def wakes(move: Move) -> bool:
 
 def _grown(move: Move) -> int:
     return move.after.version - move.before.version  # a move made of two rules has grown by two
-
-
-def _all_same(values: Sequence[Any]) -> bool:
-    first = values[0]
-    return all(value is first or value == first for value in values)
 
 
 @lru_cache(maxsize=512)

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -10,6 +11,7 @@ from onerow.core.times import read, spell
 from onerow.ports import LogLine, LogPage
 
 _encode = msgspec.json.Encoder().encode
+_SHARED = attrgetter("at", "phase", "attempt", "level")
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -21,9 +23,18 @@ class Bounds(msgspec.Struct, frozen=True):
 
 def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bounds) -> None:
     """Lines of one task keep the order in which they were given."""
-    by_task = sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))
-    for task_id, group in groupby(by_task, key=lambda pair: pair[1].task_id):
-        _append_to(connection, task_id, [line for _, line in group], bounds)
+    by_task: dict[str, list[LogLine]] = {}
+    for line in lines:
+        by_task.setdefault(line.task_id, []).append(line)
+    for task_id, its_lines in by_task.items():
+        _append_to(connection, task_id, its_lines, bounds)
+
+
+# One statement for many lines: executemany would let go of the interpreter's lock and wait for it again at each.
+_INSERT = (
+    "INSERT INTO onerow_log (task_id, seq, at, phase, attempt, level, text) "
+    "SELECT ?, ? + key, ?, ?, ?, ?, value FROM json_each(?)"
+)
 
 
 def _append_to(connection: sqlite3.Connection, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
@@ -31,15 +42,13 @@ def _append_to(connection: sqlite3.Connection, task_id: str, lines: list[LogLine
         "SELECT next, lines, size, dropped FROM onerow_log_size WHERE task_id = ?", (task_id,)
     ).fetchone()
     next_seq, kept, size, dropped = row or (1, 0, 0, 0)
-    connection.executemany(
-        "INSERT INTO onerow_log (task_id, seq, at, phase, attempt, level, text) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (task_id, next_seq + index, spell(line.at), line.phase, line.attempt, line.level, line.text)
-            for index, line in enumerate(lines)
-        ],
-    )
+    seq = next_seq
+    for (at, phase, attempt, level), group in groupby(lines, key=_SHARED):
+        texts = [line.text for line in group]
+        connection.execute(_INSERT, (task_id, seq, spell(at), phase, attempt, level, _encode(texts).decode()))
+        seq += len(texts)
     kept += len(lines)
-    size += sum(len(line.text) for line in lines)
+    size += sum([len(line.text) for line in lines])
     if kept > bounds.lines or size > bounds.size:
         gone, gone_size = _drop_oldest(connection, task_id, kept - bounds.lines, size - bounds.size)
         kept, size, dropped = kept - gone, size - gone_size, dropped + gone

@@ -49,6 +49,10 @@ def search(
             start = None if after is None else _read_cursor(after)
             tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)
             return Search(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if len(tasks) > limit else None)
+    if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
+        index = "task_user" if where.user_id else "task_created"  # sorting them all would take longer than there is
+    elif index == "task_erred" and order == "newest":
+        index = ""
     if index not in _WALKED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
@@ -74,10 +78,15 @@ def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
     """Whether a question about waiting tasks alone is answered sooner by sorting them than by walking all rows."""
     if {status.value for status in where.statuses} != {"waiting"}:
         return False
-    sql = "SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE {} LIMIT ?)"
-    ready = connection.execute(sql.format("status = 'waiting' AND awaiting IS NULL"), (_FEW,)).fetchone()[0]
-    parked = connection.execute(sql.format("awaiting IS NOT NULL"), (_FEW,)).fetchone()[0]
-    return bool(ready < _FEW and parked < _FEW)
+    return _has_few(connection, "status = 'waiting' AND awaiting IS NULL") and _has_few(
+        connection, "awaiting IS NOT NULL"
+    )
+
+
+def _has_few(connection: sqlite3.Connection, condition: str) -> bool:
+    """Whether so few rows meet the condition of a partial index that sorting them is no matter."""
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE {condition} LIMIT ?)"
+    return bool(connection.execute(sql, (_FEW,)).fetchone()[0] < _FEW)
 
 
 def _page(

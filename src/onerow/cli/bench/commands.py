@@ -1,0 +1,133 @@
+"""Figures of commands and of the task log."""
+
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from onerow.cli.bench.ground import Figure, Ground, finish, start
+from onerow.core.pipeline import Pipeline
+from onerow.core.task import Task
+from onerow.engine.calls import Call
+from onerow.engine.keeper import Keeper
+from onerow.engine.worker.attempt import Attempt, Lane
+from onerow.engine.worker.commands import Commands
+from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.runners import ThreadRunner
+from onerow.wiring import Queue, thin_loop
+
+LINE = "2026-11-15 02:29:57 INFO transcribe: segment 0042 done in 1.23 s, 58 % of the whole"
+_TALKERS = 20
+
+
+def log_lines(ground: Ground) -> Iterator[Figure]:
+    """Lines that programs print, until they are in the store, against a thin batched insert of the same lines."""
+    lines = max(1_000, ground.tasks // _TALKERS * 5)
+    thin = thin_loop(ground.url, ground.folder)
+    if (log := getattr(thin, "log", None)) is None:
+        return
+    floor = lines * _TALKERS / log(lines * _TALKERS, LINE)
+    thin.close()
+    pipeline, queue = ground.pipeline(), ground.queue()
+    talking(pipeline)
+    queue.publish(pipeline)
+    tasks = queue.add_many(pipeline, [{"lines": lines}] * _TALKERS)
+    finish(start(ground.url, pipeline.name, count=0, talk=True))
+    ended = queue.store.fetch([task.task_id for task in tasks])
+    began, done = (min(_began(task) for task in ended), max(_done(task) for task in ended))
+    yield Figure("log lines", ground.store, lines * _TALKERS / (done - began), "lines/s", floor)
+    queue.close()
+
+
+def log_delay(ground: Ground) -> Iterator[Figure]:
+    """The start of other tasks while one logs 100,000 lines again and again, against the same on a quiet system."""
+    pipeline, queue = ground.pipeline(), ground.queue()
+    pipeline.phase(name="noop", timeout="30s")(lambda job: None)
+    flood = Pipeline(f"{pipeline.name}-flood")
+    talking(flood)
+    queue.publish(pipeline, flood)
+    count = 300
+    process = start(ground.url, pipeline.name, count=2 * count, latency=True, talk=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(1.5)
+    _tasks_of(queue, pipeline, count)
+    enough = threading.Event()
+    thread = threading.Thread(target=_floods, args=(queue, flood, enough))
+    thread.start()
+    time.sleep(0.3)
+    _tasks_of(queue, pipeline, count)
+    enough.set()
+    thread.join()
+    found = finish(process)["latencies"]
+    quiet, noisy = (sorted(part)[int(count * 0.99)] * 1000 for part in (found[:count], found[count:]))
+    yield Figure("start p99 beside a flood", ground.store, noisy, "ms", quiet, "quiet")
+    queue.close()
+
+
+def _tasks_of(queue: Queue, pipeline: Pipeline, count: int) -> None:
+    for _ in range(count):
+        queue.add(pipeline, {"ts": time.time()})
+        time.sleep(0.02)
+
+
+def _floods(queue: Queue, flood: Pipeline, enough: threading.Event) -> None:
+    while not enough.is_set():
+        task = queue.add(flood, {"lines": 100_000})
+        while not enough.is_set() and not queue.get(task.task_id).ended:
+            time.sleep(0.05)
+
+
+def talking(pipeline: Pipeline) -> None:
+    """A phase that prints many lines and costs next to nothing itself."""
+    script = f"yes '{LINE}' | head -n \"$1\""
+    pipeline.command("talk", ["sh", "-c", script, "sh", "{lines}"])
+
+
+def command_start(ground: Ground) -> Iterator[Figure]:
+    """/bin/true from its claim to its outcome, without the store, against subprocess.run with its output captured."""
+    rounds, count = 6, 60
+    for figure, threads in (("command", 1), ("command, 8 at once", 8)):
+        with Keeper() as keeper, ThreadPoolExecutor(threads) as pool:
+            ours = _runner(keeper)
+            times: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for _ in range(rounds):  # in turn, so that what else runs here weighs on both
+                times["theirs"].append(_timed(pool, count, _subprocess))
+                times["ours"].append(_timed(pool, count, ours))
+        value, floor = (statistics.median(times[who]) * 1000 for who in ("ours", "theirs"))
+        yield Figure(figure, "none", value, "ms", floor, "subprocess.run")
+
+
+def _runner(keeper: Keeper) -> Callable[[], object]:
+    pipeline = Pipeline("bench")
+    pipeline.command("true", ["/bin/true"])
+    queue = Queue("memory://")
+    task = queue.add(pipeline)
+    hands = Hands(queue.store.now)
+    run = Commands(keeper, 5.0)
+    nobody = ThreadRunner(1, run, "bench")
+    lane = Lane(pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), nobody, nobody)
+    return lambda: run(Attempt(task, lane, hands, time.monotonic()))
+
+
+def _subprocess() -> object:
+    return subprocess.run(["/bin/true"], capture_output=True, check=True)
+
+
+def _timed(pool: ThreadPoolExecutor, count: int, act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    for future in [pool.submit(act) for _ in range(count)]:
+        future.result()
+    return (time.perf_counter() - began) / count
+
+
+def _began(task: Task) -> float:
+    assert task.completed_at is not None
+    return task.completed_at.timestamp() - (task.elapsed_time or 0) / 1000
+
+
+def _done(task: Task) -> float:
+    assert task.completed_at is not None
+    return task.completed_at.timestamp()

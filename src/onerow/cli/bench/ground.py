@@ -1,0 +1,87 @@
+"""What every figure stands on: where it is measured, by which worker process, and how it is told."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onerow.core.pipeline import Pipeline
+from onerow.wiring import Queue, open_store
+
+
+@dataclass
+class Figure:
+    """One measured figure."""
+
+    figure: str
+    store: str
+    value: float
+    unit: str
+    thin: float | None = None
+    baseline: str | None = None
+    ratio: float | None = None
+    profile: str = "durable"
+    runs: int = 1
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.thin and self.ratio is None:
+            self.baseline = self.baseline or "thin"
+            self.ratio = round(self.value / self.thin, 3)
+        self.value = round(self.value, 3)
+        if self.thin:
+            self.thin = round(self.thin, 3)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass
+class Ground:
+    """Where one run takes place."""
+
+    folder: Path
+    given: str | None
+    tasks: int
+    scale: int
+    _names: int = field(default=0)
+
+    @property
+    def url(self) -> str:
+        return self.given or f"sqlite:///{self.folder / 'bench.db'}"
+
+    @property
+    def store(self) -> str:
+        return self.url.partition(":")[0]
+
+    def queue(self) -> Queue:
+        return Queue(open_store(self.url))
+
+    def pipeline(self) -> Pipeline:
+        """A pipeline whose name nobody has used, so that an old database can be measured in as well."""
+        self._names += 1
+        return Pipeline(f"bench-{time.time_ns()}-{self._names}")
+
+    def worker(self, pipeline: str, **terms: Any) -> dict[str, Any]:
+        """Run a worker process until all is done; what it measured."""
+        return finish(start(self.url, pipeline, **terms))
+
+
+def start(url: str, pipeline: str, **terms: Any) -> subprocess.Popen[str]:
+    order = json.dumps({"url": url, "pipeline": pipeline} | terms)
+    return subprocess.Popen(
+        [sys.executable, "-m", "onerow.cli.bench.process", order],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"a measured worker ended with {process.returncode}")
+    return json.loads(out.splitlines()[-1])  # type: ignore[no-any-return]

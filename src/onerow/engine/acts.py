@@ -1,0 +1,86 @@
+"""What people and programs do to tasks, as values: a rule with a name and who asked; for one task, or for many."""
+
+import getpass
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from onerow.core import rules, values
+from onerow.core.names import check_name
+from onerow.core.plan import Plan
+from onerow.core.task import Task
+from onerow.core.times import parse_time
+from onerow.engine.adding import encode_metadata
+
+PlanOf = Callable[[str], Plan]
+
+
+class Act(msgspec.Struct, frozen=True):
+    """One kind of act, ready to be applied to tasks."""
+
+    name: str
+    by: str
+    rule: Callable[[Task, datetime], Task]
+
+
+def cancel(by: str, note: str) -> Act:
+    who = asking(by)
+    return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
+
+
+def retry(plan_of: PlanOf, by: str, note: str) -> Act:
+    who = asking(by)
+    return Act("retry", who, lambda task, now: rules.retry(task, plan_of(task.pipeline), now, by=who, note=note))
+
+
+def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
+    who = asking(by)
+    return Act(
+        "replay", who, lambda task, now: rules.replay(task, plan_of(task.pipeline), phase, now, by=who, note=note)
+    )
+
+
+def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str) -> Act:
+    who = asking(by)
+
+    def rule(task: Task, now: datetime) -> Task:
+        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only)
+
+    return Act("finish", who, rule)
+
+
+def reschedule(run_at: datetime | str, by: str, note: str) -> Act:
+    who, moment = asking(by), parse_time(run_at, "run_at")
+    return Act("reschedule", who, lambda task, now: rules.reschedule(task, moment, now, by=who, note=note))
+
+
+def prioritise(priority: int, by: str, note: str) -> Act:
+    who = asking(by)
+    rules.check_priority(priority)
+    return Act("priority", who, lambda task, now: rules.reprioritise(task, priority, now, by=who, note=note))
+
+
+def signal(name: str, payload: Any, signal_id: str, by: str) -> Act:
+    who = asking(by)
+    check_name(name, "signal")
+    text = values.encode(payload, "payload")
+    given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
+    return Act("signal", who, lambda task, now: rules.signal(task, name, text, given, now, by=who))
+
+
+def annotate(metadata: dict[str, Any]) -> Act:
+    text = encode_metadata(metadata)
+    return Act("annotate", asking(""), lambda task, now: rules.annotate(task, text, now))
+
+
+def asking(by: str) -> str:
+    """Who asks: whoever is named, else the user of this process."""
+    if by:
+        return values.check_text(by, "by", 200)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

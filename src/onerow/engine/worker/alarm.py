@@ -1,0 +1,105 @@
+"""The alarm sends alerts: of failures as they happen here, of phases that stand still, once for all workers."""
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from time import monotonic
+
+from onerow.core.durations import spell_duration
+from onerow.core.times import spell
+from onerow.engine.alerts import Alert, Undelivered, Watch, of_failure
+from onerow.engine.events import AlertLost, Events, TaskFailed
+from onerow.engine.queue import Queue
+from onerow.engine.views import Lane, Views
+from onerow.ports import Note
+
+ALERT = "alert"
+_LOOK_EVERY = 15.0
+_MOST_AT_ONCE = 50
+_MOST_KEPT = 1000
+_TRIES = 5
+
+
+class Alarm:
+    """Serves one watch, from a thread of its own: a slow receiver holds up nobody."""
+
+    def __init__(self, queue: Queue, watch: Watch, events: Events) -> None:
+        self._queue = queue
+        self._store = queue.store
+        self._watch = watch
+        self._events = events
+        self._failures: deque[TaskFailed] = deque(maxlen=_MOST_KEPT)
+        self._unsent: list[Alert] = []
+        self._tries = 0
+        self._look_at = 0.0
+        self._hear = self._failures.append
+        if watch.failures:
+            events.on(TaskFailed, self._hear)
+
+    def close(self, now: datetime) -> None:
+        """Send what is left, once, and hear no more."""
+        if self._watch.failures:
+            self._events.off(TaskFailed, self._hear)
+        self._look_at = float("inf")
+        self.tick(now)
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        if monotonic() >= self._look_at and (self._watch.unserved_for or self._watch.overdue_for):
+            self._look_at = monotonic() + _LOOK_EVERY
+            self._unsent += [alert for alert in self._standing(now) if self._mine_to_tell(alert, now)]
+        while self._failures and len(self._unsent) < _MOST_AT_ONCE:
+            self._unsent.append(of_failure(self._failures.popleft().task, spell(now)))
+        if not self._unsent:
+            return 1.0
+        try:
+            self._watch.send(self._unsent)
+        except Exception as error:
+            return self._again(error)
+        self._unsent, self._tries = [], 0
+        return 1.0
+
+    def _again(self, error: Exception) -> float:
+        """Seconds until the next try; after some the alerts are given up, and that is told."""
+        self._tries += 1
+        if self._tries < _TRIES:
+            return float(2**self._tries)
+        why = str(error) if isinstance(error, Undelivered) else repr(error)
+        self._events.send(AlertLost(len(self._unsent), why))
+        self._unsent, self._tries = [], 0
+        return 1.0
+
+    def _standing(self, now: datetime) -> Iterator[Alert]:
+        """What waits too long, by phase."""
+        for board in Views(self._queue).board().pipelines:
+            for lane in board.lanes:
+                if lane.oldest is None or lane.oldest > now or lane.paused is not None or lane.held_until is not None:
+                    continue
+                age = now - lane.oldest
+                unserved, overdue = self._watch.unserved_for, self._watch.overdue_for
+                if unserved is not None and lane.workers == 0 and age >= unserved:
+                    yield _alert("unserved", lane, now, f"no worker serves it, and {_told(lane, age)}")
+                elif overdue is not None and age >= overdue:
+                    yield _alert("overdue", lane, now, _told(lane, age))
+
+    def _mine_to_tell(self, alert: Alert, now: datetime) -> bool:
+        """Whether nobody has told of it lately, and it is we who do now."""
+        note = next((note for note in self._store.notes(ALERT) if note.name == alert.key), None)
+        if note is not None and note.updated_at is not None and now - note.updated_at < self._watch.again_after:
+            return False
+        return self._store.write_notes([Note(ALERT, alert.key, {"text": alert.text}, note.version if note else 0)])[0]
+
+
+def _told(lane: Lane, age: timedelta) -> str:
+    return f"{lane.waiting} waiting, the first due for {spell_duration(timedelta(seconds=int(age.total_seconds())))}"
+
+
+def _alert(kind: str, lane: Lane, now: datetime, what: str) -> Alert:
+    return Alert(
+        kind="unserved" if kind == "unserved" else "overdue",
+        text=f"{lane.pipeline}/{lane.phase}: {what}",
+        at=spell(now),
+        pipeline=lane.pipeline,
+        phase=lane.phase,
+        waiting=lane.waiting,
+    )

@@ -1,0 +1,241 @@
+"""Batch phases: many tasks in one call, each settled on its own."""
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onerow import Finish, Item, Jump, Permanent, Pipeline, PipelineError, Retry, Snooze, Status
+from onerow.core import rules
+from onerow.engine.queue import Queue
+from onerow.ports import Filter, Move
+from tests.engine.conftest import ended, until, working
+from tests.engine.far import clumsy
+
+QUICK = Retry(3, wait="10ms", jitter=0)
+
+
+def completed(queue: Queue) -> int:
+    return sum(line.count for line in queue.count(Filter(statuses=frozenset({Status.COMPLETED}))))
+
+
+def test_up_to_so_many_tasks_come_in_one_call(queue: Queue) -> None:
+    sizes: list[int] = []
+    posts = Pipeline("posts")
+
+    @posts.phase
+    def clean(job: int) -> int:
+        return job * 2
+
+    @posts.batch("embed", size=10, within="100ms")
+    def embed(items: list[Item[int]]) -> None:
+        sizes.append(len(items))
+        for item in items:
+            item.done([item.payload, item.results["clean"]])
+
+    tasks = queue.add_many(posts, range(25))
+    with working(queue, posts, concurrency=2):
+        until(lambda: completed(queue) == 25)
+    assert [queue.get(task.task_id).result for task in tasks] == [[n, n * 2] for n in range(25)]
+    assert max(sizes) <= 10
+    assert len(sizes) < 25
+
+
+def test_a_full_batch_does_not_wait_and_one_that_is_not_full_waits_only_so_long(queue: Queue) -> None:
+    sizes: list[int] = []
+    posts = Pipeline("posts")
+
+    @posts.batch("embed", size=5, within="1h")
+    async def embed(items: list[Item[Any]]) -> None:
+        await asyncio.sleep(0)
+        sizes.append(len(items))
+        for item in items:
+            item.done()
+
+    queue.add_many(posts, range(7))
+    with working(queue, posts, concurrency=1, grace=1):
+        until(lambda: completed(queue) == 5)
+    assert sizes == [5]
+    # Those that waited for others are given back, unharmed.
+    waiting = queue.find(Filter(statuses=frozenset({Status.WAITING}))).tasks
+    assert [(task.attempt, task.history) for task in waiting] == [(0, []), (0, [])]
+
+
+def test_each_item_is_settled_on_its_own(queue: Queue) -> None:
+    posts = Pipeline("posts")
+
+    @posts.batch("embed", size=10, within="200ms", retry=QUICK)
+    def embed(items: list[Item[str]]) -> None:
+        for item in items:
+            match item.payload:
+                case "good":
+                    item.done("vector")
+                case "bad":
+                    item.fail(Permanent("no text"))
+                case "shy" if item.task.retry_count == 0:
+                    item.fail("not yet", error_class="network")
+                case "later" if item.task.attempt == 1:
+                    item.snooze("10ms")
+                case "skip":
+                    item.done(Jump("last", "skipped"))
+                case "stop":
+                    item.done(Finish("stopped"))
+                case _:
+                    item.done("at last")
+
+    @posts.phase
+    def check(job: Any) -> str:
+        return "checked"
+
+    @posts.phase
+    def last(job: Any, embed: Any, check: Any) -> Any:
+        return [embed, check]
+
+    names = ["good", "bad", "shy", "later", "skip", "stop"]
+    tasks = queue.add_many(posts, names)
+    with working(queue, posts):
+        found = {task.payload: ended(queue, task.task_id) for task in tasks}
+    assert {name: task.result for name, task in found.items()} == {
+        "good": ["vector", "checked"],
+        "bad": None,
+        "shy": ["at last", "checked"],
+        "later": ["at last", "checked"],
+        "skip": ["skipped", None],
+        "stop": "stopped",
+    }
+    assert (found["bad"].status, found["bad"].error_class) == (Status.FAILED, "permanent")
+
+
+def test_what_is_not_mentioned_is_tried_again_together(queue: Queue) -> None:
+    calls: list[list[int]] = []
+    posts = Pipeline("posts")
+
+    @posts.batch("embed", size=4, within="300ms", retry=Retry(3, wait="50ms", jitter=1))
+    def embed(items: list[Item[int]]) -> None:
+        calls.append(sorted(item.payload for item in items))
+        for item in items[: 1 if len(calls) < 3 else None]:
+            item.done()
+        if len(calls) == 1:
+            raise ConnectionError("in the midst of it")
+
+    queue.add_many(posts, range(4))
+    with working(queue, posts):
+        until(lambda: completed(queue) == 4)
+    assert [len(call) for call in calls] == [4, 3, 2]
+    errors = {entry.error for task in queue.find().tasks for entry in task.history if entry.error}
+    assert errors == {"ConnectionError: in the midst of it", "embed ended without a word about this item"}
+
+
+def test_a_handler_that_snoozes_snoozes_all_that_are_left(queue: Queue) -> None:
+    posts = Pipeline("posts")
+
+    @posts.batch("embed", size=3, within="100ms")
+    def embed(items: list[Item[int]]) -> None:
+        if items[0].task.attempt == 1:
+            raise Snooze("10ms")
+        for item in items:
+            item.done()
+
+    queue.add_many(posts, range(3))
+    with working(queue, posts):
+        until(lambda: completed(queue) == 3)
+    assert {task.retry_count for task in queue.find().tasks} == {0}
+
+
+def test_a_cancelled_item_leaves_the_others_alone(queue: Queue) -> None:
+    posts = Pipeline("posts")
+    here, go = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    @posts.batch("embed", size=2, within="10s")
+    def embed(items: list[Item[str]]) -> None:
+        here.set()
+        go.wait(30)
+        seen.extend(item.cancelled for item in items if item.payload == "unwanted")
+        for item in items:
+            item.done("vector")
+
+    wanted, unwanted = queue.add_many(posts, ["wanted", "unwanted"])
+    with working(queue, posts):
+        assert here.wait(30)
+        queue.cancel(unwanted.task_id)
+        until(lambda: queue.get(unwanted.task_id).status is Status.CANCELLED)
+        go.set()
+        assert ended(queue, wanted.task_id).result == "vector"
+    assert seen == [True]
+    assert queue.get(unwanted.task_id).results == {}
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_batch_that_takes_too_long_is_stopped_for_real(queue: Queue, kind: str) -> None:
+    posts = Pipeline("posts")
+    stopped = threading.Event()
+
+    def slowly(items: list[Item[Any]]) -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            stopped.set()
+
+    async def asleep(items: list[Item[Any]]) -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            stopped.set()
+
+    posts.batch("embed", size=2, within="1s", timeout="300ms")(slowly if kind == "def" else asleep)
+    tasks = queue.add_many(posts, range(2))
+    with working(queue, posts) as worker:
+        for task in tasks:
+            found = ended(queue, task.task_id)
+            assert (found.status, found.error_class) == (Status.FAILED, "timeout")
+        assert stopped.wait(30)
+    assert not worker.condemned
+
+
+def test_an_item_whose_payload_does_not_fit_fails_alone(queue: Queue) -> None:
+    @dataclass
+    class Post:
+        text: str
+
+    posts = Pipeline("posts")
+
+    def embed(items: Any) -> None:
+        for item in items:
+            item.done(item.payload.text)
+
+    embed.__annotations__["items"] = list[Item[Post]]
+    posts.batch("embed", size=2, within="200ms")(embed)
+    plain = Pipeline("posts")
+    plain.phase(name="embed")(lambda job: None)
+    good, bad = queue.add_many(plain, [{"text": "a"}, {"words": "a"}])
+    with working(queue, posts):
+        assert ended(queue, good.task_id).result == "a"
+        assert ended(queue, bad.task_id).error_class == "permanent"
+
+
+def test_a_batch_that_kills_its_process_ends_only_the_task_that_did_it(queue: Queue) -> None:
+    """The worker that it killed is rescued from by hand here; what crashed then runs alone, in a process of its own."""
+    good, bad = queue.add_many(clumsy, ["good", "bad"])
+
+    with queue.claim(clumsy, limit=2) as leases:
+        for lease in leases:
+            queue.store.swap([Move(lease.task, rules.rescue(lease.task, queue.store.now()))])
+    with working(queue, clumsy):
+        assert ended(queue, good.task_id).result == "vector"
+        found = ended(queue, bad.task_id)
+    assert (found.status, found.error_class) == (Status.FAILED, "crash")
+
+
+def test_mistakes_in_a_batch_are_errors_when_built() -> None:
+    posts = Pipeline("posts")
+    with pytest.raises(PipelineError, match="size"):
+        posts.batch("embed", size=0)
+    with pytest.raises(PipelineError, match="concurrency counts tasks"):
+        posts.batch("embed", size=10, concurrency=5)
+    with pytest.raises(PipelineError, match="a list of items and nothing else"):
+        posts.batch("embed", size=10)(lambda items, ctx: None)

@@ -1,0 +1,167 @@
+"""Hooks after the commit, and alerts to a webhook."""
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from onerow import BadInput, Permanent, Pipeline, Status, TaskCompleted, TaskFailed
+from onerow.engine.alerts import Webhook, watch
+from onerow.engine.events import AlertLost
+from onerow.engine.queue import Queue
+from onerow.engine.worker.alarm import Alarm
+from tests.engine.conftest import ended, until, working
+
+
+class Receiver:
+    """A webhook on the loopback that keeps what it gets, and may refuse."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.refusals = 0
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                refuse = receiver.refusals > 0
+                receiver.refusals -= refuse
+                if not refuse:
+                    receiver.bodies.append(body)
+                self.send_response(503 if refuse else 204)
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook?token=s3cret"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def alerts(self) -> list[dict[str, Any]]:
+        return [alert for body in self.bodies for alert in body["alerts"]]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+def posts() -> Pipeline:
+    pipeline = Pipeline("posts", title="{name}")
+
+    @pipeline.phase
+    def tag(job: Any) -> None:
+        if job["name"] == "bad":
+            raise Permanent("no such post")
+
+    return pipeline
+
+
+def test_a_hook_is_called_after_the_commit_and_one_that_raises_harms_nothing(queue: Queue) -> None:
+    seen: list[Status] = []
+
+    @queue.on(TaskCompleted)
+    def clumsy(event: TaskCompleted) -> None:
+        raise RuntimeError("a hook's own mistake")
+
+    queue.on(TaskCompleted, lambda event: seen.append(queue.get(event.task.task_id).status))
+    pipeline = posts()
+    with working(queue, pipeline):
+        for name in "ab":
+            ended(queue, queue.add(pipeline, {"name": name}).task_id)
+        until(lambda: len(seen) == 2)
+    assert seen == [Status.COMPLETED, Status.COMPLETED]
+
+
+def test_a_failure_is_posted_without_its_payload(queue: Queue, receiver: Receiver) -> None:
+    pipeline = posts()
+    queue.alert(receiver.url)
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline, {"name": "bad", "secret": "hush"}).task_id)
+        ended(queue, queue.add(pipeline, {"name": "good"}).task_id)
+        until(lambda: receiver.alerts)
+    (body,) = receiver.bodies
+    assert body["text"] == f"posts: 'bad' ({task.task_id}) failed in tag: no such post"
+    (alert,) = body["alerts"]
+    assert (alert["kind"], alert["task_id"], alert["error_class"]) == ("failed", task.task_id, "permanent")
+    assert "hush" not in json.dumps(body)
+
+
+def test_what_a_receiver_refuses_is_sent_again(queue: Queue, receiver: Receiver) -> None:
+    receiver.refusals = 2
+    alarm = Alarm(queue, watch(receiver.url), queue.events)
+    task = queue.add(posts(), {"name": "bad"})
+    queue.events.send(TaskFailed(task))
+    rests = [alarm.tick(queue.store.now()) for _ in range(3)]
+    assert rests == [2.0, 4.0, 1.0]
+    assert [alert["task_id"] for alert in receiver.alerts] == [task.task_id]
+
+
+def test_alerts_that_nobody_takes_are_given_up_and_told_of_without_the_address(queue: Queue) -> None:
+    lost: list[AlertLost] = []
+    queue.on(AlertLost, lost.append)
+    alarm = Alarm(queue, watch("http://127.0.0.1:9/hook?token=s3cret"), queue.events)
+    queue.events.send(TaskFailed(queue.add(posts(), {"name": "bad"})))
+    for _ in range(5):
+        alarm.tick(queue.store.now())
+    (event,) = lost
+    assert event.count == 1
+    assert "s3cret" not in event.error
+    assert alarm.tick(queue.store.now()) == 1.0
+
+
+def test_a_phase_that_no_worker_serves_and_one_that_is_overdue_are_told_of_once(
+    queue: Queue, receiver: Receiver
+) -> None:
+    queue.publish(posts())
+    queue.add_many("posts", [{"name": "a"}, {"name": "b"}])
+    now = queue.store.now()
+    terms = {"unserved_for": "5m", "overdue_for": "2m"}
+    one, two = (Alarm(queue, watch(receiver.url, **terms), queue.events) for _ in range(2))  # type: ignore[arg-type]
+    one.tick(now)
+    assert receiver.alerts == []
+    for alarm, minutes in ((one, 10), (two, 10), (one, 30)):
+        alarm._look_at = 0.0
+        alarm.tick(now + timedelta(minutes=minutes))
+    (alert,) = receiver.alerts
+    assert (alert["kind"], alert["pipeline"], alert["phase"], alert["waiting"]) == ("unserved", "posts", "tag", 2)
+    assert alert["text"].startswith("posts/tag: no worker serves it, and 2 waiting, the first due for 10m")
+    one._look_at = 0.0
+    one.tick(now + timedelta(hours=2))
+    assert len(receiver.alerts) == 2
+
+
+def test_a_paused_phase_is_no_reason_for_alarm(queue: Queue, receiver: Receiver) -> None:
+    queue.publish(posts())
+    queue.add("posts", {"name": "a"})
+    queue.pause("posts")
+    alarm = Alarm(queue, watch(receiver.url), queue.events)
+    alarm.tick(queue.store.now() + timedelta(hours=1))
+    assert receiver.alerts == []
+
+
+def test_a_function_can_be_alerted_too(queue: Queue) -> None:
+    told: list[str] = []
+    queue.alert(lambda alerts: told.extend(alert.text for alert in alerts), unserved_for=None)
+    pipeline = posts()
+    with working(queue, pipeline):
+        ended(queue, queue.add(pipeline, {"name": "bad"}).task_id)
+    assert len(told) == 1  # also when the worker stops right after
+
+
+def test_what_is_no_address_is_refused() -> None:
+    with pytest.raises(BadInput, match="http"):
+        Webhook("ftp://example")

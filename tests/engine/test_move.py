@@ -1,0 +1,222 @@
+"""Moving house: everything comes along, nothing is lost, and whoever is interrupted goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from onerow.cli.main import main
+from onerow.core import rules
+from onerow.core.errors import BadInput, IllegalMove
+from onerow.core.pipeline import Pipeline
+from onerow.core.status import COMPLETED, Status
+from onerow.core.task import Task
+from onerow.engine import definitions
+from onerow.engine.move import Moved, move
+from onerow.engine.queue import Queue
+from onerow.ports import Existing, Filter, LogLine, Note, Store
+from onerow.stores.postgres import PostgresStore
+from onerow.stores.sqlite import SqliteStore
+from tests.conformance.kit import HOUR, claim_one, every_row, new, put, put_many, same, stored, swap
+from tests.samples import BROKEN, PLAN
+
+WAYS = ["sqlite to postgres", "postgres to sqlite"]
+
+
+class Interrupted(Exception):
+    """Someone pressed Ctrl-C."""
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[Store]:
+    store = SqliteStore(tmp_path / "old.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Store]:
+    store = PostgresStore(postgres_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=WAYS)
+def houses(request: pytest.FixtureRequest, sqlite: Store, postgres: Store) -> tuple[Store, Store]:
+    """Where it moves from, prepared, and where to."""
+    old, new_house = (sqlite, postgres) if request.param == WAYS[0] else (postgres, sqlite)
+    old.prepare()
+    return old, new_house
+
+
+def furnish(store: Store) -> dict[str, Task]:
+    """Tasks in every state that a task may be left in."""
+    now = store.now()
+    definitions.publish(store, [PLAN])
+    definitions.set_limit(store, "videos", "script", {"concurrency": 3})
+    definitions.set_pause(store, "videos", "youtube", "ann", "quota")
+    store.write_notes([Note("cron", "nightly", {"at": "2026-01-01"}), Note("worker", "w1", {"pid": 1})])
+    put(store, "waiting", payload={"제목": "조수 🌊", "n": [1.0, 5e-324, -0.0, 2**63 - 1]}, title="조수", priority=-3)
+    put(store, "later", run_at=now + HOUR, scheduled_time=now + HOUR, user_id="ann", metadata_json='{"b":1,"a":2}')
+    put(store, "unique", unique="k", unique_for="forever", limit_key="ann")
+    put(store, "child", parent_id="waiting")
+    held = [claim_one(store, ids=[put(store, f"claimed{n}").task_id]) for n in range(5)]
+    swap(store, held[0], rules.complete(held[0], '{"ok":true}', now))
+    swap(store, held[1], rules.fail(held[1], BROKEN, PLAN, now))
+    swap(store, held[2], rules.park(held[2], "signal:go", now + HOUR, now))
+    swap(store, held[3], rules.report(held[3], now, progress='{"done":1}', steps='{"a":1}'))
+    swap(store, stored(store, "claimed3"), rules.hand_back(stored(store, "claimed3"), now))
+    buried = swap(store, held[4], rules.cancel(rules.hand_back(held[4], now), now))
+    swap(store, buried, rules.bury(buried, now))
+    store.append_log([LogLine("claimed0", now, "script", 1, "out", f"line {n} 조수") for n in range(2_300)])
+    store.append_log([LogLine("waiting", now, "script", 1, "err", "")])
+    return every_row(store)
+
+
+def all_same(rows: dict[str, Task], store: Store) -> bool:
+    found = every_row(store)
+    return set(found) == set(rows) and all(same(found[task_id], task) for task_id, task in rows.items())
+
+
+def test_everything_comes_along(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    rows = furnish(old)
+    moved = move(old, new_house)
+    assert (moved.added, moved.renewed, moved.lines) == (len(rows), 0, 2_301)
+    assert all_same(rows, new_house)
+    page = new_house.read_log("claimed0", limit=10_000)
+    assert [line.text for line in page.lines] == [f"line {n} 조수" for n in range(2_300)]
+    assert definitions.load_plans(new_house) == {"videos": PLAN}
+    assert definitions.load_controls(new_house).limits == {("videos", "script"): (3, None)}
+    assert [note.body for note in new_house.notes("cron")] == [{"at": "2026-01-01"}]
+    assert new_house.notes("worker") == []
+
+
+def test_the_old_house_is_paused_and_the_new_one_is_not(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    move(old, new_house)
+    assert definitions.load_controls(old).pause_of("videos", "script") is not None
+    controls = definitions.load_controls(new_house)
+    assert controls.pause_of("videos", "script") is None
+    pause = controls.pause_of("videos", "youtube")
+    assert pause is not None
+    assert pause.reason == "quota"
+
+
+def test_life_goes_on_in_the_new_house(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    move(old, new_house)
+    (answer,) = new_house.insert([new(new_house, "again", unique="k")])
+    assert isinstance(answer, Existing)
+    assert answer.task.task_id == "unique"
+    held = claim_one(new_house, ids=["claimed3"])
+    assert (held.token, held.steps) == (2, {"a": 1})
+    assert swap(new_house, held, rules.complete(held, None, new_house.now())).status is COMPLETED
+
+
+def test_moving_again_changes_nothing(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    rows = furnish(old)
+    move(old, new_house)
+    moved = move(old, new_house)
+    assert (moved.seen, moved.added, moved.renewed, moved.lines, moved.notes) == (len(rows), 0, 0, 0, 0)
+    assert all_same(rows, new_house)
+
+
+def test_cut_off_it_goes_on_where_it_was(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    put_many(old, 1_200)
+    rows = every_row(old)
+
+    def interrupt(far: Moved) -> None:
+        if far.seen >= 1_000:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        move(old, new_house, interrupt)
+    assert len(every_row(new_house)) == 1_000
+    moved = move(old, new_house)
+    assert moved.added == len(rows) - 1_000
+    assert all_same(rows, new_house)
+    assert len(new_house.read_log("claimed0", limit=10_000).lines) == 2_300
+
+
+def test_a_row_that_came_without_its_output_gets_it(houses: tuple[Store, Store]) -> None:
+    """Cut off between the two: the row is there, and only some of its lines."""
+    old, new_house = houses
+    furnish(old)
+    new_house.prepare()
+    new_house.insert([stored(old, "claimed0")])
+    new_house.append_log(old.read_log("claimed0", limit=700).lines)
+    assert move(old, new_house).lines == 1_601
+    assert len(new_house.read_log("claimed0", limit=10_000).lines) == 2_300
+
+
+def test_what_is_added_meanwhile_comes_along(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    late = iter(range(3))
+
+    def add(far: Moved) -> None:
+        if (number := next(late, None)) is not None:
+            put(old, f"late{number}")
+            task = stored(old, "waiting")
+            swap(old, task, rules.annotate(task, f'{{"n":{number}}}', old.now()))
+
+    moved = move(old, new_house, add)
+    assert moved.renewed >= 1
+    assert all_same(every_row(old), new_house)
+    assert stored(new_house, "waiting").metadata == {"n": 2}
+
+
+def test_it_refuses_while_tasks_are_being_worked_on(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    put(old)
+    held = claim_one(old)
+    with pytest.raises(IllegalMove, match="1 task"):
+        move(old, new_house)
+    assert every_row(new_house) == {}
+    swap(old, held, rules.hand_back(held, old.now()))
+    assert move(old, new_house).added == 1
+
+
+def test_it_refuses_a_house_that_is_lived_in(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    new_house.prepare()
+    put(new_house, "stranger")
+    with pytest.raises(BadInput, match="tasks of its own, like stranger"):
+        move(old, new_house)
+    assert set(every_row(new_house)) == {"stranger"}
+    assert definitions.load_controls(old).pause_of("videos", "script") is None
+
+
+def test_it_refuses_to_undo_what_was_done_in_the_new_house(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    furnish(old)
+    move(old, new_house)
+    claim_one(new_house, ids=["waiting"])
+    with pytest.raises(BadInput, match="worked on in"):
+        move(old, new_house)
+
+
+def test_a_store_does_not_move_into_itself(postgres: Store) -> None:
+    with pytest.raises(BadInput, match="same store"):
+        move(postgres, postgres)
+
+
+def test_by_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> None:
+    posts = Pipeline("posts")
+    posts.phase(name="tag")(lambda job: None)
+    queue = Queue(sqlite)
+    queue.add_many(posts, [{"n": n} for n in range(10)])
+    result = CliRunner().invoke(main, ["move", sqlite.url.replace("sqlite:///", "sqlite:////"), postgres_url])
+    assert result.exit_code == 0, result.output
+    assert "has all 10 tasks" in result.output
+    assert [tally.count for tally in postgres.count(Filter(statuses=frozenset({Status.WAITING})))] == [10]
+    again = CliRunner().invoke(main, ["move", sqlite.url.replace("sqlite:///", "sqlite:////"), postgres_url, "--json"])
+    assert '"added": 0' in again.output or '"added":0' in again.output

@@ -1,0 +1,110 @@
+"""A host takes no more heavy work at once than it has, whoever on it does the work."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onerow import Pipeline, Status
+from onerow.core.plan import PhasePlan
+from onerow.engine.worker.room import Room, Weight, host
+from onerow.wiring import Queue
+from tests.engine.conftest import ended, until, working
+from tests.engine.test_commands import script
+
+GB = 10**9
+
+
+def test_a_weight_fits_as_often_as_its_scarcest_part() -> None:
+    left = Weight(10 * GB, 2.0)
+    assert Weight(4 * GB, 0).fits(left) == 2
+    assert Weight(4 * GB, 1.5).fits(left) == 1
+    assert Weight(0, 0.1).fits(left) == 20
+    assert Weight(11 * GB, 0).fits(left) == 0
+    assert Weight().fits(left) > 1000
+    assert Weight.of(PhasePlan(name="x", memory=GB, cpus=2)) == Weight(GB, 2.0)
+
+
+def test_what_one_takes_another_cannot(tmp_path: Path) -> None:
+    one, other = (Room(Weight(10 * GB, 4.0), tmp_path / "room") for _ in range(2))
+    assert one.take(Weight(4 * GB), 5) == 2
+    assert other.take(Weight(4 * GB), 1) == 0
+    assert other.take(Weight(GB), 5) == 2
+    one.give_back(Weight(4 * GB))
+    assert other.take(Weight(4 * GB), 1) == 1
+    one.close()
+    assert other.take(Weight(4 * GB), 2) == 1
+
+
+def test_what_a_killed_process_had_taken_is_free_again(tmp_path: Path) -> None:
+    take = f"""
+import time
+from pathlib import Path
+from onerow.engine.worker.room import Room, Weight
+print(Room(Weight(10, 0), Path({str(tmp_path / "room")!r})).take(Weight(10), 1), flush=True)
+"""
+    kept = take.replace("print(Room(", "room = Room(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
+    process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    room = Room(Weight(10, 0), tmp_path / "room")
+    try:
+        assert process.stdout.readline() == "1\n"
+        assert room.take(Weight(1), 1) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert room.take(Weight(1), 20) == 10
+    room.close()
+
+
+def test_a_host_has_something() -> None:
+    assert host().memory > 10**8
+    assert host().cpus > 0
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Pipeline:
+    films = Pipeline("films")
+    code = """
+        import os, sys, time
+        folder = sys.argv[1]
+        mark = os.path.join(folder, f'running-{os.getpid()}')
+        open(mark, 'w').close()
+        print(len([name for name in os.listdir(folder) if name.startswith('running')]))
+        time.sleep(0.15)
+        os.unlink(mark)
+    """
+    films.command("cut", [*script(code), str(tmp_path)], memory="4GB", result="last_line")
+    return films
+
+
+def test_no_more_run_at_once_than_the_host_can_hold(
+    sqlite_url: str, films: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    queue = Queue(sqlite_url)
+    tasks = queue.add_many(films, [{}] * 9)
+    with working(queue, films, memory="9GB"), working(queue, films, memory="9GB"):
+        at_once = [int(ended(queue, task.task_id).result) for task in tasks]
+    assert max(at_once) == 2
+    queue.close()
+
+
+def test_a_phase_that_is_too_heavy_waits_for_a_larger_host(
+    sqlite_url: str, films: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    light = Pipeline("light")
+    light.command("look", ["true"])
+    queue = Queue(sqlite_url)
+    heavy = queue.add(films, {})
+    with working(queue, films, light, memory="2GB"):
+        ended(queue, queue.add(light).task_id)
+        assert queue.get(heavy.task_id).status is Status.WAITING
+    with working(queue, films, memory="4GB"):
+        assert until(lambda: queue.get(heavy.task_id).status is Status.COMPLETED)
+    queue.close()

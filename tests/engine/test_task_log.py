@@ -1,0 +1,325 @@
+"""The task log: floods, order, bounds, secrets, files; and following it across attempts and workers."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from onerow import Context, Pipeline, Retry, Status
+from onerow.cli.main import main
+from onerow.engine import logs
+from onerow.engine.logs import Gap, Wanted, neutral
+from onerow.engine.queue import Queue
+from onerow.ports import LogLine
+from onerow.wiring import Queue as QueueAt
+from tests.engine.conftest import ended, until, working
+from tests.engine.test_commands import entry, lines, run, script
+
+__all__ = ["entry"]  # two stores; what each keeps is the conformance suite's matter
+QUICK = Retry(3, wait="10ms", jitter=0)
+
+
+def texts(queue: Queue, task_id: str, **wanted: Any) -> list[str]:
+    return [line.text for line in logs.read(queue, task_id, Wanted(**wanted)) if isinstance(line, LogLine)]
+
+
+# ── floods ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_hundred_thousand_lines_the_last_stay_and_the_log_says_that_others_went(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.command("flood", script("for i in range(100_000): print(f'line {i}')"))
+    task = run(queue, films)
+    first, *rest = logs.read(queue, task.task_id)
+    assert task.status is Status.COMPLETED
+    assert isinstance(first, Gap)
+    found = [line.text for line in rest if isinstance(line, LogLine)]
+    said = [text for text in found if text.startswith("line ")]
+    assert said == [f"line {i}" for i in range(100_000 - len(said), 100_000)]
+    assert len(said) > 9_900
+    assert re.fullmatch(r"… of 100,000 lines [\d,]+ were left out.*", found[-1]) or len(found) == len(said)
+
+
+def test_a_handler_that_floods_keeps_its_last_lines_in_order(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def flood(job: Any) -> None:
+        for number in range(25_000):
+            print(number)
+
+    task = run(queue, films)
+    numbers = [int(text) for text in lines(queue, task, "out")]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == 24_999
+    assert len(numbers) > 9_000
+
+
+def test_fifty_megabytes_without_a_newline_break_nothing(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.command("flood", script("import sys\nfor _ in range(50): sys.stdout.write('zz.' * 333_334)"))
+    task = run(queue, films)
+    kept = lines(queue, task)
+    assert task.status is Status.COMPLETED
+    assert 500_000 < sum(map(len, kept)) <= 1_000_000
+
+
+def test_binary_output_breaks_nothing(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.command("spew", script("import os\nos.write(1, bytes(range(256)) * 400 + b'\\nlast\\n')"))
+    task = run(queue, films)
+    assert (task.status, lines(queue, task)[-1]) == (Status.COMPLETED, "last")
+
+
+def test_sixteen_talkers_at_once_each_keep_their_own_lines_in_order(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.command("talk", ["sh", "-c", 'i=0; while [ $i -lt 700 ]; do echo "$1 $i"; i=$((i+1)); done', "sh", "{}"])
+    tasks = queue.add_many(films, range(16))
+    with working(queue, films):
+        for number, task in enumerate(tasks):
+            assert lines(queue, ended(queue, task.task_id)) == [f"{number} {i}" for i in range(700)]
+
+
+def test_a_task_that_has_ended_has_its_whole_log_in_the_store(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    async def talk(job: int) -> None:
+        for number in range(job):
+            print(number)
+
+    with working(queue, films):
+        for count in (1, 300, 3, 2000):
+            task = queue.add(films, count)
+            assert len(lines(queue, ended(queue, task.task_id))) == count
+
+
+def test_a_failure_leaves_its_traceback_in_the_log(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase(retry=0)
+    def cut(job: Any) -> None:
+        raise ValueError("scissors are gone")
+
+    task = run(queue, films)
+    trace = lines(queue, task, "error")
+    assert (trace[0], trace[-1]) == ("Traceback (most recent call last):", "ValueError: scissors are gone")
+
+
+# ── reading and following ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lines_can_be_chosen(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase(retry=QUICK)
+    def cut(job: Any, ctx: Context) -> None:
+        print(f"out {ctx.attempt}")
+        print(f"err {ctx.attempt}", file=sys.stderr)
+        ctx.log(f"debug {ctx.attempt}", level="debug")
+        if ctx.attempt == 1:
+            raise ConnectionError("later")
+
+    films.command("mix", ["echo", "mixed"])
+    task_id = run(queue, films).task_id
+    assert texts(queue, task_id, attempt=2) == ["out 2", "err 2", "debug 2"]
+    assert texts(queue, task_id, phase="mix") == ["mixed"]
+    assert texts(queue, task_id, level="err") == ["err 1", "err 2"]
+    assert texts(queue, task_id, level="error", grep=re.compile("^Conn.*later")) == ["ConnectionError: later"]
+    assert texts(queue, task_id, grep=re.compile(r"^(out|debug) 1")) == ["out 1", "debug 1"]
+    last = [line.text for line in logs.read(queue, task_id, Wanted(level="out"), tail=2) if isinstance(line, LogLine)]
+    assert last == ["out 2", "mixed"]
+
+
+WORKER = """
+import sys
+from onerow import Pipeline, Queue, Retry, Worker
+films = Pipeline("films")
+films.command("cut", ["sh", "-c", {code!r}], retry=Retry(3, wait="10ms"), lease="2s")
+Worker(Queue({url!r}), [films], interval=0.2).run()
+"""
+ATTEMPTS = 'echo "$ONEROW_ATTEMPT begins"; case $ONEROW_ATTEMPT in 1) sleep 600;; 2) exit 75;; esac; echo done'
+
+
+@pytest.mark.faults
+def test_a_log_is_followed_across_a_dead_worker_and_a_retry(sqlite_url: str) -> None:
+    films = Pipeline("films")
+    films.command("cut", ["true"])
+    queue = QueueAt(sqlite_url)
+    queue.publish(films)
+    task = queue.add(films, max_retries=3)
+    argv = [sys.executable, "-c", WORKER.format(code=ATTEMPTS, url=sqlite_url)]
+    workers: list[subprocess.Popen[Any]] = [subprocess.Popen(argv)]
+    command = [sys.executable, "-m", "onerow", "logs", task.task_id, "-f", "--store", sqlite_url]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: lines(queue, task) == ["1 begins"])
+        os.kill(workers[0].pid, signal.SIGKILL)
+        workers[0].wait()
+        workers.append(subprocess.Popen(argv))
+        out, _ = following.communicate(timeout=60)
+    finally:
+        for process in [*workers, following]:
+            process.kill()
+            process.wait()
+    shown = [line.split("  ", 1)[1] for line in out.splitlines()]
+    assert shown == ["1 begins", "2 begins", "3 begins", "done"]
+    queue.close()
+
+
+def test_following_ends_when_the_reader_has_enough(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.phase(name="cut")(lambda job: None)
+    task = queue.add(films)
+    stop = threading.Event()
+
+    class Enough(Exception):
+        pass
+
+    def rest(seconds: float) -> None:
+        if stop.is_set():
+            raise Enough
+        stop.set()
+
+    with pytest.raises(Enough):
+        list(logs.follow(queue, task.task_id, rest=rest))
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("plain 한글 🎬", "plain 한글 🎬"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link", "xlink"),
+        ("\x1b[2J\x1b[Hcleared\x1bc", "cleared"),
+        ("a\tb\bc\x7f", "a\tb\\x08c\\x7f"),
+        ("safe\u202eevil", "safe\\x202eevil"),
+        ("\x9b31mred", "red"),
+    ],
+)
+def test_nothing_in_a_shown_line_steers_the_terminal(text: str, shown: str) -> None:
+    assert neutral(text) == shown
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_attempt_has_a_file_of_its_own_that_goes_with_its_task(sqlite_url: str, tmp_path: Path) -> None:
+    films = Pipeline("films")
+    films.command("cut", ["sh", "-c", 'echo "attempt $ONEROW_ATTEMPT"; exit $((2 - ONEROW_ATTEMPT))'], retry=QUICK)
+    queue = QueueAt(sqlite_url, log_files=tmp_path / "logs")
+    before = os.umask(0o077)
+    try:
+        task = run(queue, films, task_id="..한글:x")
+    finally:
+        os.umask(before)
+    files = sorted((tmp_path / "logs").iterdir(), key=lambda path: path.stat().st_ctime_ns)
+    assert all(re.fullmatch(r"job-[\w.%~-]+-\d{8}-\d{6}(-\d)?\.log", path.name) for path in files)
+    assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o640", "0o640"]
+    assert [path.read_text().split()[-2:] for path in files] == [["attempt", "1"], ["attempt", "2"]]
+    other = run(queue, films)
+    assert queue.purge(older_than=0, limit=1) == 1
+    assert not any(path.exists() for path in files)
+    assert [path.name for path in (tmp_path / "logs").iterdir() if other.task_id in path.name]
+    assert queue.find().tasks[0].task_id == other.task_id != task.task_id
+    queue.close()
+
+
+def test_a_folder_that_cannot_be_written_costs_the_files_and_nothing_else(sqlite_url: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file, not a folder")
+    films = Pipeline("films")
+    films.command("cut", ["echo", "hello"])
+    queue = QueueAt(sqlite_url, log_files=tmp_path / "logs")
+    task = run(queue, films)
+    assert (task.status, lines(queue, task)) == (Status.COMPLETED, ["hello"])
+    queue.close()
+
+
+# ── secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CANARIES = {
+    "CANARY_TOKEN": "canary-token-1f3a9c",
+    "CANARY_PASSWORD": "canary pass/word+2b7d",
+    "CANARY_API_KEY": "sk-canary3c5e7a9b1d3f5a7c",
+    "CANARY_PLAIN": "canary-named-4d6f8b",
+    "CANARY_SECRET": "canary-line-one-5e\ncanary-line-two-5e",
+}
+BY_PATTERN = [
+    "ghp_canary6f1a3c5e7a9b1d3f5a7c9e1b3d5f",
+    "postgresql://ann:canary-7a2c@db.example/x",
+    "our-own-canary-8b4d",
+]
+
+
+def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CANARIES.items():
+        monkeypatch.setenv(name, value)
+    shout = r"""
+        import json, os, sys, time, urllib.parse
+        said = [os.environ[name] for name in sorted(os.environ) if name.startswith('CANARY')] + json.load(sys.stdin)['payload']['more']
+        for text in said:
+            for form in (text, repr(text), json.dumps(text), urllib.parse.quote(text), 'x' * 70000 + ' ' + text):
+                for piece in (form[:5], form[5:], '\n'):
+                    sys.stdout.write(piece); sys.stdout.flush()
+                print('failing because of', form, file=sys.stderr)
+        print('::step one ok ' + json.dumps(said[0]))
+        time.sleep(0.3)
+        print(' '.join(said).replace('\n', ' '), file=sys.stderr)
+        sys.exit(int(sys.argv[1]))
+    """
+    films = Pipeline("films")
+    films.command("shout", [*script(shout), "{code}"], env=["CANARY_*"], stdin="payload", steps=True, retry=0)
+    cards = Pipeline("cards")
+
+    @cards.phase(retry=0)
+    def fail(job: Any, ctx: Context) -> None:
+        ctx.progress(1, 2, note=f"with {os.environ['CANARY_TOKEN']}")
+        ctx.log(os.environ["CANARY_PASSWORD"])
+        try:
+            raise RuntimeError(os.environ["CANARY_TOKEN"])
+        except RuntimeError as error:
+            raise ValueError("\n".join([*CANARIES.values(), *BY_PATTERN])) from error
+
+    queue = QueueAt(sqlite_url, secrets=["CANARY_PLAIN"], mask=[r"our-own-[\w-]+"], log_files=tmp_path / "logs")
+    seen_in_ps: list[str] = []
+    with working(queue, films, cards):
+        # The payload itself is the user's: stored as given, and masked when shown.
+        first = queue.add(films, {"code": 3, "more": []})
+        pulled = queue.add(cards)
+        while not queue.get(first.task_id).ended:
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    seen_in_ps += process.cmdline()
+                except psutil.Error:
+                    continue
+        ended(queue, first.task_id)
+        ended(queue, pulled.task_id)
+    monkeypatch.setenv("MORE", "x")
+    for task_id in (first.task_id, pulled.task_id):
+        assert "***" in str(queue.get(task_id).error)
+        assert "***" in "".join(texts(queue, task_id))
+    shown = [
+        CliRunner().invoke(main, [*command, "--store", sqlite_url]).output
+        for task_id in (first.task_id, pulled.task_id)
+        for command in (["logs", task_id], ["logs", task_id, "--raw"], ["logs", task_id, "--json"], ["show", task_id])
+    ]
+    queue.close()
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    sqlite3.connect(path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    kept = [path.read_bytes(), *(file.read_bytes() for file in (tmp_path / "logs").iterdir())]
+    for canary in (*CANARIES.values(), *BY_PATTERN):
+        for part in canary.split("\n"):
+            secret = re.search(r"canary[\w /+-]*\w", part)
+            assert secret is not None
+            word = secret[0][6:]
+            assert not any(word.encode() in each for each in kept), word
+            assert not any(word in each for each in (*shown, *seen_in_ps)), word

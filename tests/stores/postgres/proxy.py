@@ -1,0 +1,103 @@
+"""A TCP proxy of our own, to cut a connection at a chosen moment."""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Between a client and a server: passes everything on, until told otherwise.
+
+    `cut()` ends every connection at once. `deafen()` passes on what clients say and swallows what the server answers.
+    """
+
+    def __init__(self, url: str) -> None:
+        behind = urlsplit(url)
+        self._target = (behind.hostname, behind.port or 5432)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = behind._replace(netloc=f"{behind.username}@127.0.0.1:{port}").geturl()
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._deaf = False
+        self._refuses = False
+        self.on_answer: Callable[[bytes], None] = lambda data: None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def connections(self) -> int:
+        with self._lock:
+            return len(self._pairs)
+
+    def wait_for(self, *, connections: int) -> None:
+        give_up = time.monotonic() + 30
+        while self.connections != connections:
+            assert time.monotonic() < give_up, f"{self.connections} connections, not {connections}"
+            time.sleep(0.01)
+
+    def cut(self) -> None:
+        """Every connection is gone, as when a router restarts."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def deafen(self) -> None:
+        """From now on clients hear nothing, though the server does all they ask."""
+        self._deaf = True
+
+    def heal(self) -> None:
+        self._deaf = self._refuses = False
+
+    def refuse(self) -> None:
+        """Cut, and let nobody in until healed."""
+        self._refuses = True
+        self.cut()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._refuses:
+                client.close()
+                continue
+            server = socket.create_connection(self._target)
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._pairs.append((client, server))
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as selector:
+            selector.register(client, selectors.EVENT_READ, server)
+            selector.register(server, selectors.EVENT_READ, client)
+            while True:
+                for key, _ in selector.select():
+                    data = key.fileobj.recv(65536)  # type: ignore[union-attr]
+                    if not data:
+                        raise OSError
+                    if key.fileobj is server:
+                        self.on_answer(data)
+                        if self._deaf:
+                            continue
+                    key.data.sendall(data)
+        for end in (client, server):
+            end.close()
+        with self._lock, contextlib.suppress(ValueError):
+            self._pairs.remove((client, server))

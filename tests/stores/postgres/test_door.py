@@ -1,0 +1,183 @@
+"""Connections: few, kept, never a dead one twice; and errors that say what to do."""
+
+import os
+import threading
+import time
+
+import psycopg
+import pytest
+
+from onerow.core.errors import BadStoreUrl, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.engine.queue import Queue
+from onerow.engine.views import Views
+from onerow.ports import Filter
+from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres.address import mask, parse
+from onerow.stores.postgres.door import ours
+from tests.conformance.kit import claim, new, put, put_many, stored
+from tests.stores.postgres.proxy import Proxy
+
+
+def test_a_full_pool_waits_and_then_says_so(postgres_url: str, store: PostgresStore) -> None:
+    small = PostgresStore(postgres_url, pool_size=2, patience=0.2)
+    with small._door.connection(), small._door.connection():
+        with pytest.raises(StoreUnavailable, match="all 2 connections have been busy"):
+            small.fetch(["t1"])
+        threading.Thread(target=lambda: time.sleep(0.05)).start()
+    assert small.fetch(["t1"]) == []
+    small.close()
+
+
+def test_many_threads_share_few_connections(postgres_url: str, store: PostgresStore, sql: psycopg.Connection) -> None:
+    small = PostgresStore(postgres_url, pool_size=3)
+    threads = [threading.Thread(target=put, args=(small, f"t{n}")) for n in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(tally.count for tally in small.count(Filter())) == 40
+    (row,) = sql.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onerow' AND datname = current_database()"
+    ).fetchall()
+    assert row[0] <= 3 + 1  # and the fixture's own
+    small.close()
+
+
+def test_a_connection_that_was_cut_while_idle_is_not_given_out(store: PostgresStore, proxy: Proxy) -> None:
+    ours_ = PostgresStore(proxy.url)
+    put(ours_)
+    proxy.cut()
+    assert [task.task_id for task in claim(ours_)] == ["t1"]
+    ours_.close()
+
+
+def test_closed_it_opens_again_when_used(store: PostgresStore) -> None:
+    put(store)
+    store.close()
+    assert stored(store).task_id == "t1"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_has_connections_of_its_own(store: PostgresStore) -> None:
+    put_many(store, 2)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if [task.task_id for task in claim(store, 1)] == ["t0000"] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [task.task_id for task in claim(store, 2)] == ["t0001"]
+
+
+def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
+    nowhere = PostgresStore("postgresql://postgres:secret@127.0.0.1:1/x")
+    with pytest.raises(StoreUnavailable, match="refused") as caught:
+        nowhere.prepare()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_that_is_not_there_is_said_to_be_so(postgres_url: str) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        PostgresStore(postgres_url + "_not").prepare()
+
+
+def test_a_statement_timeout_is_an_outage_and_leaves_nothing_behind(
+    store: PostgresStore, sql: psycopg.Connection, postgres_url: str
+) -> None:
+    """A statement that waits for a lock longer than the role may: nothing was written, and trying again helps."""
+    put(store)
+    hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D200")
+    with psycopg.connect(postgres_url) as holder:
+        holder.execute("LOCK TABLE onerow.task_queue")
+        with pytest.raises(StoreUnavailable, match="statement timeout"):
+            claim(hasty)
+        holder.rollback()
+    assert [task.task_id for task in claim(hasty)] == ["t1"]
+    hasty.close()
+
+
+def test_a_statement_timeout_leaves_room_for_large_batches(store: PostgresStore, postgres_url: str) -> None:
+    hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D5000")
+    answers = hasty.insert([new(hasty, f"t{n:05d}") for n in range(12_000)])
+    assert len(answers) == 12_000
+    hasty.close()
+
+
+def test_a_server_that_may_only_be_read_is_said_to_be_so(store: PostgresStore, postgres_url: str) -> None:
+    put(store)
+    reader = PostgresStore(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
+    assert stored(reader).task_id == "t1"
+    with pytest.raises(StoreReadOnly, match="read-only"):
+        reader.insert([new(reader, "t2")])
+    reader.close()
+
+
+def test_a_role_that_is_used_to_stricter_transactions_gets_ours(store: PostgresStore, postgres_url: str) -> None:
+    strict = PostgresStore(f"{postgres_url}?options=-c%20default_transaction_isolation%3Dserializable")
+    put_many(strict, 20)
+    taken: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: taken.extend(task.task_id for task in claim(strict, 5, slots=20)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == len(set(taken)) == 20
+    strict.close()
+
+
+def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore) -> None:
+    """Which here is the same server, only that it may not be written to."""
+    put(store, payload={"topic": "tides"})
+    both = PostgresStore(postgres_url, replica=f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
+    views = both.for_views()
+    assert [task.task_id for task in views.find(Filter()).tasks] == ["t1"]
+    assert views.fetch(["t1"]) == [stored(store)]
+    assert [tally.count for tally in views.count(Filter())] == [1]
+    with views._door.connection() as connection:
+        assert connection.execute("SHOW default_transaction_read_only").fetchone() == ("on",)
+    assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
+    assert [task.task_id for task in claim(both)] == ["t1"]
+    both.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://localhost/x", "postgresql://localhost/x?nonsense=1", "postgresql://[localhost/x"],
+)
+def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(BadStoreUrl):
+        PostgresStore(url)
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("postgresql://ann:s3cret@db/x", "postgresql://ann:***@db/x"),
+        ("postgresql://ann:s%40:c@db:5433/x?sslmode=require", "postgresql://ann:***@db:5433/x?sslmode=require"),
+        ("postgresql://db/x?password=s3cret", "postgresql://db/x?password=***"),
+        ("postgresql://ann@db/x", "postgresql://ann@db/x"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str) -> None:
+    assert mask(url) == shown
+    assert parse(url).masked == shown
+
+
+@pytest.mark.parametrize(
+    "error, becomes",
+    [
+        (psycopg.errors.DiskFull, StoreFull),
+        (psycopg.errors.TooManyConnections, StoreUnavailable),
+        (psycopg.errors.AdminShutdown, StoreUnavailable),
+        (psycopg.errors.CannotConnectNow, StoreUnavailable),
+        (psycopg.errors.ReadOnlySqlTransaction, StoreReadOnly),
+        (psycopg.errors.CheckViolation, StoreError),
+    ],
+)
+def test_what_the_server_says_becomes_what_we_say(error: type[psycopg.Error], becomes: type[StoreError]) -> None:
+    assert type(ours(error("it said so"), "here")) is becomes

@@ -1,0 +1,276 @@
+"""What a store may not lose or do twice when the server or the network goes away at the worst moment."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from onerow.core import rules
+from onerow.core.errors import StoreError, StoreUnavailable
+from onerow.core.status import COMPLETED, PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.ports import Claim, Filter, Inserted, Move, Stale, Swapped
+from onerow.stores.postgres import PostgresStore
+from tests.conformance.kit import claim, claim_one, every_row, new, put, put_many, stored, want
+from tests.servers.postgres import PostgresServer
+from tests.stores.postgres.proxy import Proxy
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def through(store: PostgresStore, proxy: Proxy) -> Iterator[PostgresStore]:
+    """The same store, through a proxy that can be told to misbehave."""
+    through = PostgresStore(f"{proxy.url}?tcp_user_timeout=2000&connect_timeout=2")
+    through.now()
+    yield through
+    through.close()
+
+
+def patiently(act: Callable[[], object], seconds: float = 60) -> None:
+    """Again until the store is back, as a worker does."""
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            act()
+            return
+        except StoreError:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+
+
+def failing(act: Callable[[], object], failed: list[StoreError]) -> None:
+    """Do something in a thread, and keep what it raises."""
+    try:
+        act()
+    except StoreError as error:
+        failed.append(error)
+
+
+@pytest.mark.parametrize("how", ["immediate", "kill"])
+def test_p1_a_server_that_crashes_mid_run_loses_nothing_that_was_acknowledged(
+    own_postgres: PostgresServer, how: str
+) -> None:
+    url = own_postgres.fresh_database()
+    store = PostgresStore(url)
+    store.prepare()
+    added: list[str] = []
+    finished: list[str] = []
+    over = threading.Event()
+
+    def add() -> None:
+        number = 0
+        while not over.is_set():
+            try:
+                if isinstance(store.insert([new(store, f"t{number:05d}")])[0], Inserted):
+                    added.append(f"t{number:05d}")
+            except StoreError:
+                time.sleep(0.02)
+            number += 1
+
+    def work() -> None:
+        while not over.is_set():
+            try:
+                for task in claim(store, 10):
+                    (answer,) = store.swap([Move(task, rules.complete(task, '"done"', store.now()))])
+                    if isinstance(answer, Swapped):
+                        finished.append(task.task_id)
+            except StoreError:
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=act) for act in (add, work)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        before = len(finished)
+        while len(finished) < before + 100:
+            time.sleep(0.01)
+        if how == "kill":
+            own_postgres.kill()
+        else:
+            own_postgres.stop("immediate")
+        own_postgres.start()
+    over.set()
+    for thread in threads:
+        thread.join()
+    rows = every_row(store)
+    assert set(added) <= set(rows)
+    assert len(finished) == len(set(finished)), "one recorded outcome each"
+    assert {task_id for task_id in finished if rows[task_id].status is not COMPLETED} == set()
+    store.close()
+
+
+def test_a_server_that_restarts_is_found_again(own_postgres: PostgresServer) -> None:
+    store = PostgresStore(own_postgres.fresh_database())
+    store.prepare()
+    put_many(store, 3)
+    waker = store.waker()
+    own_postgres.stop()
+    with pytest.raises(StoreUnavailable):
+        claim(store)
+    with pytest.raises(StoreUnavailable):
+        store.find(Filter())
+    own_postgres.start()
+    patiently(lambda: claim(store, 1))
+    assert waker.wait(30)
+    while not waker.hears:
+        waker.wait(0.1)
+    waker.close()
+    store.close()
+
+
+def test_p4_a_commit_whose_answer_was_lost_landed_once(
+    store: PostgresStore, through: PostgresStore, proxy: Proxy
+) -> None:
+    put(store)
+    held = claim_one(through)
+    move = Move(held, rules.complete(held, '"done"', through.now()))
+    proxy.deafen()
+    landed = threading.Event()
+    proxy.on_answer = lambda data: landed.set() if b"COMMIT" in data else None
+    failed: list[StoreError] = []
+    thread = threading.Thread(target=failing, args=(lambda: through.swap([move]), failed))
+    thread.start()
+    assert landed.wait(30)
+    proxy.cut()
+    thread.join(30)
+    proxy.heal()
+    assert [type(error) for error in failed] == [StoreUnavailable]
+    now_there = stored(store)
+    assert (now_there.status, now_there.token) == (COMPLETED, held.token), "our own write, by its token"
+    assert through.swap([move]) == [Stale("t1")]
+    assert stored(store) == now_there
+
+
+def test_a_claim_whose_answer_was_lost_is_somebody_s_until_its_lease_ends(
+    store: PostgresStore, through: PostgresStore, proxy: Proxy
+) -> None:
+    put(store)
+    proxy.deafen()
+    landed = threading.Event()
+    proxy.on_answer = lambda data: landed.set() if b"COMMIT" in data else None
+    failed: list[StoreError] = []
+    thread = threading.Thread(target=failing, args=(lambda: claim(through, worker="lost"), failed))
+    thread.start()
+    assert landed.wait(30)
+    proxy.cut()
+    thread.join(30)
+    assert [type(error) for error in failed] == [StoreUnavailable]
+    lost = stored(store)
+    assert (lost.status, lost.leased_by) == (PROCESSING, "lost")
+    assert claim(store) == []
+    rescued = rules.rescue(lost, store.now())
+    assert store.swap([Move(lost, rescued, if_dead=True)]) == [Stale("t1")], "it lives until its lease ends"
+
+
+def test_a_cut_before_the_commit_leaves_nothing(store: PostgresStore, through: PostgresStore, proxy: Proxy) -> None:
+    """The transaction is one piece: either all of a turn is there or nothing."""
+    put_many(store, 20)
+    held = claim(through, 10)
+    with psycopg.connect(store._door.address.conninfo) as other:
+        other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (held[9].task_id,))
+        moves = [Move(task, rules.complete(task, None, through.now())) for task in held]
+        failed: list[StoreError] = []
+        thread = threading.Thread(target=failing, args=(lambda: through.turn(moves, Claim("w1", [want(5)])), failed))
+        thread.start()
+        _wait_for_a_waiter(other)
+        proxy.cut()
+        thread.join(30)
+        # The server notices only when it wants to answer; until then it waits for the lock as before.
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid() "
+            "AND datname = current_database()"
+        )
+        other.rollback()
+    assert [type(error) for error in failed] == [StoreUnavailable]
+    time.sleep(0.1)
+    assert {task.status for task in store.fetch([task.task_id for task in held])} == {PROCESSING}
+    assert sum(row.status is WAITING for row in every_row(store).values()) == 10
+
+
+def _wait_for_a_waiter(connection: psycopg.Connection) -> None:
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        waiters = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchall()
+        if waiters:
+            return
+        connection.execute("SELECT pg_stat_clear_snapshot()")
+        time.sleep(0.01)
+    raise AssertionError("nobody waits")
+
+
+def test_a_silent_network_is_noticed(store: PostgresStore, through: PostgresStore, proxy: Proxy) -> None:
+    """Neither a reset nor an answer: the act fails once the cut is seen, and the next one works."""
+    put(store)
+    proxy.deafen()
+    threading.Timer(0.3, proxy.cut).start()
+    with pytest.raises(StoreUnavailable):
+        claim(through)
+    proxy.heal()
+    assert stored(through).task_id == "t1"
+
+
+def test_whoever_gives_way_to_another_tries_again_by_itself(store: PostgresStore) -> None:
+    """Two who write the same rows in opposite order: the server picks one to give way, and nobody hears of it."""
+    put_many(store, 40)
+    held = claim(store, 40)
+    failed: list[Exception] = []
+    written: list[str] = []
+
+    def swap(tasks: list[Task]) -> None:
+        try:
+            for _ in range(5):
+                answers = store.swap([Move(task, task.but(store.now())) for task in tasks])
+                written.extend(a.task.task_id for a in answers if isinstance(a, Swapped))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=swap, args=(order,)) for order in (held, held[::-1], held[20:] + held[:20])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(written) == sorted(task.task_id for task in held), "each row by one of them, once"
+
+
+def test_a_worker_that_is_stopped_in_the_middle_of_a_claim_holds_nobody_up(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """SIGSTOP while limited phases are claimed: locks end with the transaction, which doesn't wait for its client."""
+    put_many(store, 5_000)
+    script = (
+        "import sys\n"
+        "from datetime import timedelta\n"
+        "from onerow.core import rules\n"
+        "from onerow.ports import Claim, Move, Want\n"
+        "from onerow.stores.postgres import PostgresStore\n"
+        "store = PostgresStore(sys.argv[1]); moves = []\n"
+        "claim = Claim('frozen', [Want(pipeline='videos', phase='script', limit=3, lease_for=timedelta(minutes=1), slots=6)])\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    _, tasks = store.turn(moves, claim)\n"
+        "    moves = [Move(t, rules.complete(t, None, store.now())) for t in tasks]\n"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", script, postgres_url], stdout=subprocess.PIPE)
+    try:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        for _ in range(15):
+            worker.send_signal(signal.SIGSTOP)
+            got = claim(store, 3, slots=6, worker="alive")
+            store.swap([Move(task, rules.complete(task, None, store.now())) for task in got])
+            worker.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+    finally:
+        worker.send_signal(signal.SIGCONT)
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()  # type: ignore[union-attr]

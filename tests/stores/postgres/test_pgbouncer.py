@@ -1,0 +1,128 @@
+"""Through PgBouncer in transaction mode: no session is ours, and everything works all the same."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from onerow.core import rules
+from onerow.core.pipeline import Pipeline
+from onerow.engine.queue import Queue
+from onerow.ports import Claim, Lease, LogLine, Move, Note, Want
+from onerow.stores.postgres import PostgresStore
+from tests.conformance.kit import MINUTE, claim, new, put, put_many, stored, want
+
+posts = Pipeline("posts")
+posts.phase(name="tag")(lambda job: None)
+
+
+@pytest.fixture
+def pooled(pgbouncer_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(pgbouncer_url)
+    store.prepare()
+    yield store
+    store.close()
+
+
+def test_a_pooler_is_noticed(pooled: PostgresStore, store: PostgresStore) -> None:
+    assert pooled._door.is_pooled
+    assert not store._door.is_pooled
+
+
+def test_a_whole_life_goes_through_it(pooled: PostgresStore, store: PostgresStore) -> None:
+    put_many(pooled, 50)
+    put(pooled, "limited", phase="video", limit_key="ann")
+    held = claim(pooled, 10)
+    both = pooled.turn(
+        [Move(task, rules.complete(task, "1", pooled.now())) for task in held],
+        Claim("w1", [want(5), want(5, "video", slots=2, key_slots=1)]),
+    )
+    assert [type(answer).__name__ for answer in both[0]] == ["Swapped"] * 10
+    assert len(both[1]) == 6
+    assert pooled.extend([Lease(task.task_id, task.token) for task in both[1]], MINUTE)
+    pooled.append_log([LogLine("limited", pooled.now(), "video", 1, "out", "line")])
+    assert pooled.write_notes([Note("k", "n", {"a": 1})]) == [True]
+    assert store.read_log("limited").lines[0].text == "line"
+    assert stored(store, "limited").key_slot == 0
+
+
+def test_many_clients_share_few_sessions_without_mixing_up_their_statements(
+    pgbouncer_url: str, store: PostgresStore
+) -> None:
+    """Prepared statements would collide in the server's sessions; each of these would fail or, worse, answer another's."""
+    put_many(store, 400)
+    clients = [PostgresStore(pgbouncer_url) for _ in range(12)]
+    taken: list[list[str]] = [[] for _ in clients]
+    failed: list[Exception] = []
+
+    def work(number: int) -> None:
+        client = clients[number]
+        wanted = Want(pipeline="videos", phase="script", limit=1 + number, lease_for=timedelta(minutes=1))
+        try:
+            moves: list[Move] = []
+            while True:
+                _, tasks = client.turn(moves, Claim(f"w{number}", [wanted]))
+                if not tasks:
+                    return
+                taken[number] += [task.task_id for task in tasks]
+                moves = [Move(task, rules.complete(task, None, client.now())) for task in tasks]
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for client in clients:
+        client.close()
+    assert failed == []
+    assert sorted(task_id for ids in taken for task_id in ids) == sorted(f"t{n:04d}" for n in range(400))
+
+
+def test_settings_of_ours_stay_in_our_transactions(pgbouncer_url: str, pooled: PostgresStore) -> None:
+    put(pooled)
+    claim(pooled)
+    with psycopg.connect(pgbouncer_url, autocommit=True, prepare_threshold=None) as neighbour:
+        for name in ("enable_seqscan", "enable_hashjoin", "enable_sort"):
+            assert neighbour.execute(f"SHOW {name}").fetchone() == ("on",)
+
+
+def test_without_a_way_to_listen_a_waker_is_its_timeout(pooled: PostgresStore, store: PostgresStore) -> None:
+    waker = pooled.waker()
+    assert not waker.hears
+    put(store)
+    assert not waker.wait(0.1)
+    put(pooled, "t2")
+    assert waker.wait(10), "what this process adds it knows without being told"
+    waker.close()
+
+
+def test_with_a_way_around_the_pooler_it_listens_there(
+    pgbouncer_url: str, postgres_url: str, store: PostgresStore
+) -> None:
+    pooled = PostgresStore(pgbouncer_url, listen=postgres_url)
+    waker = pooled.waker()
+    assert waker.hears
+    put(store)
+    assert waker.wait(30)
+    waker.close()
+    pooled.close()
+
+
+def test_tx_goes_through_it_too(pgbouncer_url: str, pooled: PostgresStore) -> None:
+    queue = Queue(pooled)
+    with psycopg.connect(pgbouncer_url, prepare_threshold=None) as tx:
+        tasks = [queue.add(posts, {"n": n}, tx=tx) for n in range(10)]
+    assert len(pooled.fetch([task.task_id for task in tasks])) == 10
+
+
+def test_what_is_said_about_preparing_is_believed(postgres_url: str, store: PostgresStore) -> None:
+    cautious = PostgresStore(f"{postgres_url}?prepare=no")
+    for n in range(10):
+        cautious.insert([new(cautious, f"t{n}")])
+    with cautious._door.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+    cautious.close()

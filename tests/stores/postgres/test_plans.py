@@ -1,0 +1,222 @@
+"""Plans: through an index whatever the table has grown to, and whatever the statistics say."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from onerow.core import rules
+from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING
+from onerow.ports import Claim, Filter, Lease, Move, Order
+from onerow.stores.postgres import PostgresStore, hints
+from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put, put_many, want
+
+MILLION = 1_000_000
+
+FILL = """
+INSERT INTO onerow.task_queue (task_id, pipeline, type, status, priority, run_at, completed_at, leased_by, leased_until, token)
+SELECT %(name)s || n, 'videos', %(phase)s, %(status)s, %(priority)s, clock_timestamp() + %(later)s * interval '1 s',
+       CASE WHEN %(status)s IN ('completed', 'failed') THEN clock_timestamp() - n * interval '1 ms' END,
+       CASE WHEN %(status)s = 'processing' THEN 'w9' END,
+       CASE WHEN %(status)s = 'processing' THEN clock_timestamp() + %(later)s * interval '1 s' END, 1
+  FROM generate_series(1, %(count)s) AS n
+"""
+
+
+def fill(sql: psycopg.Connection, name: str, count: int, **more: Any) -> None:
+    given = {"status": "waiting", "phase": "script", "priority": 0, "later": -60}
+    sql.execute(FILL, {"name": name, "count": count} | given | more)
+
+
+@contextmanager
+def explained(store: PostgresStore) -> Iterator[list[str]]:
+    """The plans of all statements that the store runs meanwhile, as the server tells them with auto_explain."""
+    plans: list[str] = []
+    store.close()
+    opening = store._door.open
+
+    def open_and_explain() -> Any:
+        connection = opening()
+        connection.execute("LOAD 'auto_explain'")
+        for name, value in {"log_min_duration": "0", "log_analyze": "on", "log_buffers": "on"}.items():
+            connection.execute(f"SET auto_explain.{name} = {value}")
+        connection.execute("SET client_min_messages = log")
+        connection.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
+        return connection
+
+    store._door.open = open_and_explain  # type: ignore[method-assign]
+    try:
+        yield plans
+    finally:
+        store._door.open = opening  # type: ignore[method-assign]
+        store.close()
+
+
+def rows_read(plan: str) -> int:
+    """The most rows that any scan of the table read, those it threw away included."""
+    most = 0
+    lines = plan.splitlines()
+    for number, line in enumerate(lines):
+        if "on task_queue" in line and (found := re.search(r"actual rows=([\d.]+) loops=(\d+)", line)):
+            read = float(found[1]) * int(found[2])
+            for below in lines[number + 1 : number + 6]:
+                if "Removed" in below and (gone := re.search(r"Removed by .*: (\d+)", below)):
+                    read += int(gone[1]) * int(found[2])
+            most = max(most, round(read))
+    return most
+
+
+def of_table(plans: list[str]) -> list[str]:
+    found = [plan for plan in plans if "on task_queue" in plan]
+    assert found, plans
+    return found
+
+
+def must_use_indexes(plans: list[str], *, at_most: int) -> None:
+    for plan in of_table(plans):
+        assert "Seq Scan on task_queue" not in plan, plan
+        assert rows_read(plan) <= at_most, plan
+
+
+def act(store: PostgresStore, number: int) -> None:
+    """Everything that a worker does all day."""
+    held = claim(store, 20)
+    assert len(held) == 20
+    claim(store, 3, phase="limited", slots=1000)
+    claim(store, 3, phase="keyed", key_slots=2)
+    claim(store, ids=[f"named{number}"])
+    assert len(store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)) == 20
+    moves = [Move(task, rules.complete(task, None, store.now())) for task in held[:10]]
+    moves += [Move(task, rules.hand_back(task, store.now())) for task in held[10:]]
+    store.turn(moves, Claim("w1", [want(5), want(5, "video")]))
+    done = store.fetch([task.task_id for task in held[:10]])
+    assert store.remove(done) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_at_a_million_rows_every_act_of_a_worker_goes_through_an_index(
+    store: PostgresStore, sql: psycopg.Connection
+) -> None:
+    """P14: however much stands in front, due or not, and however much has ended."""
+    fill(sql, "early", MILLION // 2, priority=-5, later=3600)
+    fill(sql, "ended", MILLION // 2, status="completed")
+    fill(sql, "due", 5_000)
+    fill(sql, "limited", 5_000, phase="limited")
+    fill(sql, "keyed", 5_000, phase="keyed")
+    fill(sql, "named", 10)
+    sql.execute("UPDATE onerow.task_queue SET limit_key = 'k' || right(task_id, 2) WHERE type = 'keyed'")
+    for analyzed in (False, True):
+        if analyzed:
+            sql.execute("VACUUM ANALYZE onerow.task_queue")
+        with explained(store) as plans:
+            for number in range(1, 4):
+                act(store, number)
+        must_use_indexes(plans, at_most=300)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_at_a_million_rows_sweeps_and_pages_go_through_an_index(store: PostgresStore, sql: psycopg.Connection) -> None:
+    fill(sql, "due", MILLION // 2)
+    fill(sql, "ended", MILLION // 2, status="completed")
+    fill(sql, "failed", 100, status="failed")
+    fill(sql, "dead", 100, status="processing", later=-30)
+    fill(sql, "alive", 2_000, status="processing", later=30)
+    sql.execute("UPDATE onerow.task_queue SET error_class = 'network' WHERE status = 'failed'")
+    sql.execute("VACUUM ANALYZE onerow.task_queue")
+    now = store.now()
+    asked: list[tuple[Filter, Order, int]] = [
+        (Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now), "oldest", 100),  # rescue
+        (Filter(statuses=ENDS, ended_by=now - timedelta(seconds=100)), "ended", 100),  # purge
+        (Filter(statuses=frozenset({COMPLETED})), "latest", 100),
+        (Filter(statuses=frozenset({FAILED})), "latest", 100),
+        (Filter(held_until_by=now, hidden=True), "oldest", 0),
+        (Filter(parked=True, due_by=now), "due", 0),
+        (Filter(), "newest", 100),
+        (Filter(), "oldest", 100),
+        (Filter(parent_id="nobody"), "oldest", 0),
+    ]
+    for where, order, count in asked:
+        with explained(store) as plans:
+            assert len(store.find(where, limit=100, order=order).tasks) == count, where
+        must_use_indexes(plans, at_most=2_300)
+
+
+def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """Plans are kept by a connection for as long as it lives, and statistics lag behind by minutes."""
+    sql.execute("ALTER TABLE onerow.task_queue SET (autovacuum_enabled = off)")
+    sql.execute("VACUUM ANALYZE onerow.task_queue")  # from now on they say that it is empty
+    put_many(store, 30)
+    for _ in range(10):
+        held = claim(store, 2)
+        store.turn([Move(task, rules.hand_back(task, store.now())) for task in held], Claim("w1", [want(1)]))
+        store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)
+    fill(sql, "due", 60_000)
+    with explained(store) as plans:
+        for number in range(1, 8):
+            act(store, number)
+    must_use_indexes(plans, at_most=300)
+
+
+def test_what_ran_before_is_not_walked_over_again(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an old snapshot held open, dead versions can't be cleaned away; a low-water mark skips them."""
+    put_many(store, 4_000)
+    with psycopg.connect(postgres_url) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM onerow.task_queue")
+        moves: list[Move] = []
+        for _ in range(30):
+            _, tasks = store.turn(moves, Claim("w1", [want(100)]))
+            moves = [Move(task, rules.complete(task, None, store.now())) for task in tasks]
+        walked = {}
+        for lasts_for in (60.0, 0.0):
+            monkeypatch.setattr(hints, "LASTS_FOR", lasts_for)
+            with explained(store) as plans:
+                assert len(claim(store, 100)) == 100
+            (plan,) = of_table(plans)
+            lines = iter(plan.splitlines())
+            next(line for line in lines if "Index Scan using task_ready on task_queue s" in line)
+            buffers = re.search(r"shared hit=(\d+)", next(line for line in lines if "Buffers" in line))
+            assert buffers is not None
+            walked[lasts_for] = int(buffers[1])
+    assert walked[60.0] * 3 < walked[0.0]
+
+
+def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore) -> None:
+    put_many(store, 30)
+    assert len(claim(store, 10)) == 10
+    put(store, "urgent", priority=-9)
+    assert claimed_ids(store, 1) == ["urgent"]
+    (held,) = claim(store, 1)
+    assert held.task_id == "t0010"
+    put(store, "older", run_at=store.now() - HOUR)
+    assert claimed_ids(store, 1) == ["older"]
+
+
+def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_many(store, 30)
+    elsewhere = PostgresStore(store._door.address.conninfo)
+    assert len(claim(store, 10)) == 10
+    put(elsewhere, "urgent", priority=-9)
+    assert claimed_ids(store, 1) == ["t0010"]
+    monkeypatch.setattr(hints, "LASTS_FOR", 0.0)
+    assert claimed_ids(store, 1) == ["urgent"]
+    elsewhere.close()
+
+
+def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(store: PostgresStore) -> None:
+    put_many(store, 30)
+    elsewhere = PostgresStore(store._door.address.conninfo)
+    assert len(claim(store, 10)) == 10
+    put(elsewhere, "urgent", priority=-9)
+    assert sorted(claimed_ids(store, 30)) == [*(f"t{n:04d}" for n in range(10, 30)), "urgent"]
+    elsewhere.close()

@@ -1,0 +1,141 @@
+"""Migrations: once each, whoever comes first; by hand where a worker may not; and a check that nothing has drifted."""
+
+import threading
+
+import psycopg
+import pytest
+
+from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreReadOnly
+from onerow.core.status import Status
+from onerow.core.task import COLUMN, FIELDS
+from onerow.stores.postgres import PostgresStore, schema
+from onerow.stores.postgres.rows import DEFAULTS, KINDS, SQL_TYPE
+from tests.conformance.kit import claim_one, put, stored
+
+
+def test_a_database_without_our_tables_says_what_to_do(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    with pytest.raises(SchemaMissing, match="onerow migrate"):
+        store.check()
+    with pytest.raises(SchemaMissing, match="onerow migrate"):
+        store.fetch(["x"])
+    store.prepare()
+    store.check()
+    store.close()
+
+
+def test_the_sql_that_is_printed_is_the_migration(postgres_url: str, sql: psycopg.Connection) -> None:
+    store = PostgresStore(postgres_url)
+    printed = store.migration()
+    assert (printed.stored, printed.known) == (0, schema.SCHEMA)
+    sql.execute(printed.sql)
+    store.check()
+    assert schema.drift(store._door, "onerow") == []
+    assert store.migration().sql == ""
+    put(store)
+    store.close()
+
+
+def test_every_migration_is_known_by_its_number(store: PostgresStore) -> None:
+    assert schema.known_files() == [f"schema_{number}.sql" for number in range(1, schema.SCHEMA + 1)]
+
+
+def test_what_the_migrations_make_has_not_drifted(store: PostgresStore, sql: psycopg.Connection) -> None:
+    assert schema.drift(store._door, "onerow") == []
+    sql.execute("DROP INDEX onerow.task_slot")
+    sql.execute("ALTER TABLE onerow.task_queue ADD COLUMN mine text")
+    missing, extra = schema.drift(store._door, "onerow")
+    assert missing.startswith("- CREATE UNIQUE INDEX task_slot")
+    assert extra == "+ column task_queue.mine text"
+    assert sql.execute("SELECT FROM pg_namespace WHERE nspname LIKE 'onerow_check%'").fetchall() == []
+
+
+def test_columns_that_we_don_t_know_survive(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """Schema N serves code N - 1."""
+    sql.execute("ALTER TABLE onerow.task_queue ADD COLUMN newer text DEFAULT 'kept'")
+    put(store)
+    claim_one(store)
+    assert sql.execute("SELECT newer FROM onerow.task_queue").fetchall() == [("kept",)]
+
+
+def test_code_that_is_too_old_is_told_so(store: PostgresStore, sql: psycopg.Connection) -> None:
+    sql.execute("UPDATE onerow.onerow_meta SET value = 99 WHERE key = 'schema'")
+    store.check()
+    sql.execute("UPDATE onerow.onerow_meta SET value = 99 WHERE key = 'min_code'")
+    for act in (store.check, store.prepare):
+        with pytest.raises(CodeTooOld, match="upgrade"):
+            act()
+
+
+def test_a_role_that_may_not_create_works_on_what_is_there(store: PostgresStore, sql: psycopg.Connection) -> None:
+    database = sql.info.dbname
+    sql.execute("DROP ROLE IF EXISTS onerow_worker")
+    sql.execute("CREATE ROLE onerow_worker LOGIN")
+    try:
+        sql.execute("GRANT USAGE ON SCHEMA onerow TO onerow_worker")
+        sql.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA onerow TO onerow_worker")
+        url = f"postgresql://onerow_worker@{sql.info.host}:{sql.info.port}/{database}"
+        worker = PostgresStore(url)
+        worker.prepare()
+        put(worker)
+        assert claim_one(worker) == stored(store)
+        worker.close()
+        stranger = PostgresStore(url, schema="elsewhere")
+        with pytest.raises(StoreReadOnly, match="permission denied"):
+            stranger.prepare()
+        stranger.close()
+    finally:
+        sql.execute("DROP OWNED BY onerow_worker")
+        sql.execute("DROP ROLE onerow_worker")
+
+
+def test_many_may_prepare_at_once(postgres_url: str) -> None:
+    stores = [PostgresStore(postgres_url) for _ in range(8)]
+    failed: list[Exception] = []
+
+    def prepare(store: PostgresStore) -> None:
+        try:
+            store.prepare()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=prepare, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        store.close()
+    assert failed == []
+
+
+@pytest.mark.parametrize("name", ["", "1st", "my-schema", 'x"y', "a" * 51, "스키마"])
+def test_a_schema_s_name_is_kept_simple(name: str) -> None:
+    with pytest.raises(BadInput, match="can't name a schema"):
+        PostgresStore(
+            f"postgresql://localhost/x?schema={name}" if name else "postgresql://localhost/x", schema=name or " "
+        )
+
+
+def test_the_columns_are_those_of_a_task(store: PostgresStore, sql: psycopg.Connection) -> None:
+    rows = sql.execute(
+        "SELECT column_name, data_type, column_default FROM information_schema.columns "
+        "WHERE table_schema = 'onerow' AND table_name = 'task_queue'"
+    ).fetchall()
+    types = {name: kind for name, kind, _ in rows}
+    assert types == {
+        COLUMN[field]: SQL_TYPE[KINDS[field]].replace("timestamptz", "timestamp with time zone") for field in FIELDS
+    }
+
+
+def test_the_defaults_are_those_that_an_insert_leaves_out(store: PostgresStore, sql: psycopg.Connection) -> None:
+    sql.execute("INSERT INTO onerow.task_queue (task_id, type) VALUES ('t1', 'script')")
+    task = stored(store)
+    assert {field: getattr(task, field) for field in DEFAULTS} == DEFAULTS
+
+
+def test_the_table_knows_the_statuses_of_the_core(store: PostgresStore, sql: psycopg.Connection) -> None:
+    for status in Status:
+        sql.execute("INSERT INTO onerow.task_queue (task_id, type, status) VALUES (%s, 'x', %s)", (status, status))
+    with pytest.raises(psycopg.errors.CheckViolation):
+        sql.execute("INSERT INTO onerow.task_queue (task_id, type, status) VALUES ('x', 'x', 'done')")

@@ -1,0 +1,71 @@
+"""Upkeep: what doctor and migrate say about a database."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from onerow.cli.main import main
+from onerow.core.errors import BadInput
+from onerow.ports import Upkeep
+from onerow.stores.postgres import PostgresStore
+
+
+def bad(store: PostgresStore) -> list[str]:
+    return [finding.what for finding in store.inspect() if finding.level == "bad"]
+
+
+def slow(store: PostgresStore) -> list[str]:
+    return [finding.what for finding in store.inspect() if finding.level == "slow"]
+
+
+def test_a_sound_database_is_found_good(store: PostgresStore) -> None:
+    assert isinstance(store, Upkeep)
+    assert (bad(store), slow(store)) == ([], [])
+
+
+def test_a_database_without_our_tables_is_not_ready(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    assert bad(store) == ["schema 0, not 1"]
+    store.close()
+
+
+def test_a_missing_index_is_found(store: PostgresStore, sql: psycopg.Connection) -> None:
+    sql.execute("DROP INDEX onerow.task_key_slot, onerow.task_ended")
+    assert [what[:44] for what in bad(store)] == ["missing: CREATE UNIQUE INDEX task_key_slot O"]
+    assert [what[:34] for what in slow(store)] == ["missing: CREATE INDEX task_ended O"]
+
+
+def test_commits_that_can_be_lost_are_found(store: PostgresStore, postgres_url: str) -> None:
+    careless = PostgresStore(f"{postgres_url}?options=-c%20synchronous_commit%3Doff")
+    assert [what[:29] for what in bad(careless)] == ["synchronous_commit is off: a "]
+    careless.close()
+
+
+def test_a_pooler_is_pointed_out(pgbouncer_url: str, postgres_url: str, store: PostgresStore) -> None:
+    pooled = PostgresStore(pgbouncer_url)
+    assert [what[:8] for what in slow(pooled)] == ["a pooler"]
+    pooled.close()
+    with_ears = PostgresStore(pgbouncer_url, listen=postgres_url)
+    assert slow(with_ears) == []
+    with_ears.close()
+
+
+def test_a_copy_is_left_to_the_server_s_tools(store: PostgresStore, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="pg_dump"):
+        store.backup(tmp_path / "copy", lambda share: None)
+
+
+def test_migrate_says_what_there_is_to_do_and_does_it(postgres_url: str, sql: psycopg.Connection) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["migrate", *words, "--store", postgres_url])
+        return result.exit_code, result.output
+
+    assert run("--check")[0] == 1
+    printed = run("--sql")[1]
+    assert "CREATE TABLE" in printed
+    assert sql.execute("SELECT FROM pg_namespace WHERE nspname = 'onerow'").fetchone() is None
+    assert run()[0] == 0
+    assert run("--check")[0] == 0
+    assert run("--sql") == (0, "")
