@@ -64,11 +64,7 @@ def check_rows(place: Place, expected: int) -> None:
         assert row.status in (Status.WAITING, Status.PROCESSING, Status.COMPLETED), row.error
         check_story(row, PHASES)
     slots = [row.slot for row in rows if row.status is PROCESSING and row.phase == "second"]
-<<<<<<< HEAD
-    assert len(slots) == len(set(slots))
-=======
     assert len(set(slots)) == len(slots)
->>>>>>> faults
 
 
 def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
@@ -92,11 +88,7 @@ def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
 
 
 def work_on(place: Place) -> list[Task]:
-<<<<<<< HEAD
-    Worker(place.queue, [app.quick], until_idle=True, grace="1s").run()
-=======
     assert Worker(place.queue, [app.quick], until_idle=True, grace="1s").run() == 0
->>>>>>> faults
     return place.everything()
 
 
