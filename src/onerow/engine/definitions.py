@@ -11,7 +11,9 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.times import spell
 from onerow.ports import Note, Store
 
-PLAN, LIMIT, PAUSE, HOLD, WORKER = "pipeline", "limit", "pause", "hold", "worker"
+PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
+WORKER = "worker"
+"""The kind of note that is a line of the roll."""
 
 
 class Pause(msgspec.Struct, frozen=True):
