@@ -11,7 +11,13 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.times import spell
 from onerow.ports import Note, Store
 
+<<<<<<< HEAD
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
+WORKER = "worker"
+"""The kind of note that is a line of the roll."""
+=======
+PLAN, LIMIT, PAUSE, HOLD, WORKER = "pipeline", "limit", "pause", "hold", "worker"
+>>>>>>> second
 
 
 class Pause(msgspec.Struct, frozen=True):

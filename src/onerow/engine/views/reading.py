@@ -10,6 +10,7 @@ from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, W
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.crons import Scheduled
+from onerow.engine.definitions import WORKER
 from onerow.engine.query import read_query
 from onerow.engine.queue import Queue
 from onerow.engine.statistics import STATS, Outcomes, add_up, minute_of
@@ -20,7 +21,6 @@ from onerow.engine.views.rolls import WorkerLine, roll, serving
 from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
-from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Filter, Glance, Note, Order, Store
 
 SEARCH_FOR = timedelta(milliseconds=80)
