@@ -11,13 +11,9 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.times import spell
 from onerow.ports import Note, Store
 
-<<<<<<< HEAD
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
 WORKER = "worker"
 """The kind of note that is a line of the roll."""
-=======
-PLAN, LIMIT, PAUSE, HOLD, WORKER = "pipeline", "limit", "pause", "hold", "worker"
->>>>>>> second
 
 
 class Pause(msgspec.Struct, frozen=True):
