@@ -16,12 +16,13 @@ from onerow.engine import definitions
 from onerow.engine.move import Moved, move
 from onerow.engine.queue import Queue
 from onerow.ports import Existing, Filter, LogLine, Note, Store
+from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
 from tests.conformance.kit import HOUR, claim_one, every_row, new, put, put_many, same, stored, swap
 from tests.samples import BROKEN, PLAN
 
-WAYS = ["sqlite to postgres", "postgres to sqlite"]
+WAYS = ["sqlite to postgres", "postgres to sqlite", "sqlite to mongo", "mongo to sqlite", "mongo to postgres"]
 
 
 class Interrupted(Exception):
@@ -42,10 +43,19 @@ def postgres(postgres_url: str) -> Iterator[Store]:
     store.close()
 
 
+@pytest.fixture
+def mongo(mongo_url: str) -> Iterator[Store]:
+    store = MongoStore(mongo_url)
+    yield store
+    store.close()
+
+
 @pytest.fixture(params=WAYS)
-def houses(request: pytest.FixtureRequest, sqlite: Store, postgres: Store) -> tuple[Store, Store]:
+def houses(request: pytest.FixtureRequest) -> tuple[Store, Store]:
     """Where it moves from, prepared, and where to."""
-    old, new_house = (sqlite, postgres) if request.param == WAYS[0] else (postgres, sqlite)
+    old: Store
+    new_house: Store
+    old, new_house = map(request.getfixturevalue, request.param.split(" to "))
     old.prepare()
     return old, new_house
 
