@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
+
 from onerow import Filter, Pipeline, Queue, Status, Task, Worker
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take for anything before a test says that it won't come."""
+
+ON_SQLITE = pytest.mark.parametrize("queue", ["sqlite"], indirect=True)
+"""For tests that take their time, or start processes: one store is enough for them."""
 
 T = TypeVar("T")
 

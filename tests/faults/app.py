@@ -121,12 +121,12 @@ quick = Pipeline("quick")
 """Two phases that do next to nothing, one of them limited."""
 
 
-@quick.phase(lease="2s")
+@quick.phase
 async def first(job: int) -> int:
     return job + 1
 
 
-@quick.phase(lease="2s", concurrency=2)
+@quick.phase(concurrency=2)
 def second(job: int, first: int) -> int:
     return first + 1
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,6 +142,20 @@ def a_place(folder: Path) -> Iterator[Place]:
         yield place
     finally:
         place.close()
+
+
+def freeze(place: Place, pid: int) -> None:
+    """SIGSTOP a process while it does not hold the file's write lock: one that does stops everybody with it."""
+    for _ in range(100):
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the stop")
+        with contextlib.closing(sqlite3.connect(place.path, timeout=0.5, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+    raise AssertionError("the process seems to hold the write lock all the time")
 
 
 def gone(pid: int) -> bool:

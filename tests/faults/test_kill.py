@@ -9,7 +9,7 @@ import pytest
 from onerow import Status, Task
 from tests.engine.kit import until
 from tests.faults import app
-from tests.faults.kit import Place, check_story, gone
+from tests.faults.kit import Place, check_story, freeze, gone
 
 pytestmark = pytest.mark.faults
 
@@ -30,7 +30,7 @@ def at_work(place: Place, task: Task, kind: str) -> bool:
     return now.phase == KINDS[kind] and now.status is Status.PROCESSING and len(begun) == 1 + list(KINDS).index(kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["async", pytest.param("thread", marks=pytest.mark.slow), "isolated"])
 def test_a_task_whose_worker_process_was_killed_runs_again_and_completes(place: Place, kind: str) -> None:
     worker = place.worker()
     task = running(place, kind)
@@ -44,7 +44,7 @@ def test_a_task_whose_worker_process_was_killed_runs_again_and_completes(place: 
     until(lambda: gone(place_of_work), "the end of the old work")
 
 
-@pytest.mark.parametrize("first", ["supervisor", "worker"])
+@pytest.mark.parametrize("first", ["supervisor", pytest.param("worker", marks=pytest.mark.slow)])
 def test_a_task_survives_the_death_of_worker_and_supervisor(place: Place, first: str) -> None:
     worker = place.worker()
     task = running(place, "isolated")
@@ -83,7 +83,7 @@ def test_with_no_supervisor_left_the_task_is_taken_by_another_worker(place: Plac
     check_story(done, PHASES)
 
 
-@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize("kind", ["async", pytest.param("thread", marks=pytest.mark.slow)])
 def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: Place, kind: str) -> None:
     stale = place.worker("--phases", KINDS[kind])
     task = place.queue.add(app.slow, {"kind": kind})
@@ -92,7 +92,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: 
     place.begun(task)
     first = place.queue.get(task.task_id)
     process = stale.pid()
-    os.kill(process, signal.SIGSTOP)
+    freeze(place, process)
     try:
         place.worker()
         done = place.ended(task)
@@ -109,7 +109,7 @@ def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(pl
     task = place.queue.add(app.slow, {"kind": "async", "for": 4})
     place.begun(task)
     process = stale.pid()
-    os.kill(process, signal.SIGSTOP)
+    freeze(place, process)
     try:
         begun = time.monotonic()
         place.worker()

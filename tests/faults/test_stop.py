@@ -42,7 +42,7 @@ def test_an_isolated_handler_that_ignores_term_leaves_no_process_behind(place: P
     until(lambda: gone(handler) and gone(grandchild), "the end of handler and grandchild")
 
 
-@pytest.mark.parametrize("how", ["worker", "both", "term"])
+@pytest.mark.parametrize("how", ["worker", "both", pytest.param("term", marks=pytest.mark.slow)])
 def test_no_survivor_when_the_worker_itself_goes(place: Place, how: str) -> None:
     worker = place.worker()
     task = place.queue.add(app.stubborn, {})
@@ -86,7 +86,7 @@ def test_an_async_handler_that_blocks_the_loop_ends_as_timeout_and_its_neighbour
 
 def test_a_poison_task_ends_failed_and_twenty_good_ones_beside_it_do_not(place: Place) -> None:
     tasks = place.queue.add_many(app.poison, [number == 10 for number in range(21)])
-    place.worker()
+    place.worker("--concurrency", "6")
     for task in tasks:
         place.ended(task)
     ends = [(task.payload, task.status, task.error_class) for task in place.everything()]
@@ -117,7 +117,9 @@ def test_work_that_outlasts_the_grace_period_is_handed_back_at_no_cost(place: Pl
     assert now.history[-1].what == "handed back"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("async", marks=pytest.mark.slow), "thread", pytest.param("isolated", marks=pytest.mark.slow)]
+)
 def test_a_second_sigterm_hurries(place: Place, kind: str) -> None:
     worker = place.worker("--grace", "10m")
     task = running(place, kind)
@@ -141,6 +143,7 @@ def test_a_worker_that_drains_claims_nothing_more(place: Place) -> None:
     assert (place.queue.get(other.task_id).status, place.queue.get(other.task_id).attempt) == (Status.WAITING, 0)
 
 
+@pytest.mark.slow
 def test_control_c_of_the_terminal_is_heard_once(place: Place) -> None:
     worker = place.worker("--grace", "60s")
     task = place.queue.add(app.slow, {"kind": "async", "for": 2})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onerow import Cancelled, Context, Pipeline, Queue, Status, TaskCancelled
-from tests.engine.kit import ended, reached, texts, told, until, working
+from tests.engine.kit import ON_SQLITE, ended, reached, texts, told, until, working
 from tests.engine.worker import isolated_app
 
 
@@ -50,6 +50,7 @@ def endless(kind: str, stopped: list[str]) -> Pipeline:
 KINDS = ["async", "thread", "check", "isolated"]
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
     stopped: list[str] = []
@@ -67,6 +68,7 @@ def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
     assert stopped == {"async": ["CancelledError"], "thread": ["Cancelled"]}.get(kind, [])
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_hands_back_what_does_not_end_in_time(queue: Queue, kind: str) -> None:
     pipeline = endless(kind, [])
@@ -130,6 +132,7 @@ def test_a_cancelled_task_that_returns_all_the_same_is_cancelled_with_its_result
     assert (done.status, done.phase, done.results) == (Status.CANCELLED, "run", {"run": "done anyway"})
 
 
+@ON_SQLITE
 def test_a_cancel_that_comes_while_the_arguments_are_made_is_heard(queue: Queue) -> None:
     making = threading.Event()
     ran: list[object] = []

@@ -22,7 +22,7 @@ from onerow import (
     TaskFailed,
     TaskRetried,
 )
-from tests.engine.kit import ended, finish_all, texts, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, finish_all, texts, told, until, work, working
 from tests.engine.worker import isolated_app
 
 SOON = Retry(2, wait="10ms")
@@ -284,6 +284,7 @@ def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, res
     assert task.results == {}
 
 
+@ON_SQLITE
 def test_results_that_together_make_the_row_too_large_fail_the_task_for_good(queue: Queue) -> None:
     pipeline = Pipeline("growing")
     for number in range(10):
@@ -319,6 +320,7 @@ ISOLATED = {
 }
 
 
+@ON_SQLITE
 def test_isolated_handlers_fail_like_others(queue: Queue) -> None:
     pipeline = isolated_app.make()
     tasks = {do: queue.add(pipeline, {"do": do}) for do in ISOLATED}
@@ -382,6 +384,7 @@ def test_a_phase_may_ask_for_another_try_after_a_timeout(queue: Queue) -> None:
     assert (done.status, done.results, done.retry_count) == (Status.COMPLETED, {"run": "quick"}, 1)
 
 
+@ON_SQLITE
 def test_an_isolated_handler_that_takes_too_long_is_stopped(queue: Queue) -> None:
     pipeline = Pipeline("isolated")
     pipeline.phase(isolate="process", timeout="1s")(isolated_app.act)

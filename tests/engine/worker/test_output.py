@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import Context, Pipeline, Queue, Retry, Status
-from tests.engine.kit import ended, finish_all, texts, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, finish_all, texts, until, work, working
 from tests.engine.worker import isolated_app
 
 
@@ -201,6 +201,7 @@ def test_the_idempotency_key_is_the_same_for_every_attempt_and_another_after_a_r
     assert len(set(keys)) == 2
 
 
+@ON_SQLITE
 def test_isolated_handlers_speak_and_report_too(queue: Queue) -> None:
     pipeline = isolated_app.make()
     task = queue.add(pipeline, {"do": "speak"})

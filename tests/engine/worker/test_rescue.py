@@ -13,7 +13,7 @@ from onerow.core.failure import failure
 from onerow.core.times import FAR
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Move, Note, Swapped
-from tests.engine.kit import ended, reached, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, reached, told, until, work, working
 
 STRANGER = "elsewhere-1-abc"
 
@@ -44,6 +44,7 @@ def test_a_task_whose_lease_ran_out_runs_again(queue: Queue) -> None:
     assert heard == [STRANGER]
 
 
+@ON_SQLITE
 def test_a_lease_that_lives_is_left_alone(queue: Queue) -> None:
     pipeline = slow()
     queue.serve(pipeline)
@@ -82,6 +83,7 @@ def test_a_dead_worker_of_this_host_is_noticed_long_before_its_lease_ends(queue:
         until(lambda: STRANGER not in [note.name for note in queue.store.notes("worker")])
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("differs", ["boot", "namespace"])
 def test_a_pid_means_nothing_on_another_host_or_in_another_container(queue: Queue, differs: str) -> None:
     pipeline = slow()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from onerow import Context, Filter, Pipeline, Queue, Status, TaskAdvanced, TaskCompleted
-from tests.engine.kit import ended, everything, finish_all, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, everything, finish_all, told, until, work, working
 from tests.engine.worker import isolated_app
 
 
@@ -157,6 +157,7 @@ def test_handlers_do_not_see_each_others_context_variables(queue: Queue) -> None
     assert found == [-1] * 20
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("make", [isolated_app.make, isolated_app.make_async], ids=["def", "async def"])
 def test_an_isolated_handler_runs_in_a_process_of_its_own(queue: Queue, make: Callable[[], Pipeline]) -> None:
     task = queue.add(make(), {"do": "return", "value": ["조수", 1]})
@@ -169,6 +170,7 @@ def test_an_isolated_handler_runs_in_a_process_of_its_own(queue: Queue, make: Ca
     assert done.results["act"]["token"] == 1
 
 
+@ON_SQLITE
 def test_isolated_handlers_get_typed_arguments_and_earlier_results(queue: Queue) -> None:
     task = queue.add(isolated_app.make_chain(), isolated_app.Clip("a.mp4", 10.0))
     work(queue, isolated_app.make_chain())
@@ -241,6 +243,7 @@ def test_a_task_added_while_the_worker_rests_is_taken_at_once(queue: Queue) -> N
             ended(queue, queue.add(posts), seconds=30)
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("kind", ["async", "thread"])
 def test_work_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: Queue, kind: str) -> None:
     slow = Pipeline("slow")

@@ -1,0 +1,18 @@
+"""A queue on the two stores that need no server, for folders whose subject is one and the same on every store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onerow import Queue
+from onerow.stores.memory import MemoryStore
+from onerow.stores.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    """A queue with nothing in it."""
+    opened = Queue(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "onerow.db"))
+    yield opened
+    opened.close()
