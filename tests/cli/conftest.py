@@ -15,8 +15,8 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.engine import definitions
+from onerow.engine.definitions import WORKER
 from onerow.engine.statistics import STATS, note_name
-from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Claim, LogLine, Move, Note, Want
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import BROKEN, HOPELESS, NOW, SECOND, a_task, claimed

@@ -77,6 +77,15 @@ def test_an_add_may_be_the_first_statement_of_the_transaction(queue: Queue, conn
     assert queue.count() == []
 
 
+def test_many_may_be_added_by_the_first_statement_of_the_transaction(
+    queue: Queue, connection: sqlite3.Connection
+) -> None:
+    queue.add_many(posts, range(3), tx=connection)
+    assert connection.in_transaction
+    connection.rollback()
+    assert queue.count() == []
+
+
 def test_a_refused_payload_leaves_the_transaction_as_it_was(
     queue: Queue, connection: sqlite3.Connection, path: Path
 ) -> None:

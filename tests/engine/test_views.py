@@ -10,10 +10,10 @@ from onerow.core import rules
 from onerow.core.errors import UnknownName
 from onerow.core.plan import PhasePlan, Plan
 from onerow.engine import definitions
+from onerow.engine.definitions import WORKER
 from onerow.engine.queue import Queue
 from onerow.engine.statistics import STATS, note_name
 from onerow.engine.views import Views
-from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Claim, Glance, Note, Store, Want
 from onerow.stores.memory import MemoryStore
 from onerow.stores.sqlite import SqliteStore

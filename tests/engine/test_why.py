@@ -13,10 +13,10 @@ from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
 from onerow.engine import definitions
+from onerow.engine.definitions import WORKER
 from onerow.engine.queue import Queue
 from onerow.engine.rates import Rates
 from onerow.engine.views import Reason, Views
-from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Claim, Note, Store, Want
 from onerow.stores.memory import MemoryStore
 from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed

@@ -129,3 +129,21 @@ async def first(job: int) -> int:
 @quick.phase(lease="2s", concurrency=2)
 def second(job: int, first: int) -> int:
     return first + 1
+
+
+limited = Pipeline("limited")
+"""At most four at once and two of a key; then one by one."""
+
+
+@limited.phase(lease="5s", concurrency=4, per_key=2)
+def both(job: dict[str, float], ctx: Context) -> None:
+    note("enter", ctx, phase="both")
+    time.sleep(job["for"])
+    note("leave", ctx, phase="both")
+
+
+@limited.phase(lease="5s", concurrency=1)
+async def one(job: dict[str, float], ctx: Context) -> None:
+    note("enter", ctx, phase="one")
+    await asyncio.sleep(job["for"] / 5)
+    note("leave", ctx, phase="one")

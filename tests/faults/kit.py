@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -35,17 +34,11 @@ class Place:
         more = {"FAULTS_STORE": f"sqlite:///{self.path}", "FAULTS_NOTES": str(self.folder), MARK: self.mark}
         return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
 
-    def run(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+    def run(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process that bears our mark; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
-            process: subprocess.Popen[bytes] = subprocess.Popen(
-                argv,
-                cwd=ROOT,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                **more,
+            process = subprocess.Popen(
+                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         self._started.append(process)
         return process

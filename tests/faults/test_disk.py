@@ -57,7 +57,7 @@ def test_on_a_full_disk_an_add_says_so_and_nothing_is_lost(small_disk: Path) -> 
         ballast.write_bytes(b"x" * 700_000)
         added = fill(queue)
         assert added > 0
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFull, match="make room"):
             queue.add_many(app.quick, range(50), metadata={"ballast": "x" * 20_000})
         assert [tally.count for tally in queue.count()] == [added]
         ballast.unlink()

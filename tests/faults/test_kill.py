@@ -114,9 +114,8 @@ def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(pl
         begun = time.monotonic()
         place.worker()
         done = place.ended(task)
-        until(
-            lambda: time.monotonic() - begun > 5
-        )  # the sleep is over by now, and its end is the first thing to happen
+        # Then the sleep is over, and its end is the first thing to happen.
+        until(lambda: time.monotonic() - begun > 5)
     finally:
         os.kill(process, signal.SIGCONT)
     until(lambda: "no longer ours" in place.output(), "the stale holder's insight")

@@ -61,35 +61,34 @@ def check_rows(place: Place, expected: int) -> None:
     rows = place.everything()
     assert len(rows) == expected
     for row in rows:
-        assert row.status in (Status.WAITING, Status.PROCESSING, Status.COMPLETED)
+        assert row.status in (Status.WAITING, Status.PROCESSING, Status.COMPLETED), row.error
         check_story(row, PHASES)
     slots = [row.slot for row in rows if row.status is PROCESSING and row.phase == "second"]
-    assert len(slots) == len(set(slots))
+    assert len(set(slots)) == len(slots)
 
 
 def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
     """Kill a worker in each of these places, with fresh tasks each time; how many were killed."""
     killed = 0
     total = 0
-    for call, number in cases:
+    for position, (call, number) in enumerate(cases):
         place.queue.add_many(app.quick, range(3))
         total += 3
         killed += killed_at(place, call, number)
         until(lambda: not place.living(), "the end of the killed")
         check_rows(place, total)
-    assert Worker(place.queue, [app.quick], until_idle=True, grace="1s").run() == 0  # knows its dead neighbours
-    until(lambda: all(row.ended for row in work_on(place)), "the end of all")
+        if position % 2 or position == len(cases) - 1:
+            # Now and then someone whom nobody kills, before three kills have hit the same task.
+            until(lambda: all(row.ended for row in work_on(place)), "the end of all")
     check_rows(place, total)
     for row in place.everything():
-        # Three kills may have hit one task, and then it is the crash rule that ended it.
-        assert row.status is Status.COMPLETED or row.crash_count == 3
-        if row.status is Status.COMPLETED:
-            assert row.results == {"first": row.payload + 1, "second": row.payload + 2}
+        assert row.status is Status.COMPLETED
+        assert row.results == {"first": row.payload + 1, "second": row.payload + 2}
     return killed
 
 
 def work_on(place: Place) -> list[Task]:
-    Worker(place.queue, [app.quick], until_idle=True, grace="1s").run()
+    assert Worker(place.queue, [app.quick], until_idle=True, grace="1s").run() == 0
     return place.everything()
 
 

@@ -12,6 +12,8 @@ from onerow.core.times import spell
 from onerow.ports import Note, Store
 
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
+WORKER = "worker"
+"""The kind of note that is a line of the roll."""
 
 
 class Pause(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Queue, Retry, Status, StoreUnavailable
+from onerow.core.errors import CodeTooOld
 from onerow.engine.events import RoleFailed, StoreAway, StoreBack
 from onerow.stores.memory import MemoryStore
 from tests.engine.kit import ended, everything, finish_all, told, until, work, working
@@ -348,3 +349,15 @@ def test_finishing_everything_leaves_no_lease_and_no_slot(queue: Queue) -> None:
         queue.add(pipeline, number, limit_key=f"k{number % 4}")
     for task in finish_all(queue, pipeline):
         assert (task.leased_by, task.leased_until, task.slot, task.key_slot) == (None, None, None, None)
+
+
+def test_code_that_the_store_has_outgrown_is_refused_and_a_running_worker_drains(
+    sqlite_queue: Queue, tmp_path: Path
+) -> None:
+    pipeline = two_phases()
+    with working(sqlite_queue, pipeline) as worker:
+        ended(sqlite_queue, sqlite_queue.add(pipeline))
+        write(tmp_path / "onerow.db", "UPDATE onerow_meta SET value = 99 WHERE key = 'min_code'")
+        until(lambda: worker.exit_code == 69)
+    with pytest.raises(CodeTooOld, match="upgrade"):
+        Queue(f"sqlite:///{tmp_path}/onerow.db").add(pipeline)

@@ -73,14 +73,16 @@ class Heart:
 class Warden:
     """Ends work that runs too long or whose lease may be another's, and tells of work that won't end."""
 
-    def __init__(self, hands: Hands, grace: float, hung: Callable[[Attempt], None]) -> None:
+    def __init__(self, hands: Hands, grace: float, hung: Callable[[Attempt], None], shortest: timedelta) -> None:
         self._hands = hands
         self._grace = grace
         self._hung = hung
+        # Whatever begins while we rest must not have run far past its time by then.
+        self._rest = max(0.05, min(1.0, shortest.total_seconds() / 6))
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
-        rest = 1.0
+        rest = self._rest
         clock = monotonic()
         for attempt in list(self._hands.attempts.values()):
             lane = attempt.lane

@@ -8,13 +8,12 @@ from time import monotonic
 from onerow.core.errors import CodeTooOld, StoreError
 from onerow.core.failure import Failure
 from onerow.engine import definitions
-from onerow.engine.definitions import Controls
+from onerow.engine.definitions import WORKER, Controls
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Note, Store
 
-WORKER = "worker"
 _ROLL_EVERY = 5.0
 _REPORT_EVERY = 1.0
 

@@ -10,10 +10,10 @@ from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
+from onerow.engine.definitions import WORKER
 from onerow.engine.events import Events, TaskRescued, told_status
 from onerow.engine.family import concerns
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.registrar import WORKER
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500

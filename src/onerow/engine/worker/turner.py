@@ -67,6 +67,11 @@ class Turner:
         self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
 
+    @property
+    def soon(self) -> Sequence[datetime]:
+        """When tasks that were put off, or phases that were used up, come again."""
+        return self._soon
+
     def turn(self) -> float:
         """One round: how many seconds to rest until the next, unless something happens."""
         batch = self._take_finished()

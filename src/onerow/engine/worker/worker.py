@@ -10,7 +10,7 @@ from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
 from onerow.core.pipeline import Pipeline
-from onerow.core.plan import DEFAULT_LEASE
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
 from onerow.core.sizes import Size, parse_size
 from onerow.core.task import Task
 from onerow.engine import definitions
@@ -169,7 +169,7 @@ class Worker:
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
         self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
-        self._warden = Warden(self._hands, self._stop_grace, self._on_hung)
+        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)))
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
@@ -315,8 +315,6 @@ class Worker:
 
     def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
         while self._hands.attempts and monotonic() < deadline and not enough():
-            if all(task_id in self._condemned for task_id in list(self._hands.attempts)):
-                return
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))
@@ -375,6 +373,10 @@ class Worker:
     def condemned(self) -> bool:
         """Whether a thread of this process would not stop, so that the process itself should end."""
         return bool(self._condemned)
+
+
+def _timeouts(lanes: Iterable[Lane]) -> list[timedelta]:
+    return [lane.phase.timeout for lane in lanes if lane.phase.timeout is not None] or [DEFAULT_TIMEOUT]
 
 
 def _chosen(queue: Queue, phases: Sequence[str]) -> frozenset[str]:

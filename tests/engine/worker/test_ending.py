@@ -1,0 +1,186 @@
+"""Ending well: drain, hand back, cancel."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from onerow import Cancelled, Context, Pipeline, Queue, Status, TaskCancelled
+from tests.engine.kit import ended, reached, texts, told, until, working
+from tests.engine.worker import isolated_app
+
+
+def endless(kind: str, stopped: list[str]) -> Pipeline:
+    """Work that goes on until it is stopped."""
+    pipeline = Pipeline("endless")
+    if kind == "async":
+
+        @pipeline.phase(name="act", lease="5s")
+        async def arun(job: Any) -> None:
+            print("asleep")
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                stopped.append("CancelledError")
+                raise
+    elif kind == "thread":
+
+        @pipeline.phase(name="act", lease="5s")
+        def run(job: Any) -> None:
+            print("asleep")
+            try:
+                for _ in range(60_000):
+                    threading.Event().wait(0.01)
+            except Cancelled:
+                stopped.append("Cancelled")
+                raise
+    elif kind == "check":
+
+        @pipeline.phase(name="act", lease="5s")
+        def check(job: Any, ctx: Context) -> None:
+            print("asleep")
+            for _ in ctx.track(range(60_000)):
+                threading.Event().wait(0.01)
+    else:
+        pipeline.phase(name="act", isolate="process", lease="5s")(isolated_app.act)
+    return pipeline
+
+
+KINDS = ["async", "thread", "check", "isolated"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
+    stopped: list[str] = []
+    pipeline = endless(kind, stopped)
+    heard: list[str] = []
+    queue.on(TaskCancelled, lambda event: heard.append(event.task.task_id))
+    task = queue.add(pipeline, {"do": "check"})
+    with working(queue, pipeline):
+        until(lambda: "asleep" in texts(queue, task))
+        queue.cancel(task.task_id, by="kim")
+        done = ended(queue, task)
+    assert done.status is Status.CANCELLED
+    assert told(done) == [("cancel", "act"), ("cancelled", "act")]
+    assert heard == [task.task_id]
+    assert stopped == {"async": ["CancelledError"], "thread": ["Cancelled"]}.get(kind, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_hands_back_what_does_not_end_in_time(queue: Queue, kind: str) -> None:
+    pipeline = endless(kind, [])
+    task = queue.add(pipeline, {"do": "check"})
+    with working(queue, pipeline, grace="1s"):
+        until(lambda: "asleep" in texts(queue, task))
+    now = queue.get(task.task_id)
+    assert (now.status, now.attempt, now.retry_count, now.crash_count) == (Status.WAITING, 0, 0, 0)
+    assert told(now) == [("handed back", "act")]
+    assert (now.leased_by, now.error) == (None, None)
+
+
+def test_a_stop_lets_running_work_end(queue: Queue) -> None:
+    go = threading.Event()
+    pipeline = Pipeline("short")
+    pipeline.phase(name="run")(lambda job: go.wait(30) and "done")
+    task = queue.add(pipeline)
+    with working(queue, pipeline, grace="30s") as worker:
+        reached(queue, task, Status.PROCESSING)
+        worker.stop()
+        until(lambda: not worker._turner.claiming)
+        other = queue.add(pipeline)
+        go.set()
+        assert ended(queue, task).results == {"run": "done"}
+    assert queue.get(other.task_id).attempt == 0
+
+
+def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None:
+    pipeline = Pipeline("short")
+    go = threading.Event()
+    pipeline.phase(name="run")(lambda job: go.wait(30) and None)
+    tasks = queue.add_many(pipeline, range(10))
+    with working(queue, pipeline, concurrency=2, grace="30s") as worker:
+        until(lambda: len([t for t in tasks if queue.get(t.task_id).status is Status.PROCESSING]) >= 2)
+        worker.stop()
+        until(lambda: not worker._turner.claiming)
+        go.set()
+    left = [queue.get(task.task_id) for task in tasks]
+    assert {task.status for task in left} == {Status.COMPLETED, Status.WAITING}
+    assert {task.attempt for task in left if task.status is Status.WAITING} == {0}
+
+
+def test_a_cancelled_task_that_returns_all_the_same_is_cancelled_with_its_result(queue: Queue) -> None:
+    pipeline = Pipeline("stubborn")
+
+    @pipeline.phase
+    async def run(job: object) -> str:
+        print("asleep")
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            return "done anyway"
+        return "never"
+
+    pipeline.phase(name="next")(lambda job: None)
+    task = queue.add(pipeline)
+    with working(queue, pipeline):
+        until(lambda: "asleep" in texts(queue, task))
+        queue.cancel(task.task_id)
+        done = ended(queue, task)
+    assert (done.status, done.phase, done.results) == (Status.CANCELLED, "run", {"run": "done anyway"})
+
+
+def test_a_cancel_that_comes_while_the_arguments_are_made_is_heard(queue: Queue) -> None:
+    making = threading.Event()
+    ran: list[object] = []
+
+    pipeline = Pipeline("slow")
+
+    class Payload:
+        """A payload whose reading takes its time."""
+
+        @classmethod
+        def model_validate_json(cls, text: str) -> "Payload":
+            making.set()
+            threading.Event().wait(2.5)
+            return cls()
+
+        @classmethod
+        def model_json_schema(cls) -> dict[str, Any]:
+            return {}
+
+    @pipeline.phase(lease="30s")
+    def run(job: Payload) -> None:
+        for _ in range(6000):
+            ran.append(job)
+            threading.Event().wait(0.01)
+
+    queue.publish(pipeline)
+    task = Queue(queue.store).add("slow", {})
+    with working(queue, pipeline):
+        assert making.wait(30)
+        queue.cancel(task.task_id)
+        assert ended(queue, task).status is Status.CANCELLED
+
+
+def test_handlers_that_swallow_the_stop_are_ended_with_their_process_or_not_at_all(queue: Queue) -> None:
+    pipeline = Pipeline("deaf")
+    deaf = threading.Event()
+
+    @pipeline.phase(timeout="300ms", lease="5s")
+    def run(job: object) -> None:
+        while not deaf.is_set():
+            try:
+                deaf.wait(0.01)
+            except BaseException:
+                continue
+
+    task = queue.add(pipeline)
+    try:
+        with working(queue, pipeline, grace="100ms") as worker:
+            done = ended(queue, task)
+            assert (done.status, done.error_class) == (Status.FAILED, "timeout")
+        assert worker.condemned
+        assert worker.exit_code == 75
+    finally:
+        deaf.set()

@@ -1,0 +1,247 @@
+"""onerow.testing: the real rules and roles, a virtual clock, accidents on demand, and no sleeping."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status
+from onerow.testing import Rehearsal
+
+pytest_plugins = ["pytester"]
+
+
+def studio() -> Pipeline:
+    videos = Pipeline("videos", title="{topic}")
+    videos.wait_until("schedule", field="at")
+
+    @videos.phase(retry=Retry(3, wait="5s", factor=3, jitter=0))
+    def script(job: Any) -> Any:
+        return f"script of {job['topic']}"
+
+    videos.wait_for("image", signal="images.ready", timeout="3d")
+
+    @videos.phase
+    async def youtube(job: Any, script: Any, image: Any) -> Any:
+        await asyncio.sleep(0)
+        return [script, image]
+
+    return videos
+
+
+def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: Rehearsal) -> None:
+    at = rehearsal.now + timedelta(days=2)
+    task = rehearsal.add(studio(), {"topic": "tides", "at": at.isoformat()})
+    assert rehearsal.run() == 0
+    assert rehearsal.get(task).phase == "schedule"
+    waiting = rehearsal.run_until(task, "image")
+    assert (waiting.awaiting, rehearsal.now) == ("signal:images.ready", at)
+    rehearsal.queue.signal(task.task_id, "images.ready", ["a.png"])
+    done = rehearsal.run_until(task)
+    assert (done.status, done.result) == (Status.COMPLETED, ["script of tides", ["a.png"]])
+
+
+def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: Rehearsal) -> None:
+    rehearsal.fail("script", ConnectionError("no net"), times=2)
+    began = rehearsal.now
+    task = rehearsal.add(studio(), {"topic": "tides"})
+    assert rehearsal.run_until_idle() == 3
+    found = rehearsal.get(task)
+    assert (found.phase, found.awaiting, rehearsal.now - began) == (
+        "image",
+        "signal:images.ready",
+        timedelta(seconds=20),
+    )
+    assert [entry.error_class for entry in found.history if entry.error] == ["network", "network"]
+    rehearsal.forward("3d")
+    assert (rehearsal.get(task).status, rehearsal.get(task).error_class) == (Status.FAILED, "timeout")
+
+
+def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: Rehearsal) -> None:
+    rehearsal.fail("videos.script", Permanent("no such topic"))
+    one = rehearsal.add(studio(), {"topic": "a"})
+    assert rehearsal.run_until(one).error == "no such topic"
+    rehearsal.time_out("script")
+    two = rehearsal.queue.add("videos", {"topic": "b"})
+    assert rehearsal.run_until(two).error_class == "timeout"
+
+
+def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: Rehearsal) -> None:
+    sent: list[str] = []
+    mails = Pipeline("mails")
+
+    @mails.phase(lease="30s")
+    def send(job: str) -> str:
+        sent.append(job)
+        return "sent"
+
+    rehearsal.crash_after("send")
+    began = rehearsal.now
+    task = rehearsal.add(mails, "hello")
+    assert rehearsal.run() == 1
+    assert rehearsal.get(task).status is Status.PROCESSING
+    done = rehearsal.run_until(task)
+    assert (done.result, done.crash_count, sent) == ("sent", 1, ["hello", "hello"])
+    assert rehearsal.now - began == timedelta(seconds=30)
+    assert [entry.error_class for entry in done.history if entry.error] == ["crash"]
+
+
+def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: Rehearsal) -> None:
+    ran: list[str] = []
+    films = Pipeline("films")
+
+    @films.phase
+    async def fetch(job: Any, ctx: Context) -> Any:
+        await ctx.step("download", lambda: ran.append("download"))
+        await ctx.step("cut", lambda: ran.append("cut"))
+        ran.append("end")
+
+    rehearsal.crash_after("fetch", step="download")
+    assert rehearsal.run_until(rehearsal.add(films)).status is Status.COMPLETED
+    assert ran == ["download", "cut", "end"]
+
+
+def test_a_task_that_kills_every_worker_ends_failed(rehearsal: Rehearsal) -> None:
+    rehearsal.crash_before("script", times=3)
+    task = rehearsal.run_until(rehearsal.add(studio(), {"topic": "a"}))
+    assert (task.status, task.error_class) == (Status.FAILED, "crash")
+
+
+def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: Rehearsal) -> None:
+    sizes: list[int] = []
+    parts, whole = Pipeline("parts"), Pipeline("whole")
+
+    @parts.batch("embed", size=3)
+    def embed(items: list[Item[int]]) -> None:
+        sizes.append(len(items))
+        for item in items:
+            item.done(item.payload * 2)
+
+    @whole.phase
+    def split(job: Any, ctx: Context) -> Any:
+        ctx.spawn(parts, range(7))
+        ctx.join(all_must_succeed=True)
+        approved = ctx.wait("approved", timeout="1d")
+        return [sum(child.result for child in ctx.children()), approved]
+
+    rehearsal.serve(parts)
+    task = rehearsal.add(whole)
+    rehearsal.run_until_idle()
+    assert rehearsal.get(task).awaiting == "signal:approved"
+    assert sizes == [3, 3, 1]
+    rehearsal.queue.signal(task.task_id, "approved", "yes")
+    assert rehearsal.run_until(task).result == [42, "yes"]
+
+
+def test_rates_and_holds_let_time_go_on(rehearsal: Rehearsal) -> None:
+    calls = Pipeline("calls")
+    asked: list[int] = []
+
+    @calls.phase(rate="2/min")
+    def call(job: int) -> None:
+        asked.append(job)
+        if len(asked) == 1:
+            raise RateLimited("10m", scope="phase")
+
+    began = rehearsal.now
+    rehearsal.serve(calls).queue.add_many(calls, range(4))
+    rehearsal.run_until_idle()
+    assert sorted(asked) == [0, 0, 1, 2, 3]
+    assert rehearsal.now - began >= timedelta(minutes=11)
+
+
+def test_schedules_fire_as_time_goes_on(rehearsal: Rehearsal) -> None:
+    reports = Pipeline("reports")
+
+    @reports.phase
+    def write(job: Any) -> Any:
+        return job
+
+    reports.cron("0 9 * * 1-5", tz="Asia/Seoul", payload="daily")
+    rehearsal.serve(reports)
+    rehearsal.run_until_idle()
+    rehearsal.forward("7d")
+    tasks = rehearsal.queue.find(order="oldest").tasks
+    assert len(tasks) == 5
+    assert {(task.result, task.scheduled_time.hour) for task in tasks if task.scheduled_time} == {("daily", 0)}
+
+
+def test_a_phase_can_be_stubbed(rehearsal: Rehearsal) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def render(job: Any) -> Any:
+        raise AssertionError("never called")
+
+    films.command("encode", ["/no/such/program"])
+
+    @films.phase
+    def publish(job: Any, render: Any, encode: Any) -> Any:
+        return [render, encode]
+
+    rehearsal.stub("render", lambda job: f"frames of {job}").stub("films.encode", "film.mp4")
+    assert rehearsal.run_until(rehearsal.add(films, "tides")).result == ["frames of tides", "film.mp4"]
+
+
+def test_a_snoozing_handler_and_its_log(rehearsal: Rehearsal) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def check(job: Any, ctx: Context) -> None:
+        ctx.log(f"attempt {ctx.attempt}")
+        if ctx.attempt < 3:
+            raise Snooze("1h")
+
+    task = rehearsal.run_until(rehearsal.add(films))
+    assert [line.text for line in rehearsal.queue.logs(task.task_id).lines] == ["attempt 1", "attempt 2", "attempt 3"]
+
+
+def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) -> None:
+    queue = Queue(f"sqlite:///{tmp_path}/app.db")
+    films = Pipeline("films")
+
+    @films.phase
+    def fetch(job: Any) -> None:
+        if job == "first":
+            queue.add(films, "second")  # the app's own queue, as its code knows it
+
+    queue.serve(films)
+    with Rehearsal().borrow(queue) as rehearsal:
+        queue.add(films, "first")
+        assert rehearsal.run_until_idle() == 2
+        assert len(queue.find().tasks) == 2
+    assert queue.find().tasks == []
+    queue.close()
+
+
+def test_a_task_that_does_not_get_there_is_told_of(rehearsal: Rehearsal) -> None:
+    task = rehearsal.add(studio(), {"topic": "tides"})
+    with pytest.raises(AssertionError, match="is waiting at image"):
+        rehearsal.run_until(task, "youtube")
+
+
+def test_nothing_is_left_running(rehearsal: Rehearsal) -> None:
+    before = threading.active_count()
+    with Rehearsal() as another:
+        task = another.add(studio(), {"topic": "a"})
+        another.run_until(task, "image")
+        another.queue.signal(task.task_id, "images.ready")
+        another.run_until(task)
+    assert threading.active_count() == before
+
+
+def test_the_fixture_comes_with_the_installed_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from onerow import Pipeline
+
+        def test_it(rehearsal):
+            films = Pipeline("films")
+            films.phase(name="fetch")(lambda job: job)
+            assert rehearsal.run_until(rehearsal.add(films, 1)).result == 1
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
