@@ -6,11 +6,14 @@ is within the fastest way back. What we say never runs ahead of the server: noth
 lease is taken for dead that still lives.
 """
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+
+from onerow.core.errors import StoreError
 
 Stamp = str | dict[str, datetime]
 """The time of a write, as an expression in it: the server's own, or a test's."""
@@ -19,13 +22,12 @@ SERVER_NOW: Stamp = "$$NOW"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LATER = 8, 2  # how often the server is asked when nothing is known yet, and from time to time
 _GOOD_FOR = 5.0
-_RETRY_AFTER = 1.0
 _REMEMBERED = 24  # floors of about a minute: clocks drift
 _TICK = 0.001  # the server's answer is cut to the millisecond
 
 
 class ServerClock:
-    """`ask` gives the server's time by a round trip."""
+    """`ask` gives the server's time by a round trip; only the first call waits for one."""
 
     def __init__(self, ask: Callable[[], datetime]) -> None:
         self._ask = ask
@@ -36,27 +38,26 @@ class ServerClock:
 
     def __call__(self) -> datetime:
         floor = self._floor
-        if floor is None or time.monotonic() > self._good_until:
-            floor = self._measure()
+        if floor is None:
+            floor = self.measure()
+        elif time.monotonic() > self._good_until:
+            # Beside whoever asks for the time: a server that is away must not hold them up.
+            self._good_until = time.monotonic() + _GOOD_FOR
+            threading.Thread(target=self._try_to_measure, name="onerow-mongo-clock", daemon=True).start()
         return _EPOCH + timedelta(seconds=floor + time.monotonic())
 
-    def _measure(self) -> float:
+    def measure(self) -> float:
+        """Ask the server now; by how much its time is ahead of our monotonic clock, at the least."""
         with self._lock:
-            floor = self._floor
-            if floor is not None and time.monotonic() <= self._good_until:
-                return floor
-            try:
-                for _ in range(_FIRST if floor is None else _LATER):
-                    self._sample()
-            except Exception:
-                if floor is None:
-                    raise
-                # Away for now: our own clock goes on counting, and whoever needs the server will notice.
-                self._good_until = time.monotonic() + _RETRY_AFTER
-                return floor
+            for _ in range(_FIRST if self._floor is None else _LATER):
+                self._sample()
             self._floor = max(self._floors)
             self._good_until = time.monotonic() + _GOOD_FOR
             return self._floor
+
+    def _try_to_measure(self) -> None:
+        with contextlib.suppress(StoreError):  # away for now: our own clock goes on counting
+            self.measure()
 
     def _sample(self) -> None:
         sent = time.monotonic()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from pymongo import ASCENDING, IndexModel
+from pymongo import ASCENDING, IndexModel, timeout
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from onerow.core.errors import CodeTooOld, SchemaMissing, StoreError
@@ -21,6 +21,7 @@ SCHEMA = 1
 MIN_CODE = 1
 """What this schema demands of code that works beside it."""
 
+_BUILD_FOR = 3_600.0  # seconds; a collection that is large already takes its time
 _EXISTS = 48
 _NO_SUCH_COMMAND = 59
 _OTHER_INDEX = frozenset({85, 86})
@@ -169,7 +170,8 @@ def _put_validator(rooms: Rooms) -> None:
 
 def _make_indexes(rooms: Rooms) -> None:
     try:
-        rooms.tasks.create_indexes([index.model() for index in INDEXES])
+        with timeout(_BUILD_FOR):
+            rooms.tasks.create_indexes([index.model() for index in INDEXES])
     except OperationFailure as error:
         if error.code in _OTHER_INDEX:
             wrong = ", ".join(index.name for index in missing_indexes(rooms))

@@ -78,16 +78,16 @@ def _first(
     if until is not None:
         terms.append(_beyond(key, back, until, or_there=True))
     judge = judge_of(where)
-    found = rooms.tasks.find({"$and": terms}).sort([(key, direction), ("_id", direction)])
-    if judge is None:
-        yield from map(task_of, found.limit(limit))
-        return
-    for task in map(task_of, found):
-        if judge(task):
-            yield task
-            limit -= 1
-            if not limit:
-                return
+    with rooms.tasks.find({"$and": terms}).sort([(key, direction), ("_id", direction)]) as found:
+        if judge is None:
+            yield from map(task_of, found.limit(limit))
+            return
+        for task in map(task_of, found):
+            if judge(task):
+                yield task
+                limit -= 1
+                if not limit:
+                    return
 
 
 def _beyond(key: str, comparison: str, place: Place, *, or_there: bool) -> Document:

@@ -48,15 +48,18 @@ class Bell:
         self._door = door
         self._lock = threading.Lock()
         self._rung_at = 0.0
-        self._last: threading.Timer | None = None
+        self._pending = False
+        self._timer: threading.Timer | None = None
 
     def ring(self, rooms: Rooms) -> None:
         with self._lock:
+            if self._pending:
+                return
             if time.monotonic() - self._rung_at < _RING_EVERY:
-                if self._last is None:
-                    self._last = threading.Timer(_RING_EVERY, self._ring_last)
-                    self._last.daemon = True
-                    self._last.start()
+                self._pending = True
+                self._timer = threading.Timer(_RING_EVERY, self._ring_last)
+                self._timer.daemon = True
+                self._timer.start()
                 return
             self._rung_at = time.monotonic()
         self._ring(rooms)
@@ -64,14 +67,16 @@ class Bell:
     def close(self) -> None:
         """Ring now what was to be rung soon."""
         with self._lock:
-            last, self._last = self._last, None
-        if last is not None:
-            last.cancel()
-            self._ring_last()
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join(5)
+            if self._pending:
+                self._ring_last()
 
     def _ring_last(self) -> None:
         with self._lock:
-            self._last = None
+            self._pending = False
             self._rung_at = time.monotonic()
         with contextlib.suppress(StoreError), self._door.open() as rooms:
             self._ring(rooms)
