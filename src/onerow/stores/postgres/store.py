@@ -27,7 +27,7 @@ from onerow.ports import (
     SwapAnswer,
     Swapped,
 )
-from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, upkeep
+from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, tallies, upkeep
 from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door, violates
@@ -69,6 +69,7 @@ class PostgresStore(Reading):
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
         self._hints = Hints()
+        self._bookkeeper = tallies.Bookkeeper(self._door, name)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
@@ -93,7 +94,13 @@ class PostgresStore(Reading):
 
     def inspect(self) -> list[Finding]:
         """Would the promises hold here? Looks and changes nothing."""
-        return upkeep.inspect(self._door, self._schema, can_listen=self._ears is not None or not self._door.is_pooled)
+        return upkeep.inspect(
+            self._door, self._schema, self._bookkeeper, can_listen=self._ears is not None or not self._door.is_pooled
+        )
+
+    def repair(self) -> None:
+        """Set the counts of ended tasks to what is there."""
+        self._bookkeeper.repair()
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """The server's own tools do that better."""
@@ -255,6 +262,7 @@ class PostgresStore(Reading):
         answers, claiming = self._door.write(turn)
         self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
         self._poke_the_deaf()
+        self._bookkeeper.tick()
         if claiming is None:
             return answers, []
         tasks = claiming.receive()
