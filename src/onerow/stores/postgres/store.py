@@ -30,7 +30,7 @@ from onerow.ports import (
 from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, tallies, upkeep
 from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.door import Connection, Door, violates
+from onerow.stores.postgres.door import Connection, Door, in_one_piece, violates
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.reading import Reading
 from onerow.stores.postgres.statements import statement
@@ -184,9 +184,9 @@ class PostgresStore(Reading):
 
         def remove(connection: Connection) -> int:
             with self._transaction(connection):
-                gone = connection.execute(statement("remove", self._schema), given, binary=True).fetchall()
-                logbook.remove(connection, self._schema, [task_id for (task_id,) in gone])
-            return len(gone)
+                gone = connection.execute(statement("remove", self._schema), given, binary=True)
+                logbook.remove(connection, self._schema, given["ids"])
+            return len(gone.fetchall())
 
         return self._door.write(remove)
 
@@ -238,7 +238,7 @@ class PostgresStore(Reading):
         many tasks its claims may take.
         """
         sent_at = time.monotonic()
-        with nullcontext() if piecewise else connection.pipeline():
+        with nullcontext() if piecewise else in_one_piece(connection):
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
             yield
