@@ -315,8 +315,6 @@ class Worker:
 
     def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
         while self._hands.attempts and monotonic() < deadline and not enough():
-            if not self._hands.finished and all(task_id in self._condemned for task_id in list(self._hands.attempts)):
-                return
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))

@@ -22,6 +22,10 @@ def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
             f"a task can join only a transaction on its own database",
             field="tx",
         )
+    if not connection.in_transaction:
+        # As the driver would before the first write; a savepoint of ours would else be a transaction of its own, and
+        # its release the commit.
+        cursor.execute(f"BEGIN {connection.isolation_level}")
     return cursor
 
 

@@ -1,0 +1,130 @@
+"""A worker inside an ASGI application, and the FastAPI example."""
+
+import asyncio
+import importlib.util
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from onerow import Pipeline, Queue, Status
+from onerow.asgi import lifespan
+from tests.engine.conftest import ended, until
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "letters.py"
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Iterator[ModuleType]:
+    """The example, as if it stood in a folder of its own."""
+    (tmp_path / "onerow.toml").touch()
+    copy = tmp_path / "letters.py"
+    copy.write_text(EXAMPLE.read_text())
+    spec = importlib.util.spec_from_file_location("letters", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    module.queue.close()
+
+
+def test_the_fastapi_example_works_and_leaves_nothing_running(letters: ModuleType, tmp_path: Path) -> None:
+    async def visit() -> None:
+        transport = httpx.ASGITransport(letters.app)
+        async with (
+            letters.app.router.lifespan_context(letters.app),
+            httpx.AsyncClient(transport=transport, base_url="http://letters") as client,
+        ):
+            answer = await client.post("/letters", json={"to": "Ann", "words": 3})
+            assert answer.status_code == 202
+            task_id = answer.json()["task_id"]
+            await asyncio.to_thread(ended, letters.queue, task_id)
+            found = (await client.get(f"/letters/{task_id}")).json()
+            assert (found["status"], found["result"]) == ("completed", {"characters": 25})
+            assert (await client.get("/letters/nowhere")).status_code == 404
+            assert (await client.post("/letters", json={"words": 3})).status_code == 422
+
+    before = threading.active_count()
+    asyncio.run(visit())
+    assert (tmp_path / "letters.db").exists()
+    until(lambda: threading.active_count() <= before)
+
+
+def test_the_app_drains_when_it_shuts_down_and_has_its_own_lifespan_around(sqlite_url: str) -> None:
+    order: list[str] = []
+    queue = Queue(sqlite_url)
+    slow = Pipeline("slow")
+    begun = threading.Event()
+
+    @slow.phase
+    def work(job: Any) -> None:
+        begun.set()
+        time.sleep(0.3)
+        order.append("worked")
+
+    @asynccontextmanager
+    async def own(app: Any) -> AsyncIterator[None]:
+        order.append("up")
+        yield
+        order.append("down")
+
+    async def serve() -> str:
+        async with lifespan(queue, slow, within=own)(None):
+            task = await queue.aadd(slow)
+            await asyncio.to_thread(begun.wait, 30)
+            return task.task_id
+
+    task_id = asyncio.run(serve())
+    assert order == ["up", "worked", "down"]
+    assert queue.get(task_id).status is Status.COMPLETED
+    queue.close()
+
+
+def test_an_app_whose_worker_can_not_start_does_not_come_up(tmp_path: Path) -> None:
+    queue = Queue(f"sqlite:///{tmp_path}/no/such/folder/app.db")
+    slow = Pipeline("slow")
+    slow.phase(name="work")(lambda job: None)
+
+    async def serve() -> None:
+        async with lifespan(queue, slow)(None):
+            raise AssertionError("came up")
+
+    with pytest.raises(Exception, match=r"app\.db"):
+        asyncio.run(serve())
+
+
+def test_a_handler_that_hangs_does_not_end_the_work_of_an_app(sqlite_url: str) -> None:
+    queue = Queue(sqlite_url)
+    slow = Pipeline("slow")
+    release = threading.Event()
+
+    @slow.phase(timeout="200ms")
+    def hang(job: str) -> str:
+        if job == "bad":
+            while not release.is_set():
+                try:
+                    release.wait(0.05)
+                except BaseException:
+                    continue  # deaf to every request to stop
+        return job
+
+    async def serve() -> None:
+        async with lifespan(queue, slow, grace=0.5)(None):
+            bad = await queue.aadd(slow, "bad")
+            found = await asyncio.to_thread(ended, queue, bad.task_id)
+            assert (found.status, found.error_class) == (Status.FAILED, "timeout")
+            good = await queue.aadd(slow, "good")
+            assert (await asyncio.to_thread(ended, queue, good.task_id)).result == "good"
+
+    try:
+        asyncio.run(serve())
+    finally:
+        release.set()
+    queue.close()

@@ -1,0 +1,75 @@
+"""Payloads and results as pydantic models."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from onerow import BadPayload, Item, Pipeline, Status
+from onerow.engine.queue import Queue
+from tests.engine.conftest import ended, working
+
+
+class Post(BaseModel):
+    text: str = Field(min_length=1)
+    at: datetime
+    tags: list[str] = []
+
+
+class Verdict(BaseModel):
+    score: float
+    post: Post
+
+
+posts = Pipeline("posts", title="{text}")
+
+
+@posts.phase
+def judge(post: Post) -> Verdict:
+    assert post.at.tzinfo is not None
+    return Verdict(score=0.5, post=post)
+
+
+@posts.phase
+async def publish(post: Post, judge: Verdict) -> list[Any]:
+    return [judge.score, judge.post == post]
+
+
+@posts.batch("index", size=3)
+def index(items: list[Item[Post]]) -> None:
+    for item in items:
+        item.done(item.payload.text.upper())
+
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def test_models_go_in_and_come_out_as_models(queue: Queue) -> None:
+    with working(queue, posts):
+        given = queue.add(posts, Post(text="tides", at=NOON))
+        plain = queue.add(posts, {"text": "waves", "at": "2026-01-05T12:00:00Z"})
+        for task, word in ((given, "TIDES"), (plain, "WAVES")):
+            found = ended(queue, task.task_id)
+            assert (found.status, found.error) == (Status.COMPLETED, None)
+            assert (found.results["publish"], found.results["index"]) == ([0.5, True], word)
+    assert queue.get(given.task_id).payload == {"text": "tides", "at": "2026-01-05T12:00:00Z", "tags": []}
+    assert queue.get(given.task_id).title == "tides"
+
+
+@pytest.mark.parametrize("payload", [{"text": "", "at": "2026-01-05T12:00:00Z"}, {"text": "a"}, "words"])
+def test_a_payload_that_does_not_fit_is_refused_and_nothing_is_stored(queue: Queue, payload: Any) -> None:
+    with pytest.raises(BadPayload, match="payload is not a valid Post"):
+        queue.add(posts, payload)
+    assert queue.find().tasks == []
+
+
+def test_the_schema_is_published_for_those_who_add_by_name(queue: Queue) -> None:
+    queue.publish(posts)
+    other = Queue(queue.store)
+    plan = other.plan("posts")
+    assert plan.required == ("text", "at")
+    assert plan.payload_schema is not None
+    assert plan.payload_schema["properties"]["text"]["minLength"] == 1
+    with pytest.raises(BadPayload, match="'text'"):
+        other.add("posts", {"at": "2026-01-05T12:00:00Z"})
