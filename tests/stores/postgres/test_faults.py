@@ -259,18 +259,20 @@ def test_a_worker_that_is_stopped_in_the_middle_of_a_claim_holds_nobody_up(
         "    _, tasks = store.turn(moves, claim)\n"
         "    moves = [Move(t, rules.complete(t, None, store.now())) for t in tasks]\n"
     )
+    hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D10000")
     worker = subprocess.Popen([sys.executable, "-c", script, postgres_url], stdout=subprocess.PIPE)
     try:
         assert worker.stdout is not None
         worker.stdout.readline()
-        for _ in range(15):
+        for number in range(60):
+            time.sleep(0.011 + number % 7 / 1000)
             worker.send_signal(signal.SIGSTOP)
-            got = claim(store, 3, slots=6, worker="alive")
-            store.swap([Move(task, rules.complete(task, None, store.now())) for task in got])
+            got = claim(hasty, 3, slots=6, worker="alive")
+            hasty.swap([Move(task, rules.complete(task, None, hasty.now())) for task in got])
             worker.send_signal(signal.SIGCONT)
-            time.sleep(0.02)
     finally:
         worker.send_signal(signal.SIGCONT)
         worker.kill()
         worker.wait()
         worker.stdout.close()  # type: ignore[union-attr]
+        hasty.close()

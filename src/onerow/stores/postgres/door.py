@@ -178,6 +178,31 @@ class Door:
         connection.close()
 
 
+@contextmanager
+def in_one_piece(connection: Connection) -> Iterator[None]:
+    """What is executed inside is sent together at the end, and answered then.
+
+    psycopg's own pipeline sends each statement as it comes. A client that is stopped in between (SIGSTOP, a starved
+    machine) would leave a transaction open, with locks that others wait for.
+    """
+    with connection.pipeline() as pipeline:
+        pipeline._communicate_gen = _say_nothing  # type: ignore[method-assign]
+        try:
+            yield
+            while pipeline.command_queue:
+                pipeline.command_queue.popleft()()  # into libpq's buffer, which leaves us with the Sync that follows
+        except BaseException:
+            pipeline.command_queue.clear()
+            pipeline.result_queue.clear()
+            raise
+        finally:
+            del pipeline._communicate_gen
+
+
+def _say_nothing() -> Any:
+    yield from ()
+
+
 class _Taught:
     """What psycopg takes for a context: adapters, and no connection."""
 

@@ -17,17 +17,23 @@ ORDERS: dict[Order, tuple[str, str]] = {
 }
 
 
+Place = tuple[datetime, str]
+"""Where a row stands in an order: the moment, and the id."""
+
+
 def page_sql(
-    table: str, where: Filter, order: Order, limit: int, after: tuple[datetime, str] | None
+    table: str, where: Filter, order: Order, limit: int, after: Place | None, until: Place | None
 ) -> tuple[str, list[Any]]:
-    """A page of tasks, and its parameters."""
+    """Tasks in order, those that follow a place and not beyond another; and the parameters."""
     condition, given = where_sql(where)
     by, direction = ORDERS[order]
     if by == "completed_at":
         condition += " AND completed_at IS NOT NULL"
-    if after is not None:
-        condition += f" AND ({by}, task_id) {'<' if direction == 'DESC' else '>'} (%s, %s)"
-        given += after
+    further, sooner = ("<", ">=") if direction == "DESC" else (">", "<=")
+    for place, comparison in ((after, further), (until, sooner)):
+        if place is not None:
+            condition += f" AND ({by}, task_id) {comparison} (%s, %s)"
+            given += place
     ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
     page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
     if by != "created_at" or where.statuses == {Status.PROCESSING} or where.leased_by is not None:

@@ -4,7 +4,7 @@ As fast as COPY, which would need a table of its own beside it to know ON CONFLI
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
 from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, DEFAULTS, KINDS, SQL_TYPE, is_newborn, task_of
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.tallies import counting_insert
 from onerow.stores.postgres.wire import Texts, column
 
 CHUNK = 5_000
@@ -37,11 +38,13 @@ def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted 
 
 def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert what is in nobody's way; the ids that went in."""
-    fields = BORN_FIELDS if all(map(is_newborn, tasks)) else FIELDS
+    fields, answering = (
+        (BORN_FIELDS, _returning) if all(map(is_newborn, tasks)) else (FIELDS, partial(counting_insert, schema))
+    )
     read = attrgetter(*fields)
     if len(tasks) == 1:
         given = {field: value for field, value in zip(fields, read(tasks[0]), strict=True) if _must_send(field, value)}
-        cursor.execute(_insert_one(schema, tuple(given)), tuple(given.values()))
+        cursor.execute(answering(_insert_one(schema, tuple(given))), tuple(given.values()))
         return {task_id for (task_id,) in cursor.fetchall()}
     own: dict[str, Any] = {}
     shared: dict[str, Any] = {}
@@ -50,8 +53,12 @@ def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
             own[field] = column(KINDS[field], values)
         elif _must_send(field, values[0]):
             shared[field] = values[0]
-    cursor.execute(_insert(schema, tuple(own), tuple(shared)), own | shared)
+    cursor.execute(answering(_insert(schema, tuple(own), tuple(shared))), own | shared)
     return {task_id for (task_id,) in cursor.fetchall()}
+
+
+def _returning(insert: str) -> str:
+    return f"{insert} RETURNING task_id"
 
 
 def _must_send(field: str, value: Any) -> bool:
@@ -94,7 +101,7 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
 def _insert_one(schema: str, fields: tuple[str, ...]) -> str:
     return (
         f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in fields)}) "
-        f"VALUES ({', '.join(['%s'] * len(fields))}) ON CONFLICT DO NOTHING RETURNING task_id"
+        f"VALUES ({', '.join(['%s'] * len(fields))}) ON CONFLICT DO NOTHING"
     )
 
 
@@ -104,5 +111,5 @@ def _insert(schema: str, own: tuple[str, ...], shared: tuple[str, ...]) -> str:
     return (
         f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in (*own, *shared))}) "
         f"SELECT {', '.join(values)} FROM unnest({', '.join(f'%({field})s' for field in own)}) AS m ({', '.join(own)}) "
-        f"ON CONFLICT DO NOTHING RETURNING task_id"
+        f"ON CONFLICT DO NOTHING"
     )

@@ -7,7 +7,7 @@ import msgspec
 from onerow.ports import LogLine, LogPage
 from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.statements import quoted, statement
-from onerow.stores.postgres.wire import Bigs, Integers, Moments, Texts, column, moment
+from onerow.stores.postgres.wire import Bigs, Column, Integers, Moments, Texts, column, moment
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -72,8 +72,11 @@ def read_page(connection: Connection, schema: str, task_id: str, after: int, lim
     return LogPage(lines, lines[-1].seq if lines else after, rows[0][0] or 0)
 
 
-def remove(connection: Connection, schema: str, task_ids: Sequence[str]) -> None:
-    """The output goes with its task."""
-    given = (column(Texts, task_ids),)
-    connection.execute((f"DELETE FROM {quoted(schema)}.onerow_log WHERE task_id = ANY (%s)"), given)
-    connection.execute((f"DELETE FROM {quoted(schema)}.onerow_log_size WHERE task_id = ANY (%s)"), given)
+def remove(connection: Connection, schema: str, task_ids: Column) -> None:
+    """The output of those that are gone goes too."""
+    for table in ("onerow_log", "onerow_log_size"):
+        connection.execute(
+            f"DELETE FROM {quoted(schema)}.{table} AS l WHERE l.task_id = ANY (%s) "
+            f"AND NOT EXISTS (SELECT FROM {quoted(schema)}.task_queue AS t WHERE t.task_id = l.task_id)",
+            (task_ids,),
+        )

@@ -1,24 +1,19 @@
 """Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
 
-import base64
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import timedelta
+from typing import Literal
 
-import msgspec
-
-from onerow.core.errors import BadInput
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.core.times import read, spell
-from onerow.ports import Filter, LogPage, Note, Order, Page, Tally
-from onerow.stores.postgres import logbook, notes
+from onerow.core.times import to_millis
+from onerow.ports import Census, Filter, LogPage, Note, Order, Page, Search, Tally
+from onerow.stores.postgres import logbook, notes, searching, tallies
 from onerow.stores.postgres.door import Door
-from onerow.stores.postgres.filters import ORDERS, page_sql, where_sql
+from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, task_of
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.wire import Texts, column, moment
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Reading:
@@ -41,12 +36,25 @@ class Reading:
         return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        sql, given = page_sql(self._table, where, order, limit + 1, None if after is None else _read_cursor(after))
-        rows = self._door.read(lambda c: c.execute(sql, given, binary=True, prepare=False).fetchall())
-        tasks = [task_of(row) for row in rows[:limit]]
-        if len(rows) <= limit or not tasks:
-            return Page(tasks)
-        return Page(tasks, _write_cursor(spell(getattr(tasks[-1], ORDERS[order][0])), tasks[-1].task_id))
+        return self._door.read(lambda c: searching.find(c, self._table, where, limit, order, after))
+
+    def search(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        order: Literal["newest", "latest"] = "newest",
+        after: str | None = None,
+        within: timedelta,
+    ) -> Search:
+        """As `find`, but stops when the time is over and says how far it looked."""
+        return self._door.read(lambda c: searching.search(c, self._table, where, limit, order, after, within))
+
+    def census(self) -> Census:
+        """How many tasks stand where, in the whole store."""
+        ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
+        tallied = self._door.read(lambda c: tallies.census(c, self._schema))
+        return Census(tallied, to_millis(moment(said)))
 
     def count(self, where: Filter) -> list[Tally]:
         condition, given = where_sql(where)
@@ -66,15 +74,3 @@ class Reading:
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         return self._door.read(lambda c: notes.read_all(c, self._schema, kind, since, before))
-
-
-def _write_cursor(moment: str, task_id: str) -> str:
-    return base64.urlsafe_b64encode(_encode([moment, task_id])).decode()
-
-
-def _read_cursor(text: str) -> tuple[datetime, str]:
-    try:
-        moment, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
-        return read(moment), task_id
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

@@ -27,10 +27,10 @@ from onerow.ports import (
     SwapAnswer,
     Swapped,
 )
-from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, upkeep
+from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, tallies, upkeep
 from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.door import Connection, Door, violates
+from onerow.stores.postgres.door import Connection, Door, in_one_piece, violates
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.reading import Reading
 from onerow.stores.postgres.statements import statement
@@ -69,6 +69,7 @@ class PostgresStore(Reading):
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
         self._hints = Hints()
+        self._bookkeeper = tallies.Bookkeeper(self._door, name)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
@@ -93,7 +94,13 @@ class PostgresStore(Reading):
 
     def inspect(self) -> list[Finding]:
         """Would the promises hold here? Looks and changes nothing."""
-        return upkeep.inspect(self._door, self._schema, can_listen=self._ears is not None or not self._door.is_pooled)
+        return upkeep.inspect(
+            self._door, self._schema, self._bookkeeper, can_listen=self._ears is not None or not self._door.is_pooled
+        )
+
+    def repair(self) -> None:
+        """Set the counts of ended tasks to what is there."""
+        self._bookkeeper.repair()
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """The server's own tools do that better."""
@@ -177,9 +184,9 @@ class PostgresStore(Reading):
 
         def remove(connection: Connection) -> int:
             with self._transaction(connection):
-                gone = connection.execute(statement("remove", self._schema), given, binary=True).fetchall()
-                logbook.remove(connection, self._schema, [task_id for (task_id,) in gone])
-            return len(gone)
+                gone = connection.execute(statement("remove", self._schema), given, binary=True)
+                logbook.remove(connection, self._schema, given["ids"])
+            return len(gone.fetchall())
 
         return self._door.write(remove)
 
@@ -231,7 +238,7 @@ class PostgresStore(Reading):
         many tasks its claims may take.
         """
         sent_at = time.monotonic()
-        with nullcontext() if piecewise else connection.pipeline():
+        with nullcontext() if piecewise else in_one_piece(connection):
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
             yield
@@ -255,6 +262,7 @@ class PostgresStore(Reading):
         answers, claiming = self._door.write(turn)
         self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
         self._poke_the_deaf()
+        self._bookkeeper.tick()
         if claiming is None:
             return answers, []
         tasks = claiming.receive()

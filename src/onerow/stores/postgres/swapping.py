@@ -17,6 +17,7 @@ from psycopg.types.numeric import Int8
 from onerow.core.status import WAITING
 from onerow.core.task import COLUMN, Task, changed_fields
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
+from onerow.stores.postgres import tallies
 from onerow.stores.postgres.door import Connection, Cursor
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted
@@ -27,7 +28,8 @@ _OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "
 _ALWAYS_WRITTEN = "version"
 
 
-_Shape = tuple[int, bool, int, tuple[str, ...]]  # which turn, if_dead, growth of version, changed fields
+_Shape = tuple[int, bool, int, tallies.Change, tuple[str, ...]]
+"""Moves that share a statement: which turn, if_dead, growth of version, what is counted, changed fields."""
 
 
 class _Sent(msgspec.Struct):
@@ -54,14 +56,15 @@ class Swapping:
             if "held_key" in fields[index] and move.after.held_key is not None:
                 self.contested.append(index)
             else:
-                self._groups.setdefault((nth, move.if_dead, _grown(move), fields[index]), []).append(index)
+                shape = (nth, move.if_dead, _grown(move), tallies.change(move), fields[index])
+                self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
         """Write them; inside an open transaction."""
-        for (_, if_dead, grown, fields), indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
+        for shape, indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
             # In one order everywhere, so that two who write the same rows don't wait for each other.
             indexes.sort(key=lambda index: self._moves[index].before.task_id)
-            self._sent.append(_Sent(indexes, self._write(connection, fields, indexes, if_dead, grown)))
+            self._sent.append(_Sent(indexes, self._write(connection, shape, indexes)))
         for index in self.contested:
             self._contest(connection, index)
 
@@ -79,15 +82,15 @@ class Swapping:
         """Write a move that takes a unique key which another task may hold."""
         move = self._moves[index]
         fields = changed_fields(move.before, move.after)
+        shape = (0, move.if_dead, _grown(move), tallies.change(move), fields)
         try:
             with connection.transaction():
-                self._sent.append(_Sent([index], self._write(connection, fields, [index], move.if_dead, _grown(move))))
+                self._sent.append(_Sent([index], self._write(connection, shape, [index])))
         except errors.UniqueViolation:
             self._conflicts[index] = self._holder(connection, move.after)
 
-    def _write(
-        self, connection: Connection, fields: tuple[str, ...], indexes: Sequence[int], if_dead: bool, grown: int
-    ) -> Cursor:
+    def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> Cursor:
+        _, if_dead, grown, change, fields = shape
         moves = [self._moves[index] for index in indexes]
         written = tuple(field for field in fields if field != _ALWAYS_WRITTEN)
         rows = [attrgetter("task_id", "version", *written)(move.after) for move in moves]
@@ -107,7 +110,11 @@ class Swapping:
         if if_dead:
             given["now"] = self._now
         varying = tuple(field for field in written if field not in shared)
-        return connection.execute(_update(self._schema, shared, varying, if_dead), given, binary=True)
+        sql = _update(self._schema, shared, varying, if_dead)
+        if change != (None, None):
+            sql = tallies.counting_sql(self._schema, sql, change)
+            given |= tallies.given(change)
+        return connection.execute(sql, given, binary=True)
 
     def _holder(self, connection: Connection, task: Task) -> str:
         row = connection.execute(

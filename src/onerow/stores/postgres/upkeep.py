@@ -6,6 +6,7 @@ from onerow.core.errors import StoreError
 from onerow.ports import Finding
 from onerow.stores.postgres import schema
 from onerow.stores.postgres.door import Connection, Door
+from onerow.stores.postgres.tallies import Bookkeeper
 
 FLOOR = 150000
 """The oldest server that the tests run on, as it numbers itself."""
@@ -13,7 +14,7 @@ FLOOR = 150000
 _LONG = "10 minutes"
 
 
-def inspect(door: Door, name: str, *, can_listen: bool) -> list[Finding]:
+def inspect(door: Door, name: str, bookkeeper: Bookkeeper, *, can_listen: bool) -> list[Finding]:
     """See ports.Upkeep.inspect."""
     with door.connection() as connection:
         findings = [_version(connection)]
@@ -23,6 +24,10 @@ def inspect(door: Door, name: str, *, can_listen: bool) -> list[Finding]:
         findings += _settings(connection)
         findings += _snapshots(connection)
     findings += _drift(door, name)
+    if bookkeeper.is_right():
+        findings.append(Finding("good", "the counters of ended tasks are right"))
+    else:
+        findings.append(Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair"))
     if not can_listen:
         findings.append(
             Finding(

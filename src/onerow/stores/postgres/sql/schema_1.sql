@@ -109,6 +109,15 @@ CREATE TABLE {schema}.onerow_log_size (
   dropped bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
+-- Ended tasks, counted as they end and come back: each turn adds a line or two, and somebody adds the lines up now and
+-- then. (One counter per place would be one row that every worker waits for.)
+CREATE TABLE {schema}.onerow_tally (
+  pipeline text COLLATE "C" NOT NULL,
+  type     text COLLATE "C" NOT NULL,
+  status   text COLLATE "C" NOT NULL,
+  count    bigint NOT NULL
+);
+
 -- One hint per statement, however many rows it adds and whoever adds them.
 CREATE FUNCTION {schema}.onerow_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,0 +1,139 @@
+"""Finding: pages by key, and searches that stop when their time is over."""
+
+import base64
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any, Literal
+
+import msgspec
+
+from onerow.core.errors import BadInput
+from onerow.core.status import Status
+from onerow.core.task import Task
+from onerow.core.times import read, spell
+from onerow.ports import Filter, Order, Page, Search
+from onerow.stores.postgres.door import Connection
+from onerow.stores.postgres.filters import ORDERS, Place, page_sql
+from onerow.stores.postgres.rows import task_of
+from onerow.stores.postgres.wire import moment
+
+_encode = msgspec.json.Encoder().encode
+_FIRST_STRETCH = 500
+_LONGEST_STRETCH = 16_000
+_FEW = 5_000
+
+
+def find(connection: Connection, table: str, where: Filter, limit: int, order: Order, after: str | None) -> Page:
+    """See ports.Store.find."""
+    tasks = _page(connection, table, where, order, limit + 1, None if after is None else _read_cursor(after), None)
+    if len(tasks) <= limit:
+        return Page(tasks)
+    return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if limit else None)
+
+
+def search(
+    connection: Connection,
+    table: str,
+    where: Filter,
+    limit: int,
+    order: Literal["newest", "latest"],
+    after: str | None,
+    within: timedelta,
+) -> Search:
+    """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
+    if _is_narrow(where) or _has_few_open(connection, table, where):
+        page = find(connection, table, where, limit, order, after)
+        return Search(page.tasks, page.next)
+    until = monotonic() + within.total_seconds()
+    place = None if after is None else _read_cursor(after)
+    found: list[Task] = []
+    stretch, looked_at = _FIRST_STRETCH, 0
+    while True:
+        end = _end_of_stretch(connection, table, where, order, place, stretch)
+        found += _page(connection, table, where, order, limit + 1 - len(found), place, end)
+        if len(found) > limit:
+            return Search(found[:limit], _write_cursor(_place(found[limit - 1], order)))
+        if end is None:
+            return Search(found)
+        looked_at += stretch
+        place = end
+        if monotonic() >= until:
+            return Search(found, _write_cursor(place), place[0], looked_at)
+        stretch = min(stretch * 2, _LONGEST_STRETCH)
+
+
+def _is_narrow(where: Filter) -> bool:
+    """Whether an index leads to few rows at once."""
+    named = (
+        where.parent_id,
+        where.held_key,
+        where.leased_by,
+        where.lease_ended_by,
+        where.awaiting,
+        where.held_until_by,
+    )
+    return where.statuses == {Status.PROCESSING} or bool(where.parked) or any(value is not None for value in named)
+
+
+def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:
+    """Whether a question about waiting tasks alone is answered sooner by sorting them than by walking all rows."""
+    if where.statuses != {Status.WAITING}:
+        return False
+    sql = f"SELECT count(*) FROM (SELECT FROM {table} WHERE {{}} LIMIT {_FEW}) AS few"
+    counts = [
+        connection.execute(sql.format(condition)).fetchone()
+        for condition in ("status = 'waiting' AND awaiting IS NULL", "awaiting IS NOT NULL")
+    ]
+    return all(row is not None and row[0] < _FEW for row in counts)
+
+
+def _page(
+    connection: Connection,
+    table: str,
+    where: Filter,
+    order: Order,
+    limit: int,
+    after: Place | None,
+    until: Place | None,
+) -> list[Task]:
+    sql, given = page_sql(table, where, order, limit, after, until)
+    return [task_of(row) for row in connection.execute(sql, given, binary=True, prepare=False).fetchall()]
+
+
+def _end_of_stretch(
+    connection: Connection, table: str, where: Filter, order: Order, after: Place | None, length: int
+) -> Place | None:
+    """The last place of the next `length` rows of the index that is walked; None: fewer are left."""
+    by, _ = ORDERS[order]
+    condition = "completed_at IS NOT NULL" if by == "completed_at" else "leased_by IS NULL"
+    given: list[Any] = []
+    if by == "created_at" and where.user_id:
+        condition += " AND user_id = %s AND user_id <> ''"
+        given.append(where.user_id)
+    if after is not None:
+        condition += f" AND ({by}, task_id) < (%s, %s)"
+        given += after
+    row = connection.execute(
+        f"SELECT {by}, task_id FROM {table} WHERE {condition} ORDER BY {by} DESC, task_id DESC LIMIT 1 OFFSET %s",
+        (*given, length - 1),
+        binary=True,
+        prepare=False,
+    ).fetchone()
+    return None if row is None else (moment(row[0]), row[1])
+
+
+def _place(task: Task, order: Order) -> Place:
+    return getattr(task, ORDERS[order][0]), task.task_id
+
+
+def _write_cursor(place: Place) -> str:
+    return base64.urlsafe_b64encode(_encode([spell(place[0]), place[1]])).decode()
+
+
+def _read_cursor(text: str) -> Place:
+    try:
+        at, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
+        found: datetime = read(at)
+        return found, task_id
+    except Exception:
+        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

@@ -1,0 +1,8 @@
+-- tally: the lines that nobody is writing are added up, so that there are few to read.
+WITH gone AS (
+  DELETE FROM {schema}.onerow_tally
+   WHERE ctid = ANY (ARRAY(SELECT ctid FROM {schema}.onerow_tally LIMIT 50000 FOR UPDATE SKIP LOCKED))
+  RETURNING *
+)
+INSERT INTO {schema}.onerow_tally (pipeline, type, status, count)
+SELECT pipeline, type, status, sum(count) FROM gone GROUP BY pipeline, type, status HAVING sum(count) <> 0
