@@ -122,7 +122,7 @@ def test_folder_nice_umask_and_group_are_the_phases_own(queue: Queue, films: Pip
         "look", script("import os, json; print(json.dumps([os.getcwd(), os.nice(0), os.umask(0), os.getpgid(0) == os.getpid()]))"),
         cwd=tmp_path, nice=5, umask=0o027, result="last_line",
     )  # fmt: skip
-    assert run(queue, films).result == [str(tmp_path), 5, 0o027, True]
+    assert run(queue, films).result == [str(tmp_path), os.nice(0) + 5, 0o027, True]
 
 
 def test_payload_and_results_can_come_by_standard_input(queue: Queue, films: Pipeline) -> None:

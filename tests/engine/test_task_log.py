@@ -323,3 +323,17 @@ def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypa
             word = secret[0][6:]
             assert not any(word.encode() in each for each in kept), word
             assert not any(word in each for each in (*shown, *seen_in_ps)), word
+
+
+def test_a_payload_is_kept_as_it_is_and_masked_where_a_face_shows_it(sqlite_url: str) -> None:
+    films = Pipeline("films")
+    films.phase(name="cut")(lambda job: None)
+    queue = QueueAt(sqlite_url)
+    payload = {"url": "https://ann:s3cr3t-word@x/", "password": "s3cr3t-word", "n": 1}
+    task = queue.add(films, payload)
+    queue.publish(films)
+    for command in (["show", task.task_id], ["show", task.task_id, "--json"]):
+        shown = CliRunner().invoke(main, [*command, "--store", sqlite_url])
+        assert (shown.exit_code, "https://ann:***@x/" in shown.output, "s3cr3t" in shown.output) == (0, True, False)
+    assert queue.get(task.task_id).payload == payload
+    queue.close()

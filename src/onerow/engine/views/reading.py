@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-import msgspec
+from msgspec.structs import replace
 
 from onerow.core.errors import UnknownName
 from onerow.core.plan import Plan
@@ -27,6 +27,7 @@ SEARCH_FOR = timedelta(milliseconds=80)
 RECENT = timedelta(minutes=5)
 _MOST_HELD = 1_000
 _MOST_FAILURES = 500
+_SHOWN_MASKED = ("title", "payload", "results", "steps", "signals", "metadata")
 
 
 class Views:
@@ -90,7 +91,7 @@ class Views:
             return where
         if where.user_id not in (None, user):
             raise UnknownName(f"this queue sees only user {user!r}", field="user_id")
-        return msgspec.structs.replace(where, user_id=user)
+        return replace(where, user_id=user)
 
     def find(
         self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta = SEARCH_FOR
@@ -110,7 +111,10 @@ class Views:
     def task(self, task_id: str) -> TaskView:
         """One task with its timeline and why it stands where it stands."""
         task = self._queue.get(task_id)
-        return view_task(task, self.plans().get(task.pipeline), self.why(task), self._queue.store.now())
+        view = view_task(task, self.plans().get(task.pipeline), self.why(task), self._queue.store.now())
+        # Payloads and results are kept as they are, because phases work with them; people see them masked.
+        masked = {field: self._queue.masker.value(view.task[field]) for field in _SHOWN_MASKED if field in view.task}
+        return replace(view, task=view.task | masked)
 
     def why(self, task: Task | str) -> Reason:
         """Why a task isn't running, in a sentence, with the command that changes it."""
@@ -119,7 +123,7 @@ class Views:
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
         """The last failed tasks, grouped by cause."""
-        where = msgspec.structs.replace(self.filter(query), statuses=frozenset({FAILED}))
+        where = replace(self.filter(query), statuses=frozenset({FAILED}))
         page = self._store.find(where, limit=limit, order="latest")
         return group_failures(page.tasks, page.next is None)
 

@@ -25,7 +25,8 @@ from onerow.engine.worker.listening import Listener
 from onerow.engine.worker.stopping import TreeStopper
 
 _PIECE = 16_384
-_BREATH = 0.0005  # seconds after a full piece, in which other threads come to their turn
+# Seconds after a full piece, in which other threads come to their turn; more of them once it is a flood.
+_BREATH, _FLOOD_BREATH = 0.0005, 0.005
 
 # Fixed for every attempt, whatever the environment says.
 _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
@@ -204,7 +205,7 @@ def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], boo
         piece = os.read(descriptor, _PIECE)
         listener.hear(level, decoder.decode(piece, final=not piece))
         if len(piece) == _PIECE:
-            sleep(_BREATH)
+            sleep(_FLOOD_BREATH if listener.is_flood else _BREATH)
         return bool(piece)
 
     return read

@@ -15,6 +15,7 @@ from onerow.engine.worker.attempt import Attempt
 
 _STEP = re.compile(r"::step\s+(?P<name>\S.*?)\s+ok(?:\s+(?P<result>\S.*))?\s*")
 _LONGEST_WORDS = 500
+_FLOOD = 1_000_000
 _LONGEST_UNFINISHED = 2_000
 
 
@@ -27,11 +28,17 @@ class Listener:
         self._done: list[Remember] = []
         self._words: dict[str, str] = {}
         self._last = LastLine()
+        self._heard = 0  # characters
 
     @property
     def last_words(self) -> str:
         """What it said before it failed: of its errors, else of its output, the last line."""
         return (self._words.get("err") or self._words.get("out") or "").strip()[:_LONGEST_WORDS]
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether it has said more than will be kept of it."""
+        return self._heard > _FLOOD
 
     def last_line(self) -> str:
         """The last line of the program's output that says something; raises BadInput when it is too long."""
@@ -41,6 +48,7 @@ class Listener:
         """A piece of output; an empty one means that there is no more."""
         if not text and self._attempt.output is None:
             return
+        self._heard += len(text)
         output = self._attempt.hands.output_of(self._attempt)
         stream = output.stream(level)
         lines = stream.feed(text) if text else stream.end()

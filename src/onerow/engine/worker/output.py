@@ -19,7 +19,7 @@ _MOST_SIZE = 2_000_000
 # One task may say so much at once, and so many lines a second for long; then its oldest lines go before they are
 # written, so that the store is there for others.
 _AT_ONCE = 12_000
-_A_SECOND = 4_000
+_A_SECOND = 2_000
 
 
 class Output:
