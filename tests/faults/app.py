@@ -147,3 +147,54 @@ async def one(job: dict[str, float], ctx: Context) -> None:
     note("enter", ctx, phase="one")
     await asyncio.sleep(job["for"] / 5)
     note("leave", ctx, phase="one")
+
+
+leaves = Pipeline("leaves")
+tree = Pipeline("tree")
+"""A parent that stops for a while where its payload says, so that it can be killed there."""
+
+LEAVES = 550
+
+
+@leaves.phase(lease="2s")
+async def grow(job: int, ctx: Context) -> int:
+    if job == 200:
+        note("growing", ctx)
+    await asyncio.sleep(0.02)  # long enough that few of them lie claimed and not begun
+    return job
+
+
+@tree.phase(lease="2s")
+def branch(job: str, ctx: Context) -> Any:
+    def pause(where: str) -> None:
+        if job == where and first_time(ctx):
+            note(where, ctx)
+            time.sleep(FOREVER)
+
+    def numbers() -> Any:
+        for number in range(LEAVES):
+            if number == 520:
+                pause("midst")
+            yield number
+
+    def plant() -> str:
+        note("planted", ctx)
+        return "yes"
+
+    planted = ctx.step("plant", plant)
+    pause("step")
+    count = ctx.spawn(leaves, numbers())
+    pause("spawned")
+    tally = ctx.join(all_must_succeed=True)
+    if job == "joined" and ctx.task.crash_count == 0:
+        note("joined", ctx)
+        time.sleep(FOREVER)
+    return [planted, count, tally.completed]
+
+
+ticking = Pipeline("ticking")
+ticking.cron("* * * * * *", name="ticks", catch_up="all")
+
+
+@ticking.phase(lease="2s")
+async def tick(job: Any) -> None: ...
