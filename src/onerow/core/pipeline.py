@@ -3,19 +3,17 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from onerow.core import arguments, command, schedule, values
+from onerow.core import arguments, command, schedule, terms, values
 from onerow.core.command import Command, ResultFrom
-from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, PipelineError
+from onerow.core.durations import Duration
+from onerow.core.errors import PipelineError
 from onerow.core.names import check_name
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
-from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.signatures import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
@@ -163,15 +161,15 @@ class Pipeline:
             self._append(
                 PhasePlan(
                     name=phase_name,
-                    concurrency=_limit(concurrency, "concurrency"),
-                    per_key=_limit(per_key, "per_key"),
-                    retry=_policy(retry),
-                    timeout=_span(timeout, "timeout"),
-                    lease=_lease(lease),
+                    concurrency=terms.limit(concurrency, "concurrency"),
+                    per_key=terms.limit(per_key, "per_key"),
+                    retry=terms.policy(retry),
+                    timeout=terms.span(timeout, "timeout"),
+                    lease=terms.lease(lease),
                     renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
                     isolated=handler.isolated,
-                    rate=_rate(rate, "rate"),
-                    rate_per_key=_rate(rate_per_key, "rate_per_key"),
+                    rate=terms.rate(rate, "rate"),
+                    rate_per_key=terms.rate(rate_per_key, "rate_per_key"),
                 )
             )
             self.handlers[phase_name] = handler
@@ -205,6 +203,7 @@ class Pipeline:
         lease: Duration = DEFAULT_LEASE,
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
+        rate_per_key: str = "",
     ) -> None:
         """Make a program the next phase: an argument list with places for values ({url}, {force?--force}).
 
@@ -224,14 +223,15 @@ class Pipeline:
             PhasePlan(
                 name=name,
                 kind="command",
-                concurrency=_limit(concurrency, "concurrency"),
-                per_key=_limit(per_key, "per_key"),
-                retry=_policy(retry),
-                timeout=_span(timeout, "timeout"),
-                lease=_lease(lease),
+                concurrency=terms.limit(concurrency, "concurrency"),
+                per_key=terms.limit(per_key, "per_key"),
+                retry=terms.policy(retry),
+                timeout=terms.span(timeout, "timeout"),
+                lease=terms.lease(lease),
                 renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
                 isolated=True,
-                rate=_rate(rate, "rate"),
+                rate=terms.rate(rate, "rate"),
+                rate_per_key=terms.rate(rate_per_key, "rate_per_key"),
                 memory=takes[0],
                 cpus=takes[1],
             )
@@ -259,7 +259,7 @@ class Pipeline:
         """
         if type(size) is not int or not 1 <= size <= 1000:
             raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
-        limit = _limit(concurrency, "concurrency")
+        limit = terms.limit(concurrency, "concurrency")
         if limit is not None and limit < size:
             raise PipelineError(
                 f"concurrency counts tasks: batches of {size} need at least {size}, not {limit}", field="concurrency"
@@ -272,15 +272,15 @@ class Pipeline:
                     name=name,
                     kind="batch",
                     batch_size=size,
-                    batch_within=_duration(within, "within"),
+                    batch_within=terms.duration(within, "within"),
                     concurrency=limit,
-                    per_key=_limit(per_key, "per_key"),
-                    retry=_policy(retry),
-                    timeout=_span(timeout, "timeout"),
-                    lease=_lease(lease),
+                    per_key=terms.limit(per_key, "per_key"),
+                    retry=terms.policy(retry),
+                    timeout=terms.span(timeout, "timeout"),
+                    lease=terms.lease(lease),
                     renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
-                    rate=_rate(rate, "rate"),
-                    rate_per_key=_rate(rate_per_key, "rate_per_key"),
+                    rate=terms.rate(rate, "rate"),
+                    rate_per_key=terms.rate(rate_per_key, "rate_per_key"),
                 )
             )
             self.handlers[name] = handler
@@ -302,7 +302,7 @@ class Pipeline:
                 name=name,
                 kind="wait_for",
                 signal=check_name(signal, "signal"),
-                timeout=_span(timeout, "timeout"),
+                timeout=terms.span(timeout, "timeout"),
                 on_timeout=on_timeout,
             )
         )
@@ -318,7 +318,7 @@ class Pipeline:
             PhasePlan(
                 name=name,
                 kind="wait_children",
-                timeout=_span(timeout, "timeout"),
+                timeout=terms.span(timeout, "timeout"),
                 on_timeout=on_timeout,
                 all_must_succeed=all_must_succeed,
             )
@@ -371,7 +371,7 @@ class Pipeline:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
         if isolated:
-            _check_importable(function, where)
+            terms.check_importable(function, where)
         parameters = self._items(function, where) if items else self._parameters(function, where)
         if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
             declared = parameters[0].type
@@ -413,61 +413,3 @@ class Pipeline:
                     f"besides the payload, parameters are earlier phases and 'ctx'"
                 )
         return tuple(found)
-
-
-def _check_importable(function: Callable[..., Any], where: str) -> None:
-    qualname = getattr(function, "__qualname__", "")
-    if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
-        raise PipelineError(
-            f"{where} runs in a process of its own, so it must be importable by name; "
-            f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
-        )
-
-
-def _limit(value: int | None, field: str) -> int | None:
-    if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
-        raise PipelineError(f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}")
-    return value
-
-
-def _span(value: Duration | None, field: str) -> timedelta | None:
-    if value is None:
-        return None
-    span = _duration(value, field)
-    if not span:
-        raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
-    return span
-
-
-def _duration(value: Duration, field: str) -> timedelta:
-    try:
-        return parse_duration(value, field)
-    except BadInput as error:
-        raise PipelineError(str(error), field=field) from None
-
-
-def _lease(value: Duration) -> timedelta:
-    span = _duration(value, "lease")
-    if not timedelta(seconds=1) <= span <= timedelta(days=7):
-        raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
-    return span
-
-
-def _rate(text: str, field: str) -> str:
-    if text:
-        try:
-            parse_rate(text, field)
-        except BadInput as error:
-            raise PipelineError(str(error), field=field) from None
-    return text
-
-
-def _policy(retry: Retry | int | None) -> Retry:
-    match retry:
-        case None:
-            return Retry()
-        case Retry():
-            return retry
-        case int() if not isinstance(retry, bool):
-            return Retry(retry)
-    raise PipelineError(f"retry must be a Retry or a number of retries, not {retry!r}", field="retry")

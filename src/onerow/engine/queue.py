@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, overload
-from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -15,9 +14,9 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import Plan
-from onerow.core.status import ENDS, WAITING, Status
+from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
-from onerow.engine import acts, definitions
+from onerow.engine import acts, definitions, purging
 from onerow.engine.acting import act, find_task
 from onerow.engine.acts import Act
 from onerow.engine.adding import Addition, new_task
@@ -31,8 +30,8 @@ from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
-from onerow.engine.rates import Rates, give_back
-from onerow.ports import Claim, Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Swapped, Tally, Want
+from onerow.engine.pulling import pull
+from onerow.ports import Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Tally
 
 
 class Queue:
@@ -426,40 +425,7 @@ class Queue:
         span = parse_duration(lease_for, "lease_for")
         if span < timedelta(milliseconds=100):
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
-        if self._user is not None and ids is None:
-            due = Filter(
-                statuses=frozenset({WAITING}),
-                pipeline=plan.name,
-                phases=frozenset({wanted.name}),
-                parked=False,
-                due_by=self.store.now(),
-            )
-            ids = [t.task_id for t in self.find(due, limit=max(100, limit), order="due").tasks]
-        elif self._user is not None and ids is not None:
-            ids = [t.task_id for t in self.store.fetch(ids) if t.user_id == self._user]
-        name = worker or f"pull-{uuid4().hex[:12]}"
-        controls = definitions.load_controls(self.store)
-        tasks: list[Task] = []
-        now = self.store.now()
-        if (
-            controls.pause_of(plan.name, wanted.name) is None
-            and controls.held_until(plan.name, wanted.name, now) is None
-        ):
-            slots, key_slots = controls.limits_of(plan.name, wanted)
-            rates = Rates(self.store)
-            room = rates.room(plan.name, wanted, now)
-            want = Want(
-                pipeline=plan.name,
-                phase=wanted.name,
-                limit=limit if room is None else min(limit, room),
-                lease_for=span,
-                slots=slots,
-                key_slots=key_slots,
-            )
-            tasks = self.store.claim(Claim(name, [want], ids)) if want.limit else []
-            if tasks and wanted.rated:
-                tasks, others = rates.admit(plan.name, wanted, tasks)
-                self.store.swap([give_back(task, until, now, name) for task, until in others])
+        tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
         return Leases(self.store, plan, tasks, span, self.events, self.masker)
 
     # ── clearing away ──
@@ -478,28 +444,7 @@ class Queue:
             raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
         before = self.store.now() - parse_duration(older_than, "older_than")
         where = self._scoped(Filter(statuses=chosen, ended_by=before, pipeline=pipeline))
-        gone = 0
-        after: str | None = None
-        while gone < limit:
-            page = self.store.find(where, limit=min(500, limit - gone), order="ended", after=after)
-            gone += self._purge(page.tasks)
-            after = page.next
-            if after is None:
-                break
-        return gone
-
-    def _purge(self, tasks: list[Task]) -> int:
-        now = self.store.now()
-        parents = {t.task_id: t for t in self.store.fetch([t.parent_id for t in tasks if t.parent_id])}
-        free = [t for t in tasks if t.parent_id not in parents or parents[t.parent_id].ended]
-        remembered = [t for t in free if t.held_until is not None and t.held_until > now]
-        kept = {t.task_id for t in remembered}
-        buried = self.store.swap([Move(t, rules.bury(t, now)) for t in remembered]) if remembered else []
-        gone = self.store.remove([t for t in free if t.task_id not in kept])
-        if self.log_files is not None:
-            ids = {t.task_id for t in free}
-            self.log_files.remove(ids - {t.task_id for t in self.store.fetch(list(ids)) if t.purged_at is None})
-        return gone + sum(isinstance(answer, Swapped) for answer in buried)
+        return purging.purge(self.store, where, limit, self.log_files)
 
     # ── the async face: the same code, in a thread ──
 

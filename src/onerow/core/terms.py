@@ -1,0 +1,75 @@
+"""The terms of a phase as people write them, checked: limits, durations, rates, retries. Mistakes are PipelineErrors."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, PipelineError
+from onerow.core.rates import parse_rate
+from onerow.core.retry import Retry
+
+
+def check_importable(function: Callable[..., Any], where: str) -> None:
+    """A function for a process of its own must be importable by name."""
+    qualname = getattr(function, "__qualname__", "")
+    if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
+        raise PipelineError(
+            f"{where} runs in a process of its own, so it must be importable by name; "
+            f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
+        )
+
+
+def limit(value: int | None, field: str) -> int | None:
+    """How many at once; None: no limit."""
+    if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
+        raise PipelineError(f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}")
+    return value
+
+
+def span(value: Duration | None, field: str) -> timedelta | None:
+    """A duration longer than nothing; None: none."""
+    if value is None:
+        return None
+    span = duration(value, field)
+    if not span:
+        raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
+    return span
+
+
+def duration(value: Duration, field: str) -> timedelta:
+    """A duration, its mistakes told as the pipeline's."""
+    try:
+        return parse_duration(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
+
+
+def lease(value: Duration) -> timedelta:
+    """How long a silent worker keeps a task."""
+    span = duration(value, "lease")
+    if not timedelta(seconds=1) <= span <= timedelta(days=7):
+        raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
+    return span
+
+
+def rate(text: str, field: str) -> str:
+    """A rate as text, checked."""
+    if text:
+        try:
+            parse_rate(text, field)
+        except BadInput as error:
+            raise PipelineError(str(error), field=field) from None
+    return text
+
+
+def policy(retry: Retry | int | None) -> Retry:
+    """A policy of retries, from a number of them too."""
+    match retry:
+        case None:
+            return Retry()
+        case Retry():
+            return retry
+        case int() if not isinstance(retry, bool):
+            return Retry(retry)
+    raise PipelineError(f"retry must be a Retry or a number of retries, not {retry!r}", field="retry")
