@@ -70,7 +70,7 @@ def _marks(folder: Path) -> Iterator[tuple[str, str]]:
                     for argument in mark.args:
                         yield (
                             str(ast.literal_eval(argument)),
-                            f"[{node.name}]({path.relative_to(folder.parent.parent)}#L{node.lineno})",
+                            f"[{node.name}]({path.relative_to(folder.parent.parent)})",
                         )
 
 
