@@ -167,6 +167,18 @@ TIME_FIELDS = (
     "purged_at",
 )
 
+DEFAULTS: dict[str, Any] = {
+    "pipeline": "", "user_id": "", "title": "", "parent_id": None, "scheduled_time": None, "started_at": None,
+    "completed_at": None, "elapsed_time": None, "priority": 0, "status": WAITING, "awaiting": None,
+    "cancel_requested": False, "attempt": 0, "retry_count": 0, "max_retries": 3, "own_retries": False,
+    "retry_base": 0, "crash_count": 0, "generation": 0, "error": None, "error_class": None, "leased_by": None,
+    "leased_until": None, "token": 0, "version": 1, "limit_key": "", "slot": None, "key_slot": None,
+    "unique_key": None, "unique_for": None, "held_key": None, "held_until": None, "children": None,
+    "purged_at": None, "payload_json": "null", "results_json": "{}", "steps_json": "{}", "signals_json": "[]",
+    "progress_json": "null", "metadata_json": "{}", "logs_json": "[]",
+}  # fmt: skip
+"""What a field has when nobody says otherwise; a store's columns have the same defaults."""
+
 
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
     """The fields in which two states of one task differ; those that a rule left alone hold the very same value."""

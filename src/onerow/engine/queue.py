@@ -218,14 +218,14 @@ class Queue:
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = self.store.insert(tasks, tx=tx)
-        now = self.store.now()
         for index, answer in enumerate(answers):
             # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
             # transaction, which may hold the lock that this write needs: there the next sweep does it.)
-            held_until = answer.task.held_until
-            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
-                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                answers[index] = self.store.insert([tasks[index]])[0]
+            if type(answer) is Existing and tx is None and (held_until := answer.task.held_until) is not None:
+                now = self.store.now()
+                if held_until <= now:
+                    self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
+                    answers[index] = self.store.insert([tasks[index]])[0]
         return answers
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
