@@ -444,7 +444,8 @@ def _end(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
             changes["held_until"] = (
                 FAR if task.unique_for == "forever" else to_millis(now + parse_duration(task.unique_for))
             )
-    return task.to(status, now, completed_at=now, **changes)
+    changes["completed_at"] = now
+    return task.become(status, now, changes)
 
 
 def _tried(task: Task, why: Failure, now: datetime, by: str) -> dict[str, Any]:

@@ -130,7 +130,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return None if self.elapsed_time is None else timedelta(milliseconds=self.elapsed_time)
 
     def to(self, status: Status, now: datetime, **changes: Any) -> Self:
-        """The task in another status: the only place where the table of statuses is consulted."""
+        """The task in another status."""
+        return self.become(status, now, changes)
+
+    def become(self, status: Status, now: datetime, changes: dict[str, Any]) -> Self:
+        """As `to`, with changes that are this call's own: the only place where the table of statuses is consulted."""
         if status not in NEXT[self.status]:
             raise IllegalMove(
                 f"task {self.task_id} is {self.status}; it can't become {status}",
@@ -140,7 +144,10 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         if self.status is PROCESSING and status is not PROCESSING:
             # Whoever leaves processing leaves its lease and its slots.
             changes["leased_by"] = changes["leased_until"] = changes["slot"] = changes["key_slot"] = None
-        return replace(self, status=status, updated_at=now, version=self.version + 1, **changes)
+        changes["status"] = status
+        changes["updated_at"] = now
+        changes["version"] = self.version + 1
+        return replace(self, **changes)
 
     def but(self, now: datetime, **changes: Any) -> Self:
         """The task in the same status with some fields changed."""

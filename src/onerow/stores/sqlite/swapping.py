@@ -44,7 +44,8 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
     if len(moves) == 1:
         return False
     names = ("task_id", "version", *(field for field in fields if field != "version"))
-    rows = [attrgetter(*names)(move.after) for move in moves]
+    read = attrgetter(*names)
+    rows = [read(move.after) for move in moves]
     connection.execute("SAVEPOINT onerow_swap")
     try:
         written = 0
