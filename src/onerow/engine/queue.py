@@ -14,6 +14,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import Plan
+from onerow.core.retry import Retry
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
 from onerow.engine import acts, definitions, purging
@@ -287,17 +288,22 @@ class Queue:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         return self._act(task_id, acts.cancel(by, note))
 
-    def retry(self, task_id: str, *, by: str = "", note: str = "") -> Task:
-        """A failed task runs again from its phase, with a fresh budget of retries."""
-        return self._act(task_id, acts.retry(self.plan, by, note))
+    def retry(self, task_id: str, *, policy: Retry | None = None, by: str = "", note: str = "") -> Task:
+        """A failed task runs again from its phase, with a fresh budget of retries.
+
+        policy: only if this policy would try it again, and after its back-off; else at once.
+        """
+        return self._act(task_id, acts.retry(self.plan, by, note, policy))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """A completed or failed task runs again from an earlier phase; later results are cleared."""
         return self._act(task_id, acts.replay(self.plan, phase, by, note))
 
-    def finish(self, task_id: str, *, phase_only: bool = False, by: str = "", note: str = "") -> Task:
-        """Mark a waiting or failed task (or only its phase) as done by hand."""
-        return self._act(task_id, acts.finish(self.plan, phase_only, by, note))
+    def finish(
+        self, task_id: str, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = ""
+    ) -> Task:
+        """Mark a waiting or failed task (or only its phase) as done by hand; `result` is kept as what it returned."""
+        return self._act(task_id, acts.finish(self.plan, phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
         """A waiting task is due at another time."""
