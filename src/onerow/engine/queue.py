@@ -31,7 +31,9 @@ from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
+from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
+from onerow.engine.rescuing import rescue_all
 from onerow.ports import Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Tally
 
 
@@ -336,13 +338,16 @@ class Queue:
 
     def acted(self, asked: Act, task: Task) -> None:
         """What follows an act that was written: relatives are looked after, and hooks are told."""
-        if task.children is not None and asked.name == "cancel":
-            self.family.cancel_children(task.task_id, self._now(), asked.by)
-        if task.parent_id is not None and task.ended:
-            self.family.gather([task.parent_id])
+        self._tell_relatives(task, asked.by, cancelled=asked.name == "cancel")
         self.events.send(TaskActed(task, asked.name, asked.by))
         if asked.name == "cancel" and task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
+
+    def _tell_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
+        if task.children is not None and cancelled:
+            self.family.cancel_children(task.task_id, self._now(), by)
+        if task.parent_id is not None and task.ended:
+            self.family.gather([task.parent_id])
 
     @property
     def family(self) -> Family:
@@ -433,6 +438,30 @@ class Queue:
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
         tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
         return Leases(self.store, plan, tasks, span, self.events, self.masker)
+
+    def puller(
+        self,
+        pipeline: Pipeline | str,
+        phase: str | None = None,
+        *,
+        lease_for: Duration = timedelta(seconds=30),
+        worker: str = "",
+    ) -> Puller:
+        """Who claims again and again for a program without a worker, keeps alive what it holds, and rescues."""
+        return Puller(self, pipeline, phase, lease_for=lease_for, worker=worker)
+
+    def rescue(self, pipeline: str | None = None, *, ended_for: Duration = timedelta(0), by: str = "") -> list[Task]:
+        """Give back tasks whose lease ended so long ago; workers and pullers do it by themselves.
+
+        After an outage of the store live holders need about a third of their lease to beat again: ask only for leases
+        that ended long ago, unless you have seen the store up for as long as a lease lasts.
+        """
+        ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
+        where, who = self._scoped(Filter(pipeline=pipeline)), acts.asking(by)
+        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
+        for task in rescued:
+            self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
+        return rescued
 
     # ── clearing away ──
 
