@@ -109,6 +109,17 @@ def test_a_puller_brings_back_what_a_dead_one_held_once_it_has_seen_the_store_up
     assert told(queue.get(task.task_id)) == [("failed", "publish"), ("completed", "publish")]
 
 
+def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_store_up(queue: Queue) -> None:
+    task = queue.add(posts)
+    queue.claim(posts, lease_for="100ms", worker="gone")
+    run_out(queue, task.task_id)
+    with queue.puller(posts, lease_for="200ms") as puller:
+        assert puller.claim() == []
+        begun = queue.store.now()
+        until(lambda: queue.store.now() - begun > timedelta(seconds=1))
+        assert [lease.task.task_id for lease in puller.claim()] == [task.task_id]
+
+
 def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(queue: Queue) -> None:
     task = queue.add(posts)
     queue.claim(posts, lease_for="100ms")

@@ -24,7 +24,8 @@ class Puller:
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
     Each claim first gives back what dead holders of the pipeline left. As a worker's rescuer, it does so only after it
-    has itself seen the store up for one whole lease: after an outage live holders need the time to beat.
+    has itself seen the store up for one whole lease: after an outage live holders need the time to beat. So from its
+    first claim on its heartbeat goes on, whether or not it holds anything.
     """
 
     def __init__(
