@@ -42,7 +42,8 @@ class DiscordServer:
         self.requests: list[dict[str, Any]] = []  # every body that came, with path and time
         self.instead: deque[Answer] = deque()  # given, one after the other, before anything else happens
         self.after_creating: deque[Answer] = deque()  # given although the message was created
-        self.before: Callable[[], None] = lambda: None  # called before each answer
+        self.before: Callable[[], None] = lambda: None  # called when a request has come
+        self.after: Callable[[], None] = lambda: None  # called when the message is there, and nobody was told
         self._limit, self._per, self._nonces_for = limit, per, nonces_for
         self._window: deque[float] = deque()
         self._nonces: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -174,6 +175,7 @@ def _handler(discord: DiscordServer) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length) or b"null")
             answer = discord.answer(self.path, self.headers.get("Authorization", ""), body)
+            discord.after()
             if answer.drop:
                 self.close_connection = True
                 return
