@@ -1,9 +1,10 @@
 """Rows ↔ tasks: times as text, statuses as words, JSON as it stands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import astuple
 
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import COLUMN, FIELDS, TIME_FIELDS, Task
@@ -16,7 +17,7 @@ _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
 _STATUS_OF = {status.value: status for status in Status}
 
-values_of = attrgetter(*FIELDS)
+values_of: Callable[[Task], tuple[Any, ...]] = astuple  # in the order of FIELDS
 
 
 def row_of(task: Task) -> tuple[Any, ...]:
