@@ -162,6 +162,15 @@ class Queue:
         )  # fmt: skip
         return self._add(pipeline, [addition], addition, tx)[0]
 
+    def add_new(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **terms: Any) -> Task | None:
+        """As `add`, for callers who must know: None when the unique key or id is taken."""
+        addition = Addition(payload, **terms)
+        tasks = self._new_tasks(pipeline, [addition], addition)
+        answers = self._insert(tasks, tx)
+        self._tell_added(answers, tx)
+        task = _own(tasks[0], answers[0])
+        return task if isinstance(answers[0], Inserted) else None
+
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
@@ -172,11 +181,14 @@ class Queue:
     def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         tasks = self._new_tasks(pipeline, items, common)
         answers = self._insert(tasks, tx)
+        self._tell_added(answers, tx)
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    def _tell_added(self, answers: Iterable[Inserted | Existing], tx: Any) -> None:
         if self.events.wanted(TaskAdded):
             for answer in answers:
                 if isinstance(answer, Inserted) and tx is None:
                     self.events.send(TaskAdded(answer.task))
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
         """The rows as they will first stand; nothing is stored yet."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
-from uuid import uuid4
 
 from pymongo import MongoClient
 from pymongo.collection import Collection
@@ -76,9 +75,7 @@ class MongoDBQueue(QueueInterface):
         if not item.unique_id:
             raise BadInput("an item needs a unique_id; without it nobody knows what was published", field="unique_id")
         # Remembered for ever, also after the item was cleaned away: an article is published once.
-        new = uuid4().hex
-        task = self.queue.add(news, item.payload(), task_id=new, unique=item.unique_id, unique_for="forever")
-        return task.task_id == new
+        return self.queue.add_new(news, item.payload(), unique=item.unique_id, unique_for="forever") is not None
 
     def dequeue(self, limit: int = 10) -> list[QueueItem]:
         return [item_of(lease.task) for lease in self._puller.claim(limit)]
