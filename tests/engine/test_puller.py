@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from onerow import LeaseLost, Pipeline, Queue, Status, TaskRescued
+from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.engine.acting import act
 from onerow.engine.puller import LONG_DEAD, Sight
@@ -52,14 +52,15 @@ def test_rescue_leaves_alone_who_beats_and_whose_lease_ended_only_lately(queue: 
     assert queue.get(alive.task_id).status is Status.PROCESSING
 
 
-def test_rescue_keeps_to_its_pipeline_and_its_user(queue: Queue) -> None:
+def test_rescue_keeps_to_its_pipeline_its_phase_and_its_user(queue: Queue) -> None:
     mine = queue.add(posts, user_id="ann")
     theirs, other = queue.add(posts, user_id="bob"), queue.add(others, user_id="ann")
     for pipeline in (posts, others):
         queue.claim(pipeline, limit=2, lease_for="100ms")
     for task in (mine, theirs, other):
         run_out(queue, task.task_id)
-    assert [task.task_id for task in queue.for_user("ann").rescue("posts")] == [mine.task_id]
+    assert queue.rescue("posts", "another") == []
+    assert [task.task_id for task in queue.for_user("ann").rescue("posts", "publish")] == [mine.task_id]
     assert {task.task_id for task in queue.rescue()} == {theirs.task_id, other.task_id}
 
 
@@ -76,6 +77,19 @@ def test_a_puller_keeps_everything_it_holds_alive_over_many_claims(queue: Queue)
         first[0].complete("done")
         assert set(puller.held) == {lease.task.task_id for lease in first[1:]}
     assert [task.status for task in queue.find(order="oldest").tasks].count(Status.WAITING) == 2
+
+
+def test_a_puller_asks_for_the_lease_of_the_phase_and_after_its_end_for_nothing(queue: Queue) -> None:
+    patient = Pipeline("patient")
+    patient.phase(name="wait", lease="1h")(lambda job: None)
+    queue.add(patient)
+    puller = queue.puller(patient)
+    (lease,) = puller.claim()
+    assert lease.task.leased_until is not None
+    assert lease.task.leased_until - queue.store.now() > timedelta(minutes=59)
+    puller.close()
+    with pytest.raises(BadInput, match="closed"):
+        puller.claim()
 
 
 def test_a_puller_hears_of_a_cancel_and_what_it_hands_back_ends_cancelled(queue: Queue) -> None:

@@ -1,5 +1,6 @@
 """A program that pulls for a long time, without a worker: what it holds stays alive, what others dropped comes back."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
@@ -7,8 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import StoreUnavailable
+from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.pipeline import Pipeline
 from onerow.engine.heartbeat import Heartbeat
 from onerow.engine.pull import Leased, hand_back
@@ -23,7 +23,7 @@ LONG_DEAD = 20
 class Puller:
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
-    Each claim first gives back what dead holders of the pipeline left. As a worker's rescuer, it does so only after it
+    Each claim first gives back what dead holders of the phase left. As a worker's rescuer, it does so only after it
     has itself seen the store up for one whole lease: after an outage live holders need the time to beat. So from its
     first claim on its heartbeat goes on, whether or not it holds anything.
     """
@@ -32,28 +32,33 @@ class Puller:
         self,
         queue: "Queue",
         pipeline: Pipeline | str,
-        phase: str | None = None,
-        *,
-        lease_for: Duration = timedelta(seconds=30),
-        worker: str = "",
+        name: str,
+        phase: str,
+        lease_for: timedelta,
+        worker: str,
     ) -> None:
         self.worker = worker or f"pull-{uuid4().hex[:12]}"
         self._queue = queue
         self._pipeline = pipeline
+        self._name = name
         self._phase = phase
-        self._lease_for = parse_duration(lease_for, "lease_for")
-        self._sight = Sight(self._lease_for)
-        self._heartbeat = Heartbeat(queue.store, self._lease_for, told=self._sight.told)
+        self._lease_for = lease_for
+        self._sight = Sight(lease_for)
+        self._heartbeat = Heartbeat(queue.store, lease_for, told=self._sight.told)
         self._leases: dict[str, Leased] = {}
+        self._lock = threading.Lock()
+        self._closed = False
 
     @property
     def held(self) -> Mapping[str, Leased]:
-        """What is in our hands, by task id."""
-        self._leases = {key: lease for key, lease in self._leases.items() if not lease.settled and not lease.lost}
-        return self._leases
+        """What is in our hands now, by task id."""
+        with self._lock:
+            return {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
 
     def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
         """Due tasks, now ours; see `Queue.claim`."""
+        if self._closed:
+            raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
         try:
             self._rescue()
             leases = self._queue.claim(
@@ -63,18 +68,19 @@ class Puller:
             self._sight.told(False)
             raise
         self._sight.told(True)
-        self.held  # noqa: B018  (forgets what is settled, so that a program that runs for years holds only what it holds)
-        self._leases |= {lease.task.task_id: lease for lease in leases}
+        with self._lock:  # what is settled is forgotten: a program may run for years
+            kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
+            self._leases = kept | {lease.task.task_id: lease for lease in leases}
         self._heartbeat.add(leases)
         return list(leases)
 
     def _rescue(self) -> None:
-        name = self._pipeline if isinstance(self._pipeline, str) else self._pipeline.name
         ended_for = timedelta(0) if self._sight.lasts else LONG_DEAD * self._lease_for
-        self._queue.rescue(name, ended_for=ended_for, by=self.worker)
+        self._queue.rescue(self._name, self._phase, ended_for=ended_for, by=self.worker)
 
     def close(self) -> None:
         """Hand back what was not settled."""
+        self._closed = True
         self._heartbeat.stop()
         hand_back(self.held.values())
 
@@ -85,6 +91,10 @@ class Puller:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_held(lease: Leased) -> bool:
+    return not lease.settled and not lease.lost
 
 
 class Sight:

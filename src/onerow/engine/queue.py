@@ -456,20 +456,34 @@ class Queue:
         pipeline: Pipeline | str,
         phase: str | None = None,
         *,
-        lease_for: Duration = timedelta(seconds=30),
+        lease_for: Duration | None = None,
         worker: str = "",
     ) -> Puller:
-        """Who claims again and again for a program without a worker, keeps alive what it holds, and rescues."""
-        return Puller(self, pipeline, phase, lease_for=lease_for, worker=worker)
+        """Who claims again and again for a program without a worker, keeps alive what it holds, and rescues.
 
-    def rescue(self, pipeline: str | None = None, *, ended_for: Duration = timedelta(0), by: str = "") -> list[Task]:
+        lease_for: the phase's own lease by default; whoever pulls from one phase should ask for the same.
+        """
+        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+        wanted = plan.phase(phase) if phase is not None else plan.first
+        span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
+        return Puller(self, pipeline, plan.name, wanted.name, span, worker)
+
+    def rescue(
+        self,
+        pipeline: str | None = None,
+        phase: str | None = None,
+        *,
+        ended_for: Duration = timedelta(0),
+        by: str = "",
+    ) -> list[Task]:
         """Give back tasks whose lease ended so long ago; workers and pullers do it by themselves.
 
         After an outage of the store live holders need about a third of their lease to beat again: ask only for leases
         that ended long ago, unless you have seen the store up for as long as a lease lasts.
         """
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
-        where, who = self._scoped(Filter(pipeline=pipeline)), acts.asking(by)
+        phases = frozenset() if phase is None else frozenset({phase})
+        where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
         rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
         for task in rescued:
             self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
