@@ -99,12 +99,19 @@ def test_a_webhook_that_is_gone_ends_the_publisher_and_says_what_to_set(
     assert json.loads(news.said("status", "--json"))["pending"] == 1
 
 
-def test_a_database_that_is_away_is_said_without_its_password() -> None:
+@pytest.mark.parametrize("command", ["status", "collect", "retry"])
+def test_a_database_that_is_away_is_said_without_its_password(command: str) -> None:
     url = "mongodb://ann:s3cr3t-word@127.0.0.1:1/news?serverSelectionTimeoutMS=100"
-    result = News({"NEWS_MONGO_URL": url})("status")
+    result = News({"NEWS_MONGO_URL": url})(command)
     assert result.exit_code == 1
-    assert "can't be reached" in result.output
+    assert "127.0.0.1:1" in result.output
     assert "s3cr3t-word" not in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_url_that_is_none_names_the_variable() -> None:
+    result = News({"NEWS_MONGO_URL": "localhost"})("status")
+    assert (result.exit_code, "NEWS_MONGO_URL" in result.output) == (1, True)
 
 
 def test_the_configuration_is_read_from_the_environment() -> None:

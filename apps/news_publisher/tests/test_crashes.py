@@ -4,13 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from apps.news_publisher.tests.kit import PATIENCE, Desk, an_article, an_item, until
-from news_publisher import QueueStatus
+from news_publisher import MongoDBQueue, QueueStatus
+from news_publisher.offline.discord_server import DiscordServer
+from tests.servers.mongo import MongoServer
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUE, DISCORD = "news_publisher.mongodb_queue:MongoDBQueue", "news_publisher.discord:Discord"
@@ -139,3 +144,28 @@ def test_sigterm_finishes_the_article_at_hand_and_hands_the_others_back(desk: De
     assert status["processing"] == 0
     assert status["completed"] == len(desk.server.messages)
     assert status["total"] == 30
+
+
+@pytest.mark.faults
+def test_what_was_posted_is_recorded_when_the_database_comes_back(
+    own_mongo: MongoServer, discord: DiscordServer
+) -> None:
+    url = own_mongo.fresh_database()
+    with MongoClient[Any](url, tz_aware=True) as client, MongoDBQueue(url=url) as queue:
+        desk = Desk(client.get_default_database(), lambda: queue, discord)
+        for number in range(3):
+            queue.enqueue(an_item(number))
+
+        back = threading.Timer(1.0, own_mongo.start)
+
+        def crash_once() -> None:
+            discord.after = lambda: None
+            own_mongo.kill()
+            back.start()
+
+        discord.after = crash_once
+        assert desk.publisher().run(once=True) == {"published": 3}
+        back.join(PATIENCE)
+        desk.close()
+        assert discord.urls == [f"https://news.example/{number}" for number in range(3)]
+        assert queue.get_status()["completed"] == 3

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from pymongo.errors import PyMongoError
 
 from news_publisher.app import App
 from news_publisher.config import Config
 from onerow import OnerowError
+from onerow.engine.masking import NO_SECRETS
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,6 +36,9 @@ def _opened() -> Iterator[App]:
             yield app
     except OnerowError as error:
         raise click.ClickException(str(error)) from None
+    except PyMongoError as error:
+        told = NO_SECRETS.text(str(error).partition(" (configured timeouts")[0])
+        raise click.ClickException(f"MongoDB (NEWS_MONGO_URL): {told}") from None
 
 
 @main.command()

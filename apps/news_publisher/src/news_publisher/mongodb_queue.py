@@ -213,6 +213,8 @@ def _in_doubt(task: Task) -> bool:
 
 def open_client(url: str) -> MongoClient[Any]:
     """A client that connects when it is first used."""
+    if not url.startswith(("mongodb://", "mongodb+srv://")):
+        raise BadInput("NEWS_MONGO_URL must look like mongodb://host/database", field="NEWS_MONGO_URL")
     # Nobody waits for half a minute to hear that the server is away, unless the URL says so.
     waits = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
     unsaid: dict[str, Any] = {name: wait for name, wait in waits.items() if name.lower() not in url.lower()}
