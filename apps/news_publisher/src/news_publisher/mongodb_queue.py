@@ -11,7 +11,20 @@ from pymongo.collection import Collection
 
 from news_publisher.interface import QueueInterface
 from news_publisher.items import STATUS_OF, QueueItem, QueueStatus, item_of
-from onerow import BadInput, Filter, Leased, LeaseLost, Pipeline, Puller, Queue, Retry, Status, Task, UnknownName
+from onerow import (
+    BadInput,
+    Filter,
+    Leased,
+    LeaseLost,
+    Permanent,
+    Pipeline,
+    Puller,
+    Queue,
+    Retry,
+    Status,
+    Task,
+    UnknownName,
+)
 from onerow.stores.mongo import MongoStore
 
 DEFAULT_URL = "mongodb://localhost/news"
@@ -24,7 +37,8 @@ news = Pipeline("news", title="{title}")
 
 @news.phase(retry=0)
 def publish(article: object) -> None:
-    """Never called: a publisher takes the items itself. Nothing is tried again unless someone calls retry_failed."""
+    """A publisher takes the items itself. Nothing is tried again unless someone calls retry_failed."""
+    raise Permanent("articles are published by `news publish`, not by a worker of onerow")
 
 
 class MongoDBQueue(QueueInterface):
