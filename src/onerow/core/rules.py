@@ -285,10 +285,22 @@ def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
     return _end(task, CANCELLED, now, awaiting=None, logs_json=task.noting(entry))
 
 
-def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "") -> Task:
+def fail_by_hand(task: Task, why: Failure, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """What a waiting task waits for will not come, as someone outside knows: failed at its phase, with their reason."""
+    _must_be(task, WAITING, act="failed by hand")
+    entry = Entry(
+        at=spell(now), what="fail", phase=task.phase, by=by, note=note, error=why.message, error_class=why.error_class
+    )
+    changes = {"error": why.message, "error_class": why.error_class, "logs_json": task.noting(entry)}
+    return _end(task, FAILED, now, awaiting=None, **changes)
+
+
+def retry(
+    task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "", retry_count: int | None = None
+) -> Task:
     """A failed task waits again at its phase, with a fresh budget."""
     _must_be(task, FAILED, act="retried")
-    count = task.retry_count + 1
+    count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
     return _enter(
         task,
@@ -390,6 +402,13 @@ def check_priority(priority: int) -> int:
             f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority"
         )
     return priority
+
+
+def check_retry_count(count: int) -> int:
+    """How often a task was retried, as someone who counts it himself says."""
+    if type(count) is not int or not 0 <= count <= 1_000_000:
+        raise BadInput(f"retry_count must be a whole number from 0 to 1,000,000, not {count!r}", field="retry_count")
+    return count
 
 
 def due_time(plan_phase: PhasePlan, payload: Any, default: datetime) -> datetime:

@@ -9,6 +9,8 @@ from uuid import uuid4
 import msgspec
 
 from onerow.core import rules, values
+from onerow.core.errors import BadInput
+from onerow.core.failure import ERROR_CLASSES, failure
 from onerow.core.names import check_name
 from onerow.core.plan import Plan
 from onerow.core.task import Task
@@ -31,9 +33,21 @@ def cancel(by: str, note: str) -> Act:
     return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
 
 
-def retry(plan_of: PlanOf, by: str, note: str) -> Act:
+def fail(error: str, error_class: str, by: str, note: str) -> Act:
     who = asking(by)
-    return Act("retry", who, lambda task, now: rules.retry(task, plan_of(task.pipeline), now, by=who, note=note))
+    if not error or error_class not in ERROR_CLASSES:
+        raise BadInput(f"a failure needs a reason, and a class of {', '.join(ERROR_CLASSES)}", field="error")
+    why = failure(error, error_class)
+    return Act("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
+
+
+def retry(plan_of: PlanOf, by: str, note: str, retry_count: int | None = None) -> Act:
+    who = asking(by)
+
+    def rule(task: Task, now: datetime) -> Task:
+        return rules.retry(task, plan_of(task.pipeline), now, by=who, note=note, retry_count=retry_count)
+
+    return Act("retry", who, rule)
 
 
 def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:

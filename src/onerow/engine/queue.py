@@ -24,7 +24,7 @@ from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
 from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
-from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent
+from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
@@ -287,9 +287,16 @@ class Queue:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         return self._act(task_id, acts.cancel(by, note))
 
-    def retry(self, task_id: str, *, by: str = "", note: str = "") -> Task:
-        """A failed task runs again from its phase, with a fresh budget of retries."""
-        return self._act(task_id, acts.retry(self.plan, by, note))
+    def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
+        """A waiting task fails by hand: what it waits for will not come. Retry it when it will after all."""
+        return self._act(task_id, acts.fail(self.masker.text(error), error_class, by, note))
+
+    def retry(self, task_id: str, *, by: str = "", note: str = "", retry_count: int | None = None) -> Task:
+        """A failed task runs again from its phase, with a fresh budget of retries.
+
+        retry_count: what the row shall say, for those who count themselves; else one more than before.
+        """
+        return self._act(task_id, acts.retry(self.plan, by, note, retry_count))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """A completed or failed task runs again from an earlier phase; later results are cleared."""
@@ -335,6 +342,8 @@ class Queue:
         if task.parent_id is not None and task.ended:
             self.family.gather([task.parent_id])
         self.events.send(TaskActed(task, asked.name, asked.by))
+        if asked.name == "fail":
+            self.events.send(TaskFailed(task))
         if asked.name == "cancel" and task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
 
