@@ -131,13 +131,15 @@ def _youtube(env: Mapping[str, str]) -> YouTube | None:
             f"STUDIO_YOUTUBE_PRIVACY must be private, unlisted or public, not {privacy!r}",
             field="STUDIO_YOUTUBE_PRIVACY",
         )
-    defaults = {"base_url": "STUDIO_YOUTUBE_BASE_URL", "token_url": "STUDIO_YOUTUBE_TOKEN_URL"}
-    elsewhere = {field: env[name].rstrip("/") for field, name in defaults.items() if env.get(name)}
-    return YouTube(
-        *(env[name] for name in needed),
-        privacy=privacy,  # type: ignore[arg-type]
+    given = {
+        "client_id": env[needed[0]],
+        "client_secret": env[needed[1]],
+        "refresh_token": env[needed[2]],
+        "base_url": env.get("STUDIO_YOUTUBE_BASE_URL", "").rstrip("/"),
+        "token_url": env.get("STUDIO_YOUTUBE_TOKEN_URL", ""),
+        "privacy": privacy,
         # The protocol takes pieces of whole multiples of 256 KB.
-        chunk=int(_number(env, "STUDIO_YOUTUBE_CHUNK_KB", 8192, 256, 262_144)) // 256 * 256 * 1024,
-        timeout=_number(env, "STUDIO_YOUTUBE_TIMEOUT", 60, 0.1, 600),
-        **elsewhere,
-    )
+        "chunk": int(_number(env, "STUDIO_YOUTUBE_CHUNK_KB", 8192, 256, 262_144)) // 256 * 256 * 1024,
+        "timeout": _number(env, "STUDIO_YOUTUBE_TIMEOUT", 60, 0.1, 600),
+    }
+    return msgspec.convert({name: value for name, value in given.items() if value != ""}, YouTube)

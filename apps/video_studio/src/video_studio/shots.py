@@ -1,6 +1,7 @@
 """The film, frame by frame: a title card, a shot for each scene with its caption, an end card, one faded into the next."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -159,7 +160,7 @@ def _share_out(pictures: Sequence[Path], scenes: int) -> list[list[Path]]:
     if len(pictures) < scenes:
         return [[pictures[number % len(pictures)]] for number in range(scenes)]
     bounds = [round(number * len(pictures) / scenes) for number in range(scenes + 1)]
-    return [list(pictures[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [list(pictures[start:end]) for start, end in pairwise(bounds)]
 
 
 def _shade(look: Look, top: float) -> Image.Image:

@@ -152,4 +152,4 @@ def _reasons(answer: httpx.Response) -> set[str]:
 
 def _plain(text: str) -> str:
     """YouTube takes no angle brackets."""
-    return text.replace("<", "‹").replace(">", "›")
+    return text.replace("<", "(").replace(">", ")")
