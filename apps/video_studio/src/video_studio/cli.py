@@ -112,6 +112,15 @@ def run(worker_options: Sequence[str]) -> None:
     sys.exit(running.serve(worker_options))
 
 
+@main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@_plainly
+def queue(words: Sequence[str]) -> None:
+    """Any command of onerow on this studio's queue: studio queue list, studio queue why ID."""
+    os.environ["ONEROW_STORE"] = open_queue().url
+    os.execv(sys.executable, [sys.executable, "-m", "onerow", *words])
+
+
 @main.command()
 @click.option("--topic", default="tides", show_default=True, help="What the film is about.")
 @_plainly

@@ -12,7 +12,7 @@ import msgspec
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from onerow import Context
-from video_studio.places import inside
+from video_studio.places import inside, partial
 from video_studio.script import Script
 from video_studio.settings import Look, Settings
 from video_studio.shots import Shots
@@ -39,15 +39,15 @@ def make_film(script: Script, pictures: Sequence[Path], settings: Settings, ctx:
         )
     name = f"{ctx.task_id}-{ctx.task.generation}.mp4"
     settings.films.mkdir(parents=True, exist_ok=True)
-    # The token is part of the name: a worker that lost its lease writes to a file of its own.
-    partial = inside(settings.films, f"{name}.{ctx.token}.part")
+    target = inside(settings.films, name)
+    copy = partial(target)
     try:
         with tempfile.TemporaryFile() as said:
-            _encode(shots, partial, script.title, look, said, ctx)
-        film = Film(name, partial.stat().st_size, _digest(partial), round(len(shots) / look.fps, 3))
-        partial.replace(inside(settings.films, name))
+            _encode(shots, copy, script.title, look, said, ctx)
+        film = Film(name, copy.stat().st_size, _digest(copy), round(len(shots) / look.fps, 3))
+        copy.replace(target)
     finally:
-        partial.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
     ctx.log(f"video: {film.seconds:g} s, {film.size:,} bytes, {name}")
     return film
 

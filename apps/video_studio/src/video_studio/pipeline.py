@@ -1,6 +1,6 @@
 """The pipeline: five phases in order. What each does stands in a file of its own; the queue is onerow's."""
 
-from typing import Any
+from datetime import datetime
 
 import msgspec
 
@@ -19,12 +19,19 @@ _TIMEOUT = Settings.of_environment().phase_timeout
 _RETRY = Retry(3, wait=Settings.of_environment().retry_wait)
 IMAGES_READY = "images.ready"
 
-videos = Pipeline("videos", payload=dict[str, Any])
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the queue is told of a video; all else stands in the app's own tables."""
+
+    scheduled_time: datetime | None = None
+
+
+videos = Pipeline("videos", payload=Job)
 videos.wait_until("schedule", field="scheduled_time")
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY)
-async def script(job: dict[str, Any], ctx: Context) -> Script:
+async def script(job: Job, ctx: Context) -> Script:
     """Write the script; where pictures shall be drawn, draw them to it."""
     task, settings = _joined(ctx), Settings.of_environment()
     if settings.endpoint is None:
@@ -42,7 +49,7 @@ videos.wait_for("image", signal=IMAGES_READY, timeout="30d")
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY, isolate="process")
-def video(job: dict[str, Any], script: Script, image: list[str] | None, ctx: Context) -> Film:
+def video(job: Job, script: Script, image: list[str] | None, ctx: Context) -> Film:
     """Make the mp4 from the script and its pictures."""
     _joined(ctx)
     settings = Settings.of_environment()
@@ -54,7 +61,7 @@ def video(job: dict[str, Any], script: Script, image: list[str] | None, ctx: Con
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=msgspec.structs.replace(_RETRY, max_retries=8, factor=2))
-async def youtube(job: dict[str, Any], script: Script, video: Film, ctx: Context) -> Published:
+async def youtube(job: Job, script: Script, video: Film, ctx: Context) -> Published:
     """Publish it, once, however often it is tried."""
     task, settings = _joined(ctx), Settings.of_environment()
     return await publish(task, script, video, settings, ctx)
@@ -76,6 +83,6 @@ def _joined(ctx: Context) -> VideoTask:
     if task is None:
         raise Permanent(
             f"task {ctx.task_id} has no row in the table `task`, so its topic is unknown; cancel it, "
-            f"or run: studio add TOPIC --id {ctx.task_id}, and then: onerow retry {ctx.task_id}"
+            f"or run: studio add TOPIC --id {ctx.task_id}, and then: studio queue retry {ctx.task_id}"
         )
     return task

@@ -2,6 +2,7 @@
 
 import unicodedata
 from pathlib import Path
+from uuid import uuid4
 
 from onerow import BadInput
 
@@ -23,6 +24,11 @@ def safe_name(name: str, what: str = "task_id") -> str:
             field=what,
         )
     return name
+
+
+def partial(target: Path) -> Path:
+    """Where a file is written before it gets its name: beside it, hidden, and nobody else's."""
+    return target.with_name(f".{target.name}.{uuid4().hex[:12]}.part")
 
 
 def inside(folder: Path, *names: str, what: str = "task_id") -> Path:

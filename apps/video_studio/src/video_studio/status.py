@@ -3,6 +3,7 @@
 from typing import Any
 
 from onerow import BadInput, IllegalMove, Queue, Status, Task, UnknownName
+from onerow.core.times import spell
 from video_studio.library import find_video, writing
 from video_studio.opening import open_queue
 from video_studio.places import safe_name
@@ -57,7 +58,7 @@ def _create(
         raise BadInput("a new task has not been retried; leave retry_count out", field="retry_count")
     safe_name(task_id)
     video = find_video(task_id)
-    payload = {} if video is None or video.scheduled_time is None else {"scheduled_time": video.scheduled_time}
+    payload = {} if video is None or video.scheduled_time is None else {"scheduled_time": spell(video.scheduled_time)}
     with writing() as tx:
         return queue.add(
             "videos",
@@ -76,7 +77,7 @@ def _move(queue: Queue, task: Task, wanted: Status, message: str | None, retry_c
         case Status.WAITING, Status.FAILED:
             return queue.retry(task.task_id, retry_count=retry_count, note=note, by=by)
         case Status.WAITING, Status.COMPLETED:
-            raise _illegal(task, wanted, f"to make it again, run: onerow replay {task.task_id}")
+            raise _illegal(task, wanted, f"to make it again, run: studio queue replay {task.task_id}")
         case Status.COMPLETED, Status.WAITING | Status.FAILED:
             return queue.finish(task.task_id, note=note, by=by)
         case Status.FAILED, Status.WAITING:

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from onerow import Filter, Status, Task, UnknownName
-from onerow.engine.views import Views
 from video_studio.library import VideoTask, find_videos
 from video_studio.opening import open_queue
 
@@ -79,11 +78,12 @@ def schedules_by_tab(tab: str) -> list[Schedule]:
 def queue_counts() -> dict[str, int]:
     """How many tasks each tab has; 0 when none."""
     counts = dict.fromkeys(TABS, 0)
-    for pipeline in Views(open_queue()).board().pipelines:
-        for lane in pipeline.lanes if pipeline.name == "videos" else ():
-            tab = "scheduled" if lane.phase == "schedule" else lane.phase
-            counts[tab] = counts.get(tab, 0) + lane.waiting + lane.parked + lane.processing
-            counts["failed"] += lane.failed
-            counts["completed"] += lane.completed
-            counts["cancelled"] += lane.cancelled
+    for tally in open_queue().count(Filter(pipeline="videos")):
+        counts[_tab(tally.phase, tally.status)] += tally.count
     return counts
+
+
+def _tab(phase: str, status: Status) -> str:
+    if status not in _OPEN:
+        return status.value
+    return "scheduled" if phase == "schedule" else phase

@@ -5,7 +5,6 @@ has no READY beside it yet, or bears a name that begins with a dot.
 """
 
 import asyncio
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -16,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from onerow import BadInput, Filter, IllegalMove, Task
 from video_studio.drawing import draw_scene
 from video_studio.opening import open_queue
-from video_studio.places import inside, safe_name
+from video_studio.places import inside, partial, safe_name
 from video_studio.script import Script
 from video_studio.settings import Settings
 
@@ -35,7 +34,7 @@ def upload(task_id: str, files: Sequence[Path]) -> Task:
     if task.ended or task.phase in ("video", "youtube"):
         raise IllegalMove(
             f"task {task_id} has its pictures and is {task.status} at {task.phase}; to make it anew with others, "
-            f"run first: onerow replay {task_id} --from image",
+            f"run first: studio queue replay {task_id} --phase image",
             task_id=task_id,
             status=task.status,
         )
@@ -98,10 +97,10 @@ async def draw(task_id: str, script: Script, settings: Settings, key: str) -> No
     names = []
     for number, _ in enumerate(script.scenes):
         names.append(f"{number + 1:02}.png")
-        partial = folder / f".{names[-1]}.{os.getpid()}.part"
+        copy = partial(folder / names[-1])
         picture = await asyncio.to_thread(draw_scene, script.title, number, settings.look)
-        picture.save(partial, format="PNG", compress_level=1)
-        partial.replace(folder / names[-1])
+        picture.save(copy, format="PNG", compress_level=1)
+        copy.replace(folder / names[-1])
     # Under the same id, so that a second attempt tells nothing new.
     await open_queue().asignal(task_id, SIGNAL, names, signal_id=key, by="studio")
 
@@ -114,9 +113,9 @@ def _tell(task_id: str, folder: Path, names: list[str]) -> Task:
 
 def _place(folder: Path, name: str, file: Path) -> None:
     """A copy that appears under its name only when it is whole."""
-    partial = folder / f".{name}.{os.getpid()}.part"
-    shutil.copyfile(file, partial)
-    partial.replace(folder / name)
+    copy = partial(folder / name)
+    shutil.copyfile(file, copy)
+    copy.replace(folder / name)
 
 
 def _pictures_in(folder: Path) -> list[str]:

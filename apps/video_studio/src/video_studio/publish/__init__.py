@@ -21,7 +21,7 @@ async def publish(task: VideoTask, script: Script, film: Film, settings: Setting
     if not file.is_file() or file.stat().st_size != film.size:
         raise Permanent(
             f"the video {film.file} is gone from {settings.films}, or is another; "
-            f"make it anew: onerow replay {task.task_id} --from video"
+            f"make it anew: studio queue replay {task.task_id} --phase video"
         )
     if settings.youtube is None:
         done = await asyncio.to_thread(publish_to_folder, file, film, script, settings.published, ctx.idempotency_key)

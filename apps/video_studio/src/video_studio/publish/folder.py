@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from video_studio.film import Film
-from video_studio.places import inside
+from video_studio.places import inside, partial
 from video_studio.publish.published import Published
 from video_studio.script import Script
 
@@ -22,21 +22,21 @@ def publish_to_folder(file: Path, film: Film, script: Script, folder: Path, key:
     done = Published("folder", target.name, str(target))
     if target.exists():
         return done
-    partial = folder / f".{target.name}.{os.getpid()}.part"
+    copy = partial(target)
     try:
-        shutil.copyfile(file, partial)
+        shutil.copyfile(file, copy)
         note = {"key": key, "title": script.title, "description": script.description, "sha256": film.sha256}
-        beside = partial.with_suffix(".json")
+        beside = copy.with_suffix(".json")
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
         beside.replace(target.with_suffix(".json"))
-        with partial.open("rb") as copied:
+        with copy.open("rb") as copied:
             os.fsync(copied.fileno())
         # A link is the one act that fails when another attempt was first; a rename would replace what is there.
-        os.link(partial, target)
+        os.link(copy, target)
     except FileExistsError:
         pass
     finally:
-        partial.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
     return done
 
 

@@ -71,6 +71,7 @@ class _Upload:
 
     async def send(self, session: str, file: Path, size: int, number: int) -> str | None:
         """The video's id; None when the session is gone and certainly published nothing."""
+        last = f"last piece of session {number}"
         answer = await self._ask("PUT", session, b"", {"Content-Range": f"bytes */{size}"})
         with file.open("rb") as film:
             while answer.status_code == 308:
@@ -78,29 +79,22 @@ class _Upload:
                 self._ctx.progress(start, size, "bytes")
                 film.seek(start)
                 piece = film.read(self._youtube.chunk)
-                if start + len(piece) >= size:
+                if start + len(piece) >= size and not self._ctx.remembers(last):
                     # Said before it is done: should the session be gone afterwards, we know that we don't know.
-                    await self._last_piece(number)
+                    await self._ctx.step(last, lambda: True)
                 span = f"bytes {start}-{start + len(piece) - 1}/{size}"
                 answer = await self._ask("PUT", session, piece, {"Content-Range": span, "Content-Type": "video/mp4"})
         if answer.status_code in (404, 410):
-            if self._was_last(number):
+            if self._ctx.remembers(last):
                 raise Permanent(
                     "the upload's session is gone, and its last piece had been sent: it may be published. Look for it on "
-                    f"the channel; then run: onerow finish {self._ctx.task_id}, or: onerow replay {self._ctx.task_id} "
-                    "--from youtube"
+                    f"the channel; then run: studio queue finish {self._ctx.task_id}, or: studio queue replay {self._ctx.task_id} "
+                    "--phase youtube"
                 )
             return None
         answer.raise_for_status()
         self._ctx.progress(size, size, "bytes")
         return str(answer.json()["id"])
-
-    async def _last_piece(self, number: int) -> None:
-        if not self._was_last(number):
-            await self._ctx.step(f"last piece of session {number}", lambda: True)
-
-    def _was_last(self, number: int) -> bool:
-        return f"last piece of session {number}" in self._ctx.task.steps.get(self._ctx.phase, {})
 
     async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
         """The answer, if it is one that the protocol goes on with; raises what the queue should know of."""
