@@ -107,10 +107,12 @@ class Works:
         return (self._home / "worker.log").read_text(errors="replace")[-3000:]
 
     def kill(self) -> None:
-        """kill -9 of the worker process; its supervisor starts another."""
+        """kill -9 of the worker process, and of its supervisor, which would take its time with a new one."""
+        supervisor = self._started[-1]
         (worker,) = until(self._workers, "a worker process")
         os.kill(worker.pid, signal.SIGKILL)
-        until(lambda: self._workers() not in ([], [worker]), "a new worker process")
+        supervisor.kill()
+        supervisor.wait(PATIENCE)
 
     def _workers(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):

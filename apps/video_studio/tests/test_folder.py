@@ -1,6 +1,8 @@
 """Publishing to a folder: whole, and once for each generation."""
 
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -40,6 +42,7 @@ def test_the_same_key_publishes_once_and_a_replay_publishes_anew(tmp_path: Path)
     file, film = a_film(tmp_path / "videos")
     target = tmp_path / "published"
     first = publish_to_folder(file, film, SCRIPT, target, "t1:youtube:0")
+    file.unlink()
     file.write_bytes(b"another")
     assert publish_to_folder(file, film, SCRIPT, target, "t1:youtube:0") == first
     assert Path(first.where).read_bytes() == b"film"
@@ -62,6 +65,22 @@ def test_two_attempts_at_once_publish_one_whole_file(tmp_path: Path) -> None:
         thread.join()
     (published,) = (tmp_path / "published").glob("*.mp4")
     assert published.read_bytes() in [bytes([n]) * 3_000_000 for n in range(4)]
+
+
+def test_a_folder_on_another_disk_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, film = a_film(tmp_path / "videos")
+    link = os.link
+
+    def across(source: Path, target: Path) -> None:
+        if source == file:
+            raise OSError(errno.EXDEV, "another disk")
+        link(source, target)
+
+    monkeypatch.setattr("os.link", across)
+    done = publish_to_folder(file, film, SCRIPT, tmp_path / "published", "t1:youtube:0")
+    assert Path(done.where).read_bytes() == b"film"
+    assert not Path(done.where).samefile(file)
+    assert len(list((tmp_path / "published").iterdir())) == 2
 
 
 def test_a_title_without_letters_still_names_a_file(tmp_path: Path) -> None:

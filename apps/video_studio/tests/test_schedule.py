@@ -12,9 +12,9 @@ from video_studio.library import find_video
 from video_studio.pipeline import Job
 
 
-def due(queue: Queue, task_id: str, moment: datetime, **more: int) -> None:
+def due(queue: Queue, task_id: str, moment: datetime, priority: int = 0) -> None:
     joined(task_id)
-    queue.add(videos, Job(moment), task_id=task_id, **more)
+    queue.add(videos, Job(moment), task_id=task_id, priority=priority)
 
 
 @pytest.mark.contract(

@@ -6,7 +6,7 @@ import pytest
 
 from apps.video_studio.tests.kit import row_only
 from onerow import Queue, UnknownName
-from video_studio import TABS, add_video, queue_counts, schedules_by_tab, update_queue_status
+from video_studio import TABS, add_video, open_queue, queue_counts, schedules_by_tab, update_queue_status
 from video_studio.library import writing
 
 DAY = datetime(2030, 1, 1, tzinfo=UTC)
@@ -14,10 +14,7 @@ DAY = datetime(2030, 1, 1, tzinfo=UTC)
 
 def place(task_id: str, phase: str) -> None:
     """Bring a task to a phase by hand."""
-    queue_phases = ["schedule", "script", "image", "video", "youtube"]
-    from video_studio import open_queue
-
-    for _ in range(queue_phases.index(phase)):
+    for _ in range(["schedule", "script", "image", "video", "youtube"].index(phase)):
         open_queue().finish(task_id, phase_only=True)
 
 
@@ -40,7 +37,7 @@ def test_the_tabs_show_their_rows_newest_scheduled_time_first_and_their_counts(q
         phase = "schedule" if tab == "scheduled" else tab
         lines = schedules_by_tab(tab)
         assert [line.task_id for line in lines] == [f"{phase}-2", f"{phase}-1", f"{phase}-0"]
-        assert [(line.topic, line.type, line.status) for line in lines][0] == (f"{phase} 2", phase, "waiting")
+        assert (lines[0].topic, lines[0].type, lines[0].status) == (f"{phase} 2", phase, "waiting")
     for tab in ("failed", "completed", "cancelled"):
         assert [(line.task_id, line.status) for line in schedules_by_tab(tab)] == [(tab, tab)]
     assert schedules_by_tab("failed")[0].error == "by hand"

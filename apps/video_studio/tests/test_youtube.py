@@ -198,3 +198,12 @@ def test_what_is_missing_for_youtube_is_named() -> None:
             Settings.of_environment(wrong)
     read: Callable[[dict[str, str]], Settings] = Settings.of_environment
     assert read({}).youtube is None
+
+
+def test_a_server_that_takes_nothing_is_a_network_error_and_not_a_loop(
+    queue: Queue, film: Task, youtube: YouTubeServer
+) -> None:
+    youtube.faults = [("take", "")] + [("take", "ignore")] * 9
+    held = attempt(queue)
+    assert (held.status, held.error_class) == ("waiting", "network")
+    assert "took nothing more" in str(held.error)

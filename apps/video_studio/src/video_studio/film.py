@@ -1,6 +1,7 @@
 """The mp4: frames into ffmpeg, progress after each, and the file under its name only when it is whole."""
 
 import errno
+import glob
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ def make_film(script: Script, pictures: Sequence[Path], settings: Settings, ctx:
     name = f"{ctx.task_id}-{ctx.task.generation}.mp4"
     settings.films.mkdir(parents=True, exist_ok=True)
     target = inside(settings.films, name)
+    for left in settings.films.glob(f".{glob.escape(name)}.*.part"):
+        left.unlink(missing_ok=True)  # a killed attempt's; the lease says that nobody else is at it
     copy = partial(target)
     try:
         with tempfile.TemporaryFile() as said:

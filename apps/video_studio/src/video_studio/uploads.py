@@ -17,12 +17,13 @@ from video_studio.drawing import draw_scene
 from video_studio.opening import open_queue
 from video_studio.places import inside, partial, safe_name
 from video_studio.script import Script
-from video_studio.settings import Settings
+from video_studio.settings import Look, Settings
 
 SIGNAL = "images.ready"
 READY = "READY"
 REFUSED = "REFUSED.txt"
 _KINDS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # whatever the name says, no other reader is let loose on it
 _MOST_PICTURES = 60
 
 
@@ -94,15 +95,17 @@ async def draw(task_id: str, script: Script, settings: Settings, key: str) -> No
     """The studio draws its own pictures, one for each scene, and tells the task."""
     folder = inside(settings.uploads, task_id)
     folder.mkdir(parents=True, exist_ok=True)
-    names = []
-    for number, _ in enumerate(script.scenes):
-        names.append(f"{number + 1:02}.png")
-        copy = partial(folder / names[-1])
-        picture = await asyncio.to_thread(draw_scene, script.title, number, settings.look)
-        picture.save(copy, format="PNG", compress_level=1)
-        copy.replace(folder / names[-1])
+    names = [f"{number:02}.png" for number in range(1, len(script.scenes) + 1)]
+    for number, name in enumerate(names):
+        await asyncio.to_thread(_draw, folder / name, script.title, number, settings.look)
     # Under the same id, so that a second attempt tells nothing new.
     await open_queue().asignal(task_id, SIGNAL, names, signal_id=key, by="studio")
+
+
+def _draw(target: Path, title: str, number: int, look: Look) -> None:
+    copy = partial(target)
+    draw_scene(title, number, look).save(copy, format="PNG", compress_level=1)
+    copy.replace(target)
 
 
 def _tell(task_id: str, folder: Path, names: list[str]) -> Task:
@@ -132,7 +135,7 @@ def _check_picture(file: Path) -> None:
     if file.suffix.lower() not in _KINDS:
         raise BadInput(f"{file.name} is no picture by its name; one of {', '.join(_KINDS)}", field="files")
     try:
-        with Image.open(file) as picture:
+        with Image.open(file, formats=_FORMATS) as picture:
             picture.load()  # to its last byte: a picture cut short is not whole
     except FileNotFoundError:
         raise BadInput(f"{file.name} is not there", field="files") from None

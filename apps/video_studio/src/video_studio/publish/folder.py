@@ -1,5 +1,7 @@
 """Publishing to a folder: the file appears whole, with a note beside it, and never twice."""
 
+import contextlib
+import errno
 import os
 import re
 import shutil
@@ -22,22 +24,32 @@ def publish_to_folder(file: Path, film: Film, script: Script, folder: Path, key:
     done = Published("folder", target.name, str(target))
     if target.exists():
         return done
+    note = {"key": key, "title": script.title, "description": script.description, "sha256": film.sha256}
+    beside = target.with_suffix(".json")
+    draft = partial(beside)
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
+    draft.replace(beside)
+    # A link is the one act that fails when another attempt was first; a rename would replace what is there.
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.link(file, target)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP):
+                raise
+            _link_a_copy(file, target)
+    return done
+
+
+def _link_a_copy(file: Path, target: Path) -> None:
+    """The same where the folder is on another disk."""
     copy = partial(target)
     try:
         shutil.copyfile(file, copy)
-        note = {"key": key, "title": script.title, "description": script.description, "sha256": film.sha256}
-        beside = copy.with_suffix(".json")
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
-        beside.replace(target.with_suffix(".json"))
         with copy.open("rb") as copied:
             os.fsync(copied.fileno())
-        # A link is the one act that fails when another attempt was first; a rename would replace what is there.
         os.link(copy, target)
-    except FileExistsError:
-        pass
     finally:
         copy.unlink(missing_ok=True)
-    return done
 
 
 def _slug(title: str) -> str:

@@ -23,6 +23,7 @@ from video_studio.writer import retry_after
 _SPENT = {"quotaExceeded", "dailyLimitExceeded", "uploadLimitExceeded"}
 _TOO_FAST = {"rateLimitExceeded", "userRateLimitExceeded"}
 _MOST_SESSIONS = 5
+_PATIENCE = 3  # pieces in a row that may be sent in vain
 
 
 async def upload_to_youtube(file: Path, film: Film, script: Script, youtube: YouTube, ctx: Context) -> Published:
@@ -73,9 +74,13 @@ class _Upload:
         """The video's id; None when the session is gone and certainly published nothing."""
         last = f"last piece of session {number}"
         answer = await self._ask("PUT", session, b"", {"Content-Range": f"bytes */{size}"})
+        stuck = 0
         with file.open("rb") as film:
             while answer.status_code == 308:
-                start = _received(answer)
+                start, before = _received(answer), film.tell()
+                stuck = stuck + 1 if start < before else 0
+                if stuck > _PATIENCE or start >= size:
+                    raise ConnectionError(f"YouTube took nothing more after {start:,} of {size:,} bytes")
                 self._ctx.progress(start, size, "bytes")
                 film.seek(start)
                 piece = film.read(self._youtube.chunk)
