@@ -13,6 +13,7 @@ from onerow.stores.sqlite.rows import to_sql
 Item = TypeVar("Item")
 
 MOST = 800
+_VARIABLES = 32_766  # that one statement may have, unless SQLite was built otherwise
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, MOST)
 
 
@@ -32,6 +33,18 @@ class Batch:
         places = [index for index, same in enumerate(alike) if not same]
         each = [to_sql(row[place]) for row in rows for place in places]
         self.given = [*once, *each, *[None] * ((self.size - len(rows)) * len(places))]
+
+
+def batches(fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> Iterator[Batch]:
+    """The rows in as few batches as SQLite takes: one, unless there are very many or they differ in nearly everything."""
+    for chunk in chunks(rows):
+        batch = Batch(fields, chunk, always)
+        if len(batch.given) <= _VARIABLES:
+            yield batch
+        else:
+            middle = len(chunk) // 2
+            yield from batches(fields, chunk[:middle], always)
+            yield from batches(fields, chunk[middle:], always)
 
 
 def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -33,7 +33,7 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import Batch, chunks, insert_sql
+from onerow.stores.sqlite.batches import batches, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
 from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
@@ -241,8 +241,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
         # Nearly always every row is new; a closer look only if some were not.
         cursor.execute("SAVEPOINT onerow_insert")
         written = 0
-        for chunk in chunks(tasks):
-            batch = Batch(FIELDS, [values_of(task) for task in chunk], always=1)
+        for batch in batches(FIELDS, [values_of(task) for task in tasks], always=1):
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
             tallies.note_inserted(cursor, tasks)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from onerow.core.task import COLUMN, Task, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.sqlite.batches import Batch, chunks, update_sql
+from onerow.stores.sqlite.batches import batches, chunks, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
 
@@ -44,11 +44,14 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
     if len(moves) == 1:
         return False
     names = ("task_id", "version", *(field for field in fields if field != "version"))
-    batch = Batch(names, [attrgetter(*names)(move.after) for move in moves], always=2)
-    sql = update_sql(batch.shared, batch.varying, batch.size)
+    rows = [attrgetter(*names)(move.after) for move in moves]
     connection.execute("SAVEPOINT onerow_swap")
     try:
-        whole = connection.execute(sql, batch.given).rowcount == len(moves)
+        written = 0
+        for batch in batches(names, rows, always=2):
+            sql = update_sql(batch.shared, batch.varying, batch.size)
+            written += connection.execute(sql, batch.given).rowcount
+        whole = written == len(moves)
     except sqlite3.IntegrityError:
         whole = False  # a row that can't be written; found singly
     if not whole:
