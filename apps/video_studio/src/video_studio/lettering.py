@@ -36,7 +36,8 @@ class Lettering:
         if len(lines) > most:
             lines = lines[:most]
             while lines[-1] and self.width(lines[-1] + _ELLIPSIS, size) > width:
-                lines[-1] = lines[-1][:-1].rstrip()
+                shorter, blank, _ = lines[-1].rpartition(" ")
+                lines[-1] = shorter if blank else lines[-1][:-1]
             lines[-1] += _ELLIPSIS
         return [self._cut(line, size, width) for line in lines]
 

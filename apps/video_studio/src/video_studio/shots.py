@@ -120,7 +120,6 @@ class Shots:
         lines = self._plain.lines(self._plain.prepare(scene.caption), small, room, 3)
         tall = size * 1.35 + len(lines) * small * 1.35
         top = look.height * 0.94 - tall
-        page.alpha_composite(_shade(look, top - look.height * 0.12))
         y = top + size
         for line in headings:
             self._bold.write(page, (margin, y), line, size)
@@ -128,7 +127,10 @@ class Shots:
         for line in lines:
             self._plain.write(page, (margin, y), line, small, (255, 255, 255, 235))
             y += small * 1.35
-        return Words.of(page)
+        ground = _shade(look, top - look.height * 0.12)
+        ground.alpha_composite(_shadow(page, max(1, look.height // 180)))
+        ground.alpha_composite(page)
+        return Words.of(ground)
 
     def _end(self, script: Script, pace: float) -> Shot:
         look, page = self._look, self._page()
@@ -172,6 +174,14 @@ def _shade(look: Look, top: float) -> Image.Image:
     shade = Image.new("RGBA", (look.width, look.height), (6, 8, 14, 0))
     shade.putalpha(mask.filter(ImageFilter.GaussianBlur(2)))
     return shade
+
+
+def _shadow(page: Image.Image, reach: int) -> Image.Image:
+    """A soft dark edge around what is written, for pictures that are as light as the letters."""
+    grown = page.getchannel("A").filter(ImageFilter.GaussianBlur(reach)).point(lambda light: min(190, light * 2))
+    shadow = Image.new("RGBA", page.size, (6, 8, 14, 0))
+    shadow.putalpha(grown)
+    return shadow
 
 
 def _bar(page: Image.Image, at: tuple[float, float], width: float, height: int) -> None:
