@@ -335,7 +335,6 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
         steps_json=left,
-        progress_json="null",
         children=expected_children(left),
         logs_json=task.noting(entry),
     )
@@ -444,6 +443,7 @@ def _enter(task: Task, plan: Plan, phase: PhasePlan, now: datetime, *, fresh: bo
     if fresh:
         changes.setdefault("retry_count", 0)
         changes.setdefault("retry_base", 0)
+        changes["progress_json"] = "null"  # it told of the phase before
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
     return task.to(
