@@ -51,9 +51,7 @@ def test_a_row_that_is_not_due_does_not_hide_due_ones_behind_it(queue: Queue, re
 def test_priority_decides_the_order_and_then_the_due_time(queue: Queue, rehearsal: Rehearsal) -> None:
     rehearsal.borrow(queue)
     order: list[str] = []
-    rehearsal.queue.on(
-        TaskAdvanced, lambda event: order.append(event.task.task_id) if event.phase == "script" else None
-    )
+    queue.on(TaskAdvanced, lambda event: order.append(event.task.task_id) if event.phase == "script" else None)
     queue.pause(videos, "script")
     for task_id, priority in [("b", 0), ("d", 5), ("c", 0), ("a", -5)]:
         due(queue, task_id, rehearsal.now, priority=priority)
