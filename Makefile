@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format demo studio bench soak pins clean
+.PHONY: help setup servers test lint check format demo studio publisher bench soak pins clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ demo: setup ## see it work
 
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)
+
+publisher: servers ## see the news publisher work, offline
+	$(BIN)/python -m apps.news_publisher.demo
 
 bench: servers ## measure
 	$(BIN)/python -m bench $(ARGS)

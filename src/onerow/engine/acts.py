@@ -13,6 +13,7 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import ERROR_CLASSES, failure
 from onerow.core.names import check_name
 from onerow.core.plan import Plan
+from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine.adding import encode_metadata
@@ -41,11 +42,12 @@ def fail(error: str, error_class: str, by: str, note: str) -> Act:
     return Act("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
 
 
-def retry(plan_of: PlanOf, by: str, note: str, retry_count: int | None = None) -> Act:
+def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None, retry_count: int | None = None) -> Act:
     who = asking(by)
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.retry(task, plan_of(task.pipeline), now, by=who, note=note, retry_count=retry_count)
+        plan = plan_of(task.pipeline)
+        return rules.retry(task, plan, now, by=who, note=note, policy=policy, retry_count=retry_count)
 
     return Act("retry", who, rule)
 
@@ -57,11 +59,12 @@ def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
     )
 
 
-def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str) -> Act:
+def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = None) -> Act:
     who = asking(by)
+    text = values.encode(result, "result")
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only)
+        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text)
 
     return Act("finish", who, rule)
 

@@ -27,12 +27,12 @@ class Batch:
         alike = [index >= always and column.count(column[0]) == len(rows) for index, column in enumerate(columns)]
         self.shared = tuple(field for field, same in zip(fields, alike, strict=True) if same)
         self.varying = tuple(field for field, same in zip(fields, alike, strict=True) if not same)
-        # Few sizes, so that few statements have to be prepared; the list is filled up with rows of NULL.
+        # Few sizes, so that few statements have to be prepared; the list is filled up with rows of nothing.
         self.size = next(size for size in _SIZES if size >= len(rows))
         once = [to_sql(column[0]) for column, same in zip(columns, alike, strict=True) if same]
         places = [index for index, same in enumerate(alike) if not same]
         each = [to_sql(row[place]) for row in rows for place in places]
-        self.given = [*once, *each, *[None] * ((self.size - len(rows)) * len(places))]
+        self.given = [*once, *each, *[""] * ((self.size - len(rows)) * len(places))]
 
 
 def batches(fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> Iterator[Batch]:
@@ -53,13 +53,20 @@ def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 
 @lru_cache(maxsize=512)
+def insert_one_sql(fields: tuple[str, ...]) -> str:
+    """Insert a row unless it is there already."""
+    columns = ", ".join(COLUMN[field] for field in fields)
+    return f"INSERT INTO task_queue ({columns}) VALUES ({', '.join('?' * len(fields))}) ON CONFLICT DO NOTHING"
+
+
+@lru_cache(maxsize=512)
 def insert_sql(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> str:
     """Insert rows that are new; the count tells whether all were."""
     columns = ", ".join(COLUMN[field] for field in (*shared, *varying))
     terms = ", ".join([*["?"] * len(shared), *(f"m.column{place}" for place in range(1, len(varying) + 1))])
     return (
         f"INSERT INTO task_queue ({columns}) SELECT {terms} FROM (VALUES {_values(len(varying), size)}) AS m "
-        f"WHERE m.column1 IS NOT NULL ON CONFLICT DO NOTHING"
+        f"WHERE m.column1 <> '' ON CONFLICT DO NOTHING"
     )
 
 
