@@ -37,6 +37,12 @@ def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
     assert task.task_id == "t1"
 
 
+def test_a_phase_begins_without_the_progress_of_the_one_before_and_a_retry_keeps_its_own() -> None:
+    half = rules.report(claimed(a_task(phase="script")), NOW, progress='{"done":1,"total":2,"note":""}')
+    assert rules.advance(half, PLAN, '"text"', NOW).progress is None
+    assert rules.fail(half, BROKEN, PLAN, NOW).progress == {"done": 1, "total": 2, "note": ""}
+
+
 def test_a_time_in_the_payload_is_when_the_task_is_due() -> None:
     plan = Plan(name="p", phases=(PhasePlan(name="a"), PhasePlan(name="b", kind="wait_until", field="at")))
     task = claimed(a_task(phase="a", payload={"at": "2027-01-01T09:00:00+09:00"}))

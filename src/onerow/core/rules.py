@@ -286,11 +286,30 @@ def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
     return _end(task, CANCELLED, now, awaiting=None, logs_json=task.noting(entry))
 
 
-def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "", policy: Retry | None = None) -> Task:
+def fail_by_hand(task: Task, why: Failure, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """What a waiting task waits for will not come, as someone outside knows: failed at its phase, with their reason."""
+    _must_be(task, WAITING, act="failed by hand")
+    entry = Entry(
+        at=spell(now), what="fail", phase=task.phase, by=by, note=note, error=why.message, error_class=why.error_class
+    )
+    changes = {"error": why.message, "error_class": why.error_class, "logs_json": task.noting(entry)}
+    return _end(task, FAILED, now, awaiting=None, **changes)
+
+
+def retry(
+    task: Task,
+    plan: Plan,
+    now: datetime,
+    *,
+    by: str = "",
+    note: str = "",
+    policy: Retry | None = None,
+    retry_count: int | None = None,
+) -> Task:
     """A failed task waits again at its phase, with a fresh budget."""
     _must_be(task, FAILED, act="retried")
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
-    count = task.retry_count + 1
+    count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
     again = _enter(
         task,
@@ -339,7 +358,6 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
         steps_json=left,
-        progress_json="null",
         children=expected_children(left),
         logs_json=task.noting(entry),
     )
@@ -420,6 +438,13 @@ def check_priority(priority: int) -> int:
     return priority
 
 
+def check_retry_count(count: int) -> int:
+    """How often a task was retried, as someone who counts it himself says."""
+    if type(count) is not int or not 0 <= count <= 1_000_000:
+        raise BadInput(f"retry_count must be a whole number from 0 to 1,000,000, not {count!r}", field="retry_count")
+    return count
+
+
 def due_time(plan_phase: PhasePlan, payload: Any, default: datetime) -> datetime:
     """When a `wait_until` phase lets go: the time in the payload's field, or at once when it names none."""
     value = payload.get(plan_phase.field) if isinstance(payload, dict) else None
@@ -453,6 +478,7 @@ def _enter(task: Task, plan: Plan, phase: PhasePlan, now: datetime, *, fresh: bo
     if fresh:
         changes.setdefault("retry_count", 0)
         changes.setdefault("retry_base", 0)
+        changes["progress_json"] = "null"  # it told of the phase before
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
     return task.to(
