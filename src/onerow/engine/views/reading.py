@@ -76,6 +76,7 @@ class Views:
             serving(self.workers(holds=False)),
             store.now(),
             over,
+            everyones=self._queue.user_id is None,
         )
 
     def plans(self) -> dict[str, Plan]:
@@ -119,7 +120,8 @@ class Views:
     def why(self, task: Task | str) -> Reason:
         """Why a task isn't running, in a sentence, with the command that changes it."""
         found = self._queue.get(task) if isinstance(task, str) else task
-        return why(self._store, found, self.plans().get(found.pipeline), self.workers(holds=False))
+        plan = self.plans().get(found.pipeline)
+        return why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
         """The last failed tasks, grouped by cause."""
