@@ -1,7 +1,7 @@
 """Output lines of tasks: in order, bounded, the oldest gone first and counted.
 
 Lines that came together stand in one row, a block: `seq` is the number of its first line, `text` all of them, a line
-each. A row for each line would cost three times as much to write, and programs say hundreds at once.
+each. A row for each line costs more to write, and programs say hundreds at once.
 """
 
 import sqlite3
