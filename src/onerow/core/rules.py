@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import values
+from onerow.core import signals, values
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, BadPayload, IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retry import Retry
+from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.steps import expected_children
 from onerow.core.steps import expired as expired_steps
@@ -25,7 +26,6 @@ from onerow.core.times import FAR, parse_time, spell, to_millis
 
 CRASH_LIMIT = 3
 """So many crashes of one phase end a task."""
-MAX_SIGNALS = 100
 
 _encode = msgspec.json.Encoder().encode
 
@@ -158,8 +158,7 @@ def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *,
         return _cancelled_by_request(task, now, by)
     entry = _attempted(task, now, "parked", by, note=awaiting)
     changes["logs_json"] = task.noting(entry)
-    name = awaiting.removeprefix("signal:")
-    if awaiting.startswith("signal:") and any(s["name"] == name for s in _signals(task)):
+    if awaiting.startswith("signal:") and signals.has(task.signals_json, awaiting.removeprefix("signal:")):
         return task.to(WAITING, now, run_at=now, started_at=None, **changes)
     return task.to(WAITING, now, awaiting=awaiting, run_at=deadline or FAR, started_at=None, **changes)
 
@@ -178,11 +177,10 @@ def pass_(task: Task, plan: Plan, now: datetime) -> Task:
     changes: dict[str, Any] = {}
     results = task.results_json
     if phase.kind == "wait_for":
-        signals = _signals(task)
-        mine = next((s for s in signals if s["name"] == phase.signal), None)
-        if mine is not None:
-            results = values.with_key(results, task.phase, _encode(mine["payload"]).decode())
-            changes["signals_json"] = _encode([s for s in signals if s is not mine]).decode()
+        taken = signals.take(task.signals_json, phase.signal, now)
+        if taken is not None:
+            results = values.with_key(results, task.phase, taken[0])
+            changes["signals_json"] = taken[1]
     next_phase = plan.after(task.phase)
     entry = Entry(at=spell(now), what="passed", phase=task.phase)
     changes |= {"results_json": results, "logs_json": task.noting(entry)}
@@ -260,15 +258,13 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *
             task_id=task.task_id,
             status=task.status,
         )
-    signals = _signals(task)
-    if any(s["id"] == signal_id for s in signals):
-        return task
-    if len(signals) >= MAX_SIGNALS:
+    if signals.knows(task.signals_json, signal_id):
+        return task  # delivered again; also when it was taken meanwhile
+    if len(signals.kept(task.signals_json)) >= MAX_SIGNALS:
         raise BadInput(
             f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal"
         )
-    signals.append({"id": signal_id, "name": name, "at": spell(now), "payload": values.decode(payload)})
-    kept = _encode(signals).decode()
+    kept = signals.keep(task.signals_json, name, payload, signal_id, now)
     logs = task.noting(Entry(at=spell(now), what="signal", phase=task.phase, by=by, note=name))
     if task.awaiting == f"signal:{name}":
         return task.but(now, signals_json=kept, awaiting=None, run_at=now, logs_json=logs)
@@ -456,8 +452,7 @@ def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: s
     if phase.kind == "wait_until":
         return {"run_at": due_time(phase, values.decode(payload_json), now), "awaiting": None}
     if phase.kind == "wait_for":
-        came = signals_json != "[]" and any(s["name"] == phase.signal for s in values.decode(signals_json))
-        if came:
+        if signals.has(signals_json, phase.signal):
             return {"run_at": now, "awaiting": None}
         deadline = FAR if phase.timeout is None else to_millis(now + phase.timeout)
         return {"run_at": deadline, "awaiting": f"signal:{phase.signal}"}
@@ -536,10 +531,6 @@ def _elapsed(task: Task, now: datetime) -> int:
     if task.started_at is None:
         return 0
     return max(0, int((now - task.started_at).total_seconds() * 1000 + 0.5))
-
-
-def _signals(task: Task) -> list[dict[str, Any]]:
-    return [] if task.signals_json == "[]" else task.signals
 
 
 def _later(plan: Plan, here: str, there: str) -> PhasePlan:
