@@ -39,11 +39,13 @@ def test_the_table_task_queue_has_the_columns_and_user_id_is_never_null(queue: Q
     assert found["elapsed_time"][0] == found["retry_count"][0] == found["max_retries"][0] == "INTEGER"
 
 
-@pytest.mark.contract("task_id is TEXT, never null, and the key of the row.")
-def test_task_id_is_text_never_null_and_the_key_of_the_row(queue: Queue, home: Path) -> None:
+@pytest.mark.contract("task_id is TEXT, never null, and the primary key.")
+def test_task_id_is_text_never_null_and_the_primary_key(queue: Queue, home: Path) -> None:
     assert columns(queue, home)["task_id"] == ("TEXT", True)
     row_only("t1")
     with closing(sqlite3.connect(home / "studio.db")) as connection:
+        keys = connection.execute("SELECT name FROM pragma_table_info('task_queue') WHERE pk").fetchall()
+        assert keys == [("task_id",)]
         for task_id in ("t1", None):
             with pytest.raises(sqlite3.IntegrityError):
                 connection.execute("INSERT INTO task_queue (task_id, type) VALUES (?, 'script')", (task_id,))

@@ -110,3 +110,17 @@ def test_the_index_finds_what_a_walk_finds(store: SqliteStore, names: list[str],
     assert set(found(store, part)) == walked
     tidy(store)
     assert set(found(store, part)) == walked
+
+
+def test_a_vacuum_that_numbers_the_rows_anew_hides_no_title(store: SqliteStore) -> None:
+    tasks = [a_task(f"t{n}", title=f"film {n}", created_at=NOW + n * SECOND) for n in range(8)]
+    store.insert([*tasks, a_task("last", title="the last film", created_at=NOW + LONG)])
+    tidy(store)
+    store.remove(tasks[:5])
+    assert indexed(store, "last film")
+    store._door.writer().execute("VACUUM")
+    for _ in range(2):  # with an index of old numbers, then with one of the new
+        assert found(store, "last film") == ["last"]
+        assert found(store, "film 6") == ["t6"]
+        tidy(store)
+    assert indexed(store, "last film")

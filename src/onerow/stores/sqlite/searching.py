@@ -111,7 +111,7 @@ def _page(
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
     if numbers is not None:
         source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
-        condition = f"seq = chosen AND {condition}"
+        condition = f"task_queue.rowid = chosen AND {condition}"
         given.insert(0, _encode(numbers).decode())
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",

@@ -2,14 +2,16 @@
 
 It is filled from a mark upwards, a little at a time, so that adding a task costs nothing; what lies above the mark is
 looked through as it is. Rows that are gone leave their trigrams behind: what the index names is looked up, never trusted.
+The index names rows by number, and a VACUUM numbers them anew: the row at the mark tells whether there was one.
 """
 
 import sqlite3
+import zlib
 from functools import cache
 
 from onerow.stores.sqlite.door import Door
 
-_MARK = "titled"
+_MARK, _ROW_AT_MARK = "titled", "titled_row"
 _STEP = 500
 _MOST = 5_000
 _TOO_MANY_GONE = 4
@@ -31,33 +33,36 @@ def tidy(door: Door) -> bool:
     if not available():
         return False
     with door.read() as connection:
-        if _newest(connection) <= _mark(connection):
+        if 0 < _newest(connection) == _mark(connection):
             return False
     with door.write() as connection:
+        mark = _mark(connection)
+        if mark == 0:
+            connection.execute("DROP TABLE IF EXISTS onerow_title")
         connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS onerow_title "
             "USING fts5(title, content='', tokenize='trigram', detail=none)"
         )
         rows = connection.execute(
-            "SELECT seq, title FROM task_queue WHERE seq > ? ORDER BY seq LIMIT ?", (_mark(connection), _STEP)
+            "SELECT rowid, title FROM task_queue WHERE rowid > ? ORDER BY rowid LIMIT ?", (mark, _STEP)
         ).fetchall()
         connection.executemany(
             "INSERT INTO onerow_title (rowid, title) VALUES (?, ?)",
-            [(seq, title.casefold()) for seq, title in rows if title],
+            [(number, title.casefold()) for number, title in rows if title],
         )
-        _set_mark(connection, rows[-1][0] if rows else _mark(connection))
+        _set_mark(connection, rows[-1][0] if rows else mark)
     return len(rows) == _STEP
 
 
 def note_removed(connection: sqlite3.Connection) -> None:
-    """After rows were removed: numbers that may be given again are not indexed yet, and an index of ghosts goes."""
-    mark, newest = _mark(connection), _newest(connection)
-    if mark > newest:
-        _set_mark(connection, newest)
+    """After rows were removed: the mark stands at a row that is there, and an index of ghosts goes."""
+    mark = _set(connection, _MARK)
+    (below,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM task_queue WHERE rowid <= ?", (mark,)).fetchone()
     (kept,) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM task_queue LIMIT ?)", (_MOST,)).fetchone()
     if kept < _MOST and mark > _TOO_MANY_GONE * _MOST:
-        connection.execute("DROP TABLE IF EXISTS onerow_title")
-        _set_mark(connection, 0)
+        below = 0
+    if below != mark:
+        _set_mark(connection, below)
 
 
 def candidates(connection: sqlite3.Connection, part: str) -> list[int] | None:
@@ -66,34 +71,47 @@ def candidates(connection: sqlite3.Connection, part: str) -> list[int] | None:
     if len(part) < 3 or mark == 0 or not available():
         return None
     (tail,) = connection.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE seq > ? LIMIT ?)", (mark, _MOST)
+        "SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE rowid > ? LIMIT ?)", (mark, _MOST)
     ).fetchone()
     if tail == _MOST:
         return None
     trigrams = sorted({part[place : place + 3] for place in range(len(part) - 2)})[:20]
     match = " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
     found = [
-        seq
-        for (seq,) in connection.execute(
+        number
+        for (number,) in connection.execute(
             "SELECT rowid FROM onerow_title WHERE onerow_title MATCH ? AND rowid <= ? LIMIT ?", (match, mark, _MOST)
         )
     ]
     if len(found) == _MOST:
         return None
-    new = connection.execute("SELECT seq FROM task_queue WHERE seq > ? AND onerow_has(title, ?)", (mark, part))
-    return found + [seq for (seq,) in new]
+    new = connection.execute("SELECT rowid FROM task_queue WHERE rowid > ? AND onerow_has(title, ?)", (mark, part))
+    return found + [number for (number,) in new]
 
 
 def _mark(connection: sqlite3.Connection) -> int:
-    row = connection.execute("SELECT value FROM onerow_meta WHERE key = ?", (_MARK,)).fetchone()
-    return 0 if row is None else int(row[0])
+    """Up to which row titles are indexed; 0 as well when rows have other numbers than when that was noted."""
+    mark = _set(connection, _MARK)
+    return mark if mark and _row_at(connection, mark) == _set(connection, _ROW_AT_MARK) else 0
 
 
 def _set_mark(connection: sqlite3.Connection, mark: int) -> None:
-    connection.execute(
-        "INSERT INTO onerow_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (_MARK, mark)
+    connection.executemany(
+        "INSERT INTO onerow_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [(_MARK, mark), (_ROW_AT_MARK, _row_at(connection, mark))],
     )
 
 
+def _set(connection: sqlite3.Connection, key: str) -> int:
+    row = connection.execute("SELECT value FROM onerow_meta WHERE key = ?", (key,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _row_at(connection: sqlite3.Connection, number: int) -> int:
+    """A number by which to know the row again."""
+    row = connection.execute("SELECT task_id FROM task_queue WHERE rowid = ?", (number,)).fetchone()
+    return 0 if row is None else zlib.crc32(row[0].encode())
+
+
 def _newest(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(max(seq), 0) FROM task_queue").fetchone()[0])
+    return int(connection.execute("SELECT coalesce(max(rowid), 0) FROM task_queue").fetchone()[0])

@@ -1,8 +1,7 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
 -- Indexes are partial, and few of them look at status: a move costs what the indexes it might touch cost.
 CREATE TABLE task_queue (
-  seq              INTEGER PRIMARY KEY, -- the rowid, by a name of its own, so that VACUUM leaves it alone
-  task_id          TEXT NOT NULL UNIQUE,
+  task_id          TEXT NOT NULL PRIMARY KEY,
   pipeline         TEXT NOT NULL DEFAULT '',
   type             TEXT NOT NULL,
   status           TEXT NOT NULL DEFAULT 'waiting'
