@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from onerow import Pipeline, Queue, Status
+from onerow import Queue
 from onerow.stores.postgres import PostgresStore
 from tests.engine.kit import until
 from tests.stores.postgres.proxy import Proxy
+from tests.stores.postgres.worker import added, done, must_have_one_outcome
 
 pytestmark = [
     pytest.mark.faults,
@@ -21,26 +22,6 @@ pytestmark = [
         os.geteuid() != 0 or shutil.which("ip") is None, reason="a network of its own needs root, and ip of iproute2"
     ),
 ]
-
-WORKER = """
-import asyncio, sys
-from onerow import Pipeline, Queue
-from onerow.engine.events import StoreAway
-from onerow.engine.worker import Worker
-
-far = Pipeline("far")
-
-@far.phase(lease="3s")
-async def work(job):
-    await asyncio.sleep(0.02)
-    return job
-
-queue = Queue(sys.argv[1])
-queue.on(StoreAway)(lambda event: print("away", flush=True))
-worker = Worker(queue, [far], concurrency=4, interval="100ms")
-print("here", flush=True)
-worker.run()
-"""
 
 
 class Island:
@@ -91,35 +72,21 @@ def test_a_worker_whose_cable_was_pulled_goes_on_when_it_is_back(
 ) -> None:
     """It notices by itself, its tasks are given back meanwhile, and each has one recorded outcome."""
     queue = Queue(store)
-    far = Pipeline("far")
-    far.phase(name="work", lease="3s")(_same)
-    queue.publish(far)
-    ids = [task.task_id for task in queue.add_many(far, list(range(600)))]
+    ids = added(queue, 600)
     proxy = Proxy(postgres_url, host=island.shore)
     output = tmp_path / "output.txt"
     url = f"{proxy.url}?tcp_user_timeout=1500&connect_timeout=2"
-    worker = island.run(sys.executable, "-c", WORKER, url, output=output)
+    worker = island.run(sys.executable, "-m", "tests.stores.postgres.worker", url, output=output)
     try:
-        until(lambda: _done(queue) > 50, f"the worker\n{output.read_text()}")
+        until(lambda: done(queue) > 50, f"the worker\n{output.read_text()}")
         island.pull()
         until(lambda: "away" in output.read_text(), f"that it notices\n{output.read_text()}")
-        before = _done(queue)
+        before = done(queue)
         assert before < len(ids)
         island.plug()
-        until(lambda: _done(queue) == len(ids), "the rest")
+        until(lambda: done(queue) == len(ids), "the rest")
     finally:
         worker.kill()
         worker.wait()
         proxy.close()
-    for position, task in enumerate(store.fetch(ids)):
-        outcomes = [entry for entry in task.history if entry.what == "completed"]
-        assert len(outcomes) == 1, (position, task.history)
-    assert sorted(task.result for task in store.fetch(ids)) == list(range(600))
-
-
-def _done(queue: Queue) -> int:
-    return sum(tally.count for tally in queue.count() if tally.status is Status.COMPLETED)
-
-
-async def _same(job: int) -> int:
-    return job
+    must_have_one_outcome(queue, ids)
