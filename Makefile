@@ -5,28 +5,30 @@ PYTHON ?= python3
 ARGS ?=
 JOBS ?= 2
 BIN := .venv/bin
+# The project with its tools, and each application that is there, all editable.
+PARTS = -e '.[dev]' $(patsubst %/pyproject.toml,-e ./%,$(wildcard apps/*/pyproject.toml))
 UV := $(shell command -v uv 2>/dev/null)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format demo bench soak pins clean
+.PHONY: help setup servers test lint check format demo publisher bench soak pins clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## .venv with the project (editable) and its tools
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onerow needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 ifneq ($(UV),)
 	test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) .venv
-	$(UV) pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	$(UV) pip install -q --python $(BIN)/python -c constraints.txt $(PARTS)
 else
 # Debian's Python has no ensurepip without python3-venv; pip can fill a venv from outside.
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
-	$(PYTHON) -m pip --python $(BIN)/python install -q -c constraints.txt -e '.[dev]'
+	$(PYTHON) -m pip --python $(BIN)/python install -q -c constraints.txt $(PARTS)
 endif
 	@touch $@
 
@@ -50,6 +52,9 @@ format: setup ## let ruff tidy up
 
 demo: setup ## see it work
 	$(BIN)/onerow demo $(ARGS)
+
+publisher: servers ## see the news publisher work, offline
+	$(BIN)/python -m apps.news_publisher.demo
 
 bench: servers ## measure
 	$(BIN)/python -m bench $(ARGS)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         TaskRescued,
         TaskRetried,
     )
+    from onerow.engine.pull import Leased
+    from onerow.engine.puller import Puller
     from onerow.engine.worker import Worker
     from onerow.ports import Filter
     from onerow.wiring import Queue
@@ -62,10 +64,12 @@ __all__ = [
     "Jump",
     "KeyTaken",
     "LeaseLost",
+    "Leased",
     "OnerowError",
     "Permanent",
     "Pipeline",
     "PipelineError",
+    "Puller",
     "Queue",
     "RateLimited",
     "Retry",
@@ -101,6 +105,8 @@ _HOMES = {
     "onerow.engine.batch": "Item",
     "onerow.engine.context": "Context",
     "onerow.engine.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
+    "onerow.engine.pull": "Leased",
+    "onerow.engine.puller": "Puller",
     "onerow.engine.worker": "Worker",
     "onerow.ports": "Filter",
     "onerow.wiring": "Queue",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onerow import BadInput, Filter, Permanent, Pipeline, Status, TaskCancelled
+from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
 from onerow.engine import bulk
 from onerow.engine.bulk import Progress
 from onerow.engine.queue import Queue
@@ -44,6 +44,25 @@ def test_an_act_on_all_that_match_says_how_many_first_and_who_did_it(queue: Queu
     assert (entry.what, entry.by, entry.note) == ("cancel", "eve", "spring cleaning")
     (record,) = bulk.records(queue)
     assert record == said
+
+
+def test_failed_tasks_are_retried_together_as_a_policy_would(queue: Queue) -> None:
+    pipeline = posts()
+    queue.publish(pipeline)
+    queue.add_many(pipeline, range(4))
+    for lease, error in zip(queue.claim(pipeline, limit=4), ["network", "permanent", "network", "auth"], strict=True):
+        lease.fail(error, error_class=error, retry=True)
+    for task in queue.find(WAITING).tasks:
+        queue.reschedule(task.task_id, queue.store.now())
+    for lease in queue.claim(pipeline, limit=4):
+        lease.fail("broken", error_class="timeout")
+    policy = Retry(1, wait="1h", classes={"timeout": True})
+    said = queue.retry_failed(Filter(pipeline="posts"), policy=policy)
+    assert (said.matched, said.done, said.refused) == (4, 0, 4)  # the network's were tried again once already
+    said = queue.retry_failed(Filter(pipeline="posts"), policy=Retry(2, wait="1h", classes={"timeout": True}))
+    assert (said.matched, said.done, said.refused) == (4, 2, 2)
+    assert len(queue.claim(pipeline, limit=4)) == 0
+    assert statuses(queue) == {Status.WAITING: 2, Status.FAILED: 2}
 
 
 def test_failed_tasks_are_retried_together(queue: Queue) -> None:

@@ -190,11 +190,3 @@ def branch(job: str, ctx: Context) -> Any:
         note("joined", ctx)
         time.sleep(FOREVER)
     return [planted, count, tally.completed]
-
-
-ticking = Pipeline("ticking")
-ticking.cron("* * * * * *", name="ticks", catch_up="all")
-
-
-@ticking.phase(lease="2s")
-async def tick(job: Any) -> None: ...

@@ -44,10 +44,10 @@ class Place:
         self._started.append(process)
         return process
 
-    def worker(self, *options: str) -> "RealWorker":
+    def worker(self, *options: str, app: str = "tests.faults.app") -> "RealWorker":
         """`onerow worker`, supervisor and all, ready to work."""
         before = {note.name for note in self.queue.store.notes("worker")}
-        argv = [sys.executable, "-m", "onerow", "worker", "tests.faults.app", "--grace", "2s", "--interval", "200ms"]
+        argv = [sys.executable, "-m", "onerow", "worker", app, "--grace", "2s", "--interval", "200ms"]
         supervisor = self.run([*argv, *options])
         until(lambda: {note.name for note in self.queue.store.notes("worker")} - before, "the worker")
         return RealWorker(self, supervisor)

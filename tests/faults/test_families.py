@@ -32,7 +32,7 @@ def test_a_worker_killed_at_any_point_spawns_none_twice_and_leaves_no_parent_wai
 
 
 def test_workers_that_are_killed_again_and_again_fire_each_time_once(place: Place) -> None:
-    first, second = place.worker(), place.worker()
+    first, second = (place.worker(app="tests.faults.clockwork") for _ in range(2))
     for _ in range(3):
         for worker in (first, second):
             time.sleep(0.7)

@@ -57,7 +57,7 @@ def acts(*statuses: Status) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 @click.command("retry")
 @acts(FAILED)
-def retry(place: Place, said: dict[str, str]) -> Act:
+def retry(place: Place, said: dict[str, Any]) -> Act:
     """Failed tasks run again from their phase, with a fresh budget of retries."""
     return lambda task_id: place.queue.retry(task_id, **said)
 

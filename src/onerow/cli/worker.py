@@ -16,7 +16,7 @@ from onerow.cli.reload import watch_sources
 from onerow.engine.log import write_log
 from onerow.engine.queue import Queue
 from onerow.engine.worker import Worker
-from onerow.engine.worker.supervisor import Supervisor, is_supervised, watch_lifeline
+from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised, watch_lifeline
 from onerow.wiring import project_folder
 
 _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
@@ -70,6 +70,7 @@ def command(
     worker = Worker(queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain)
     write_log(queue.events)
     _announce(queue)
+    ease_collector()
     sys.exit(_run(worker))
 
 

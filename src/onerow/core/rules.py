@@ -16,6 +16,7 @@ from onerow.core.errors import BadInput, BadPayload, IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.retry import Retry
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.steps import expected_children
 from onerow.core.steps import expired as expired_steps
@@ -285,12 +286,13 @@ def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
     return _end(task, CANCELLED, now, awaiting=None, logs_json=task.noting(entry))
 
 
-def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "") -> Task:
+def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "", policy: Retry | None = None) -> Task:
     """A failed task waits again at its phase, with a fresh budget."""
     _must_be(task, FAILED, act="retried")
+    wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
-    return _enter(
+    again = _enter(
         task,
         plan,
         plan.phase(task.phase),
@@ -299,6 +301,20 @@ def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = ""
         retry_count=count,
         retry_base=count,
         logs_json=task.noting(entry),
+    )
+    return msgspec.structs.replace(again, run_at=to_millis(now + wait)) if wait and again.awaiting is None else again
+
+
+def _allowed_by(policy: Retry, task: Task) -> timedelta:
+    """How long the policy lets a failed task wait for its next try; raises IllegalMove when it allows none."""
+    wait = policy.after(failure(task.error or "", task.error_class or "unknown"), task.retry_count, task.task_id)
+    if wait is not None and task.retry_count < policy.max_retries:
+        return wait
+    why = f"class {task.error_class}" if wait is None else f"retried {task.retry_count} times"
+    raise IllegalMove(
+        f"task {task.task_id} is not to be tried again by itself ({why}); to insist: onerow retry {task.task_id}",
+        task_id=task.task_id,
+        status=task.status,
     )
 
 
@@ -329,15 +345,27 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
     )
 
 
-def finish(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "", phase_only: bool = False) -> Task:
+def finish(
+    task: Task,
+    plan: Plan,
+    now: datetime,
+    *,
+    by: str = "",
+    note: str = "",
+    phase_only: bool = False,
+    result: str = "null",
+) -> Task:
     """Done by hand: the task is completed, or (phase_only) this phase is and the next one waits."""
     _must_be(task, WAITING, FAILED, act="finished by hand")
     entry = Entry(at=spell(now), what="finish", phase=task.phase, by=by, note=note)
-    logs = task.noting(entry)
+    changes: dict[str, Any] = {"logs_json": task.noting(entry)}
+    if result != "null":
+        changes["results_json"] = values.with_key(task.results_json, task.phase, result)
+        _check_row(task, changes["results_json"])
     next_phase = plan.after(task.phase) if phase_only else None
     if next_phase is None:
-        return _end(task, COMPLETED, now, awaiting=None, error=None, error_class=None, logs_json=logs)
-    return _enter(task, plan, next_phase, now, logs_json=logs)
+        return _end(task, COMPLETED, now, awaiting=None, error=None, error_class=None, **changes)
+    return _enter(task, plan, next_phase, now, **changes)
 
 
 def reschedule(task: Task, run_at: datetime, now: datetime, *, by: str = "", note: str = "") -> Task:
@@ -444,7 +472,8 @@ def _end(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
             changes["held_until"] = (
                 FAR if task.unique_for == "forever" else to_millis(now + parse_duration(task.unique_for))
             )
-    return task.to(status, now, completed_at=now, **changes)
+    changes["completed_at"] = now
+    return task.become(status, now, changes)
 
 
 def _tried(task: Task, why: Failure, now: datetime, by: str) -> dict[str, Any]:

@@ -130,7 +130,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return None if self.elapsed_time is None else timedelta(milliseconds=self.elapsed_time)
 
     def to(self, status: Status, now: datetime, **changes: Any) -> Self:
-        """The task in another status: the only place where the table of statuses is consulted."""
+        """The task in another status."""
+        return self.become(status, now, changes)
+
+    def become(self, status: Status, now: datetime, changes: dict[str, Any]) -> Self:
+        """As `to`, with changes that are this call's own: the only place where the table of statuses is consulted."""
         if status not in NEXT[self.status]:
             raise IllegalMove(
                 f"task {self.task_id} is {self.status}; it can't become {status}",
@@ -140,7 +144,10 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         if self.status is PROCESSING and status is not PROCESSING:
             # Whoever leaves processing leaves its lease and its slots.
             changes["leased_by"] = changes["leased_until"] = changes["slot"] = changes["key_slot"] = None
-        return replace(self, status=status, updated_at=now, version=self.version + 1, **changes)
+        changes["status"] = status
+        changes["updated_at"] = now
+        changes["version"] = self.version + 1
+        return replace(self, **changes)
 
     def but(self, now: datetime, **changes: Any) -> Self:
         """The task in the same status with some fields changed."""
@@ -167,14 +174,22 @@ TIME_FIELDS = (
     "purged_at",
 )
 
+DEFAULTS: dict[str, Any] = {
+    "pipeline": "", "user_id": "", "title": "", "parent_id": None, "scheduled_time": None, "started_at": None,
+    "completed_at": None, "elapsed_time": None, "priority": 0, "status": WAITING, "awaiting": None,
+    "cancel_requested": False, "attempt": 0, "retry_count": 0, "max_retries": 3, "own_retries": False,
+    "retry_base": 0, "crash_count": 0, "generation": 0, "error": None, "error_class": None, "leased_by": None,
+    "leased_until": None, "token": 0, "version": 1, "limit_key": "", "slot": None, "key_slot": None,
+    "unique_key": None, "unique_for": None, "held_key": None, "held_until": None, "children": None,
+    "purged_at": None, "payload_json": "null", "results_json": "{}", "steps_json": "{}", "signals_json": "[]",
+    "progress_json": "null", "metadata_json": "{}", "logs_json": "[]",
+}  # fmt: skip
+"""What a field has when nobody says otherwise; a store's columns have the same defaults."""
+
 
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
-    """The fields in which two states of one task differ."""
-    old, new = _values(before), _values(after)
-    # A rule leaves most values as they are, and to see that they are the same ones is quicker than to compare them.
-    return tuple(
-        field for field, was, is_ in compress(zip(FIELDS, old, new, strict=True), map(is_not, old, new)) if was != is_
-    )
+    """The fields in which two states of one task differ; those that a rule left alone hold the very same value."""
+    return tuple(compress(FIELDS, map(is_not, _values(before), _values(after))))
 
 
 _values = msgspec.structs.astuple

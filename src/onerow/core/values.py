@@ -1,6 +1,5 @@
 """JSON values as text: what goes in comes out equal, or is refused before anything is stored (P12)."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +17,10 @@ _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-# Texts that may hide an integer beyond 64 bits or a NUL: only these are walked value by value.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+# Texts that may hide an integer beyond 64 bits: only these are walked value by value. Every digit becomes a 0, which
+# costs a tenth of a regular expression.
+_ZEROS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else ord(" ") for byte in range(256))
+_LONG_NUMBER = b"0" * 19
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -32,7 +33,7 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
         raw = _encoder.encode(plain)
         if _is_deep(plain, raw):
             raise RecursionError
-        if _decode(raw) != plain or b"\\u0000" in raw or _LONG_NUMBER.search(raw):
+        if _decode(raw) != plain or (b"\\" in raw and b"\\u0000" in raw) or _LONG_NUMBER in raw.translate(_ZEROS):
             _walk(plain, field, 0)
     except BadPayload:
         raise
@@ -69,8 +70,8 @@ def to_plain(value: Any, field: str) -> Any:
 
 
 def _is_deep(value: Any, raw: bytes) -> bool:
-    """Whether a value has more levels than a store can be trusted with; most show by their few brackets."""
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    """Whether a value has more levels than a store can be trusted with; most show by their length or their few brackets."""
+    if len(raw) <= 2 * MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     level = [value]
     for _ in range(MAX_DEPTH):

@@ -11,6 +11,7 @@ import msgspec
 from onerow.core import rules, values
 from onerow.core.names import check_name
 from onerow.core.plan import Plan
+from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import parse_time
 from onerow.engine.adding import encode_metadata
@@ -31,9 +32,13 @@ def cancel(by: str, note: str) -> Act:
     return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
 
 
-def retry(plan_of: PlanOf, by: str, note: str) -> Act:
+def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None) -> Act:
     who = asking(by)
-    return Act("retry", who, lambda task, now: rules.retry(task, plan_of(task.pipeline), now, by=who, note=note))
+
+    def rule(task: Task, now: datetime) -> Task:
+        return rules.retry(task, plan_of(task.pipeline), now, by=who, note=note, policy=policy)
+
+    return Act("retry", who, rule)
 
 
 def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
@@ -43,11 +48,12 @@ def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
     )
 
 
-def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str) -> Act:
+def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = None) -> Act:
     who = asking(by)
+    text = values.encode(result, "result")
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only)
+        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text)
 
     return Act("finish", who, rule)
 

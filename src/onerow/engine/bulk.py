@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from onerow.core.errors import BadInput, IllegalMove, KeyTaken, LostRace, UnknownName
 from onerow.core.rates import parse_rate
+from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import spell
 from onerow.engine import acts
@@ -68,9 +69,9 @@ class Selection:
         """End them for good; running work is stopped, and children go with their parents."""
         return self._run(acts.cancel(by, note), **how)
 
-    def retry(self, *, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Failed tasks run again from their phase, with a fresh budget of retries."""
-        return self._run(acts.retry(self._queue.plan, by, note), **how)
+    def retry(self, *, policy: Retry | None = None, by: str = "", note: str = "", **how: Any) -> Progress:
+        """Failed tasks run again from their phase, with a fresh budget; see `Queue.retry` about the policy."""
+        return self._run(acts.retry(self._queue.plan, by, note, policy), **how)
 
     def replay(self, phase: str | None = None, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Completed and failed tasks run again from an earlier phase."""

@@ -1,15 +1,14 @@
 """Leases in the hands of code that is no handler: settle each, or let it run out."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
-from onerow.core import rules, values
+from onerow.core import checkpoints, rules, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
 from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
@@ -18,6 +17,7 @@ from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.events import Events
+from onerow.engine.heartbeat import Heartbeat
 from onerow.engine.masking import Masker
 from onerow.engine.settling import told
 from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
@@ -34,8 +34,10 @@ class Leased:
         self._lease_for = lease_for
         self._events = events
         self._masker = masker
+        self._hearing = threading.Lock()
         self.task = task
         self.settled = False
+        self.lost = False  # someone else's by now, as of the last heartbeat
 
     @property
     def token(self) -> int:
@@ -50,6 +52,28 @@ class Leased:
     def cancel_requested(self) -> bool:
         """Whether someone asked to cancel, as of the last heartbeat."""
         return self.task.cancel_requested
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this phase; another after a replay."""
+        return f"{self.task.task_id}:{self.task.phase}:{self.task.generation}"
+
+    def remember(self, name: str, value: Any) -> Task:
+        """Keep a JSON value for every later attempt of this phase: in the store when this returns, under our lease.
+
+        Written before a side effect (what is about to happen) and after it (what came of it), it tells the next
+        attempt how far a crashed one got. The same name again replaces the value.
+        """
+        text = values.encode(value, f"step {steps.check_name(name)!r}")
+        after = self._write(lambda task, now: checkpoints.remember(task, name, text, now))
+        if after.status is not PROCESSING:
+            raise self._lost()
+        return after
+
+    def recall(self, name: str) -> Any:
+        """What this attempt or an earlier one remembered under a name; None when there is nothing."""
+        record = steps.records(self.task).get(name)
+        return None if record is None else record.value
 
     def complete(self, result: Any = None) -> Task:
         """This phase is done; the task goes on to the next, or is completed."""
@@ -89,29 +113,38 @@ class Leased:
         found = self._store.fetch([self.task.task_id])
         if not found or found[0].token != self.task.token:
             raise self._lost()
-        self.task = found[0]
-        return self.task
+        return self.hear(found[0])
 
     def _settle(self, rule: Callable[[Task, datetime], Task]) -> Task:
+        before = self.task
+        after = self._write(rule)
+        self.settled = True
+        for event in told(before, after, None):
+            self._events.send(event)
+        return after
+
+    def hear(self, task: Task) -> Task:
+        """The row as someone read it, unless we know it newer: the heartbeat reads while we write."""
+        with self._hearing:
+            if task.version > self.task.version:
+                self.task = task
+            return self.task
+
+    def _write(self, rule: Callable[[Task, datetime], Task]) -> Task:
+        """What a rule made of the task, in the store; raises LeaseLost when it is no longer ours."""
         if self.settled:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
         before = self.task
         while True:
-            after = rule(before, self._store.now())
-            answer = self._store.swap([Move(before, after)])[0]
+            answer = self._store.swap([Move(before, rule(before, self._store.now()))])[0]
             if isinstance(answer, Swapped):
-                self.task, self.settled = answer.task, True
-                for event in told(before, answer.task, None):
-                    self._events.send(event)
-                return answer.task
+                return self.hear(answer.task)
             assert isinstance(answer, Stale)
             found = self._store.fetch([before.task_id])
             if not found or found[0].token != before.token:
                 raise self._lost()
             if found[0].status is not PROCESSING:
-                # Our own write had landed and only its answer was lost.
-                self.task, self.settled = found[0], True
-                return found[0]
+                return self.hear(found[0])  # our own write had landed and only its answer was lost
             before = found[0]
 
     def _lost(self) -> LeaseLost:
@@ -127,11 +160,8 @@ class Leases:
     def __init__(
         self, store: Store, plan: Plan, tasks: list[Task], lease_for: timedelta, events: Events, masker: Masker
     ) -> None:
-        self._store = store
-        self._lease_for = lease_for
         self._items = [Leased(store, plan, task, lease_for, events, masker) for task in tasks]
-        self._stop = threading.Event()
-        self._beater: threading.Thread | None = None
+        self._heartbeat = Heartbeat(store, lease_for)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -143,37 +173,21 @@ class Leases:
         return self._items[index]
 
     def __enter__(self) -> Self:
-        if self._items:
-            self._beater = threading.Thread(target=self._beat, name="onerow-pull-heartbeat", daemon=True)
-            self._beater.start()
+        self._heartbeat.add(self._items)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        if self._beater is not None:
-            self._beater.join()
-        for lease in self._items:
-            if not lease.settled:
-                try:
-                    lease.hand_back()
-                except LeaseLost:
-                    continue
+        self._heartbeat.stop()
+        hand_back(self._items)
 
-    def _beat(self) -> None:
-        # A third of the lease, so that two lost heartbeats don't cost us the tasks.
-        while not self._stop.wait(self._lease_for.total_seconds() / 3):
-            open_leases = [lease for lease in self._items if not lease.settled]
-            if not open_leases:
-                continue
+
+def hand_back(leases: Iterable[Leased]) -> None:
+    """Give back what was not settled."""
+    for lease in leases:
+        if not lease.settled:
             try:
-                self._store.extend([Lease(o.task.task_id, o.task.token) for o in open_leases], self._lease_for)
-                found = {task.task_id: task for task in self._store.fetch([o.task.task_id for o in open_leases])}
-            except Exception:
-                time.sleep(0.05)  # the store is away: the next beat tries again
+                lease.hand_back()
+            except LeaseLost:
                 continue
-            for lease in open_leases:
-                task = found.get(lease.task.task_id)
-                if task is not None and task.token == lease.task.token and not lease.settled:
-                    lease.task = task

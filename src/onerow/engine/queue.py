@@ -14,6 +14,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import Plan
+from onerow.core.retry import Retry
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
 from onerow.engine import acts, definitions, purging
@@ -30,7 +31,9 @@ from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
+from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
+from onerow.engine.rescuing import rescue_all
 from onerow.ports import Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Tally
 
 
@@ -159,6 +162,15 @@ class Queue:
         )  # fmt: skip
         return self._add(pipeline, [addition], addition, tx)[0]
 
+    def add_new(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **terms: Any) -> Task | None:
+        """As `add`, for callers who must know: None when the unique key or id is taken."""
+        addition = Addition(payload, **terms)
+        tasks = self._new_tasks(pipeline, [addition], addition)
+        answers = self._insert(tasks, tx)
+        self._tell_added(answers, tx)
+        task = _own(tasks[0], answers[0])
+        return task if isinstance(answers[0], Inserted) else None
+
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
@@ -169,11 +181,14 @@ class Queue:
     def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         tasks = self._new_tasks(pipeline, items, common)
         answers = self._insert(tasks, tx)
+        self._tell_added(answers, tx)
+        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    def _tell_added(self, answers: Iterable[Inserted | Existing], tx: Any) -> None:
         if self.events.wanted(TaskAdded):
             for answer in answers:
                 if isinstance(answer, Inserted) and tx is None:
                     self.events.send(TaskAdded(answer.task))
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
         """The rows as they will first stand; nothing is stored yet."""
@@ -218,14 +233,14 @@ class Queue:
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = self.store.insert(tasks, tx=tx)
-        now = self.store.now()
         for index, answer in enumerate(answers):
             # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
             # transaction, which may hold the lock that this write needs: there the next sweep does it.)
-            held_until = answer.task.held_until
-            if tx is None and isinstance(answer, Existing) and held_until is not None and held_until <= now:
-                self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                answers[index] = self.store.insert([tasks[index]])[0]
+            if type(answer) is Existing and tx is None and (held_until := answer.task.held_until) is not None:
+                now = self.store.now()
+                if held_until <= now:
+                    self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
+                    answers[index] = self.store.insert([tasks[index]])[0]
         return answers
 
     def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
@@ -287,17 +302,22 @@ class Queue:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         return self._act(task_id, acts.cancel(by, note))
 
-    def retry(self, task_id: str, *, by: str = "", note: str = "") -> Task:
-        """A failed task runs again from its phase, with a fresh budget of retries."""
-        return self._act(task_id, acts.retry(self.plan, by, note))
+    def retry(self, task_id: str, *, policy: Retry | None = None, by: str = "", note: str = "") -> Task:
+        """A failed task runs again from its phase, with a fresh budget of retries.
+
+        policy: only if this policy would try it again, and after its back-off; else at once.
+        """
+        return self._act(task_id, acts.retry(self.plan, by, note, policy))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """A completed or failed task runs again from an earlier phase; later results are cleared."""
         return self._act(task_id, acts.replay(self.plan, phase, by, note))
 
-    def finish(self, task_id: str, *, phase_only: bool = False, by: str = "", note: str = "") -> Task:
-        """Mark a waiting or failed task (or only its phase) as done by hand."""
-        return self._act(task_id, acts.finish(self.plan, phase_only, by, note))
+    def finish(
+        self, task_id: str, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = ""
+    ) -> Task:
+        """Mark a waiting or failed task (or only its phase) as done by hand; `result` is kept as what it returned."""
+        return self._act(task_id, acts.finish(self.plan, phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
         """A waiting task is due at another time."""
@@ -330,13 +350,16 @@ class Queue:
 
     def acted(self, asked: Act, task: Task) -> None:
         """What follows an act that was written: relatives are looked after, and hooks are told."""
-        if task.children is not None and asked.name == "cancel":
-            self.family.cancel_children(task.task_id, self._now(), asked.by)
-        if task.parent_id is not None and task.ended:
-            self.family.gather([task.parent_id])
+        self._tell_relatives(task, asked.by, cancelled=asked.name == "cancel")
         self.events.send(TaskActed(task, asked.name, asked.by))
         if asked.name == "cancel" and task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
+
+    def _tell_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
+        if task.children is not None and cancelled:
+            self.family.cancel_children(task.task_id, self._now(), by)
+        if task.parent_id is not None and task.ended:
+            self.family.gather([task.parent_id])
 
     @property
     def family(self) -> Family:
@@ -427,6 +450,44 @@ class Queue:
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
         tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
         return Leases(self.store, plan, tasks, span, self.events, self.masker)
+
+    def puller(
+        self,
+        pipeline: Pipeline | str,
+        phase: str | None = None,
+        *,
+        lease_for: Duration | None = None,
+        worker: str = "",
+    ) -> Puller:
+        """Who claims again and again for a program without a worker, keeps alive what it holds, and rescues.
+
+        lease_for: the phase's own lease by default; whoever pulls from one phase should ask for the same.
+        """
+        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+        wanted = plan.phase(phase) if phase is not None else plan.first
+        span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
+        return Puller(self, pipeline, plan.name, wanted.name, span, worker)
+
+    def rescue(
+        self,
+        pipeline: str | None = None,
+        phase: str | None = None,
+        *,
+        ended_for: Duration = timedelta(0),
+        by: str = "",
+    ) -> list[Task]:
+        """Give back tasks whose lease ended so long ago; workers and pullers do it by themselves.
+
+        After an outage of the store live holders need about a third of their lease to beat again: ask only for leases
+        that ended long ago, unless you have seen the store up for as long as a lease lasts.
+        """
+        ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
+        phases = frozenset() if phase is None else frozenset({phase})
+        where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
+        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
+        for task in rescued:
+            self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
+        return rescued
 
     # ── clearing away ──
 

@@ -2,11 +2,11 @@
 
 import getpass
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onerow import IllegalMove, Permanent, Pipeline, Queue, Status, Task, TaskCancelled
+from onerow import IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled
 from onerow.engine.events import TaskActed
 from tests.engine.kit import ended, told, until, work, working
 
@@ -83,6 +83,25 @@ def test_retry_gives_a_failed_task_a_fresh_budget(queue: Queue) -> None:
     assert (after.retry_count, after.retry_base, after.attempt) == (1, 1, 0)
     assert after.results == {"script": "words"}
     assert (after.history[-1].what, after.history[-1].by) == ("retry", "kim")
+
+
+def test_retry_by_a_policy_waits_its_back_off_and_refuses_what_it_would_not_try_again(queue: Queue) -> None:
+    task = failed(queue)
+    now = queue.store.now()
+    after = queue.retry(task.task_id, policy=Retry(2, wait="1h", factor=3, jitter=0, classes={"permanent": True}))
+    assert (after.status, after.retry_count) == (Status.WAITING, 1)
+    assert timedelta(hours=1) <= after.run_at - now < timedelta(hours=2)
+    other = failed(queue)
+    with pytest.raises(IllegalMove, match="class permanent"):
+        queue.retry(other.task_id, policy=Retry(2))
+    with pytest.raises(IllegalMove, match="retried 0 times"):
+        queue.retry(other.task_id, policy=Retry(0, classes={"permanent": True}))
+    assert queue.get(other.task_id) == other
+
+
+def test_finish_keeps_the_result_it_is_given(queue: Queue) -> None:
+    after = queue.finish(failed(queue).task_id, result={"id": "7"})
+    assert (after.status, after.results) == (Status.COMPLETED, {"script": "words", "film": {"id": "7"}})
 
 
 def test_replay_starts_anew_from_an_earlier_phase_and_clears_what_came_after(queue: Queue) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onerow import KeyTaken, Pipeline, Queue, Status, Task, UnknownName
+from onerow import KeyTaken, Pipeline, Queue, Status, Task, TaskAdded, UnknownName
 from onerow.core.times import to_millis
 from onerow.ports import Filter
 from onerow.stores.memory import MemoryStore
@@ -56,6 +56,19 @@ def test_a_second_task_with_the_key_is_the_first(queue: Queue) -> None:
     assert queue.add(posts, {"n": 2}, unique="k") == first
     assert queue.add_many(posts, [3, 4], unique="k") == [first, first]
     assert [tally.count for tally in queue.count()] == [1]
+
+
+def test_who_must_know_is_told_whether_the_task_is_new(queue: Queue) -> None:
+    heard: list[str] = []
+    queue.on(TaskAdded, lambda event: heard.append(event.task.task_id))
+    first = queue.add_new(posts, 1, unique="a", unique_for="forever", title="하나")
+    assert first is not None
+    assert (first.payload, first.title, first.unique_for) == (1, "하나", "forever")
+    assert queue.add_new(posts, 2, unique="a") is None
+    assert queue.add_new(posts, 2, task_id=first.task_id) is None
+    assert queue.add_new(posts, 2, unique="b") is not None
+    assert heard == [task.task_id for task in queue.find(order="oldest").tasks]
+    assert queue.get(first.task_id) == first
 
 
 def test_another_pipeline_user_or_key_is_another_matter(queue: Queue) -> None:

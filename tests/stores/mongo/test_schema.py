@@ -164,3 +164,15 @@ def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_ur
         ):
             store.insert([new(store)], tx=session)
     assert store.fetch(["t1"]) == []
+
+
+def test_a_store_in_a_collection_of_the_callers_uses_its_client_and_leaves_it_open(mongo_url: str) -> None:
+    with pymongo.MongoClient[Document](mongo_url, tz_aware=True) as client:
+        collection = client.get_default_database()["news"]
+        store = MongoStore.of(collection)
+        assert store.url.endswith(f"/{collection.database.name}")
+        store.prepare()
+        put(store, task_id="a")
+        store.close()
+        assert [row["_id"] for row in collection.find()] == ["a"]
+        assert [task.task_id for task in store.fetch(["a"])] == ["a"]

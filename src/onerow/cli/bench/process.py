@@ -12,6 +12,7 @@ from typing import Any
 from onerow.cli.bench.commands import talking
 from onerow.core.pipeline import Pipeline
 from onerow.engine.worker import Worker
+from onerow.engine.worker.supervisor import ease_collector
 from onerow.wiring import Queue, count_statements, open_store
 
 
@@ -54,6 +55,7 @@ def main() -> None:
         pipelines.append(Pipeline(f"{pipeline.name}-flood") if live else Pipeline(pipeline.name))
         talking(pipelines[-1])
     worker = Worker(queue, pipelines if live else pipelines[-1:], until_idle=not live)
+    ease_collector()  # as `onerow worker` does
     if order.get("go"):
         print("ready", flush=True)
         sys.stdin.readline()

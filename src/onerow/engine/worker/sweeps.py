@@ -11,8 +11,9 @@ from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.definitions import WORKER
-from onerow.engine.events import Events, TaskRescued, told_status
+from onerow.engine.events import Events, told_status
 from onerow.engine.family import concerns
+from onerow.engine.rescuing import rescue
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
@@ -136,17 +137,11 @@ class Rescuer:
                 self._store.drop_notes(WORKER, [note.name])
 
     def _rescue(self, tasks: Sequence[Task], now: datetime, *, if_dead: bool) -> int:
-        moves = [Move(task, rules.rescue(task, now, by=self._identity.name), if_dead) for task in tasks]
-        rescued = 0
-        for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
-            if isinstance(answer, Swapped):
-                rescued += 1
-                if concerns(answer.task):
-                    self.concerns_family(answer.task)
-                self._events.send(TaskRescued(answer.task, move.before.leased_by or ""))
-                for event in told_status(answer.task):
-                    self._events.send(event)
-        return rescued
+        rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=if_dead)
+        for task in rescued:
+            if concerns(task):
+                self.concerns_family(task)
+        return len(rescued)
 
 
 class Purger:

@@ -130,7 +130,7 @@ class Turner:
         ahead = self._ahead()
         budget = free + ahead
         # Under load wait until half of what lies ahead is used up: one large claim costs less than many small ones.
-        if budget <= ahead // 2:
+        if budget <= ahead * 3 // 4:
             return None
         if not self._order:
             self._claimed(0)

@@ -88,11 +88,16 @@ class Door:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._client: MongoClient[Document] | None = None
+        self._callers: MongoClient[Document] | None = None
         self._rooms: Rooms | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._checked = False
         self._bulk = bulk
         self._listeners: list[CommandListener] = []
+
+    def use(self, client: MongoClient[Document]) -> None:
+        """Go through the caller's own client instead of one of ours."""
+        self._callers = client
 
     @contextmanager
     def open(self, *, checked: bool = True) -> Iterator[Rooms]:
@@ -116,7 +121,7 @@ class Door:
         with self._lock:
             self._after_fork()
             if self._client is None:
-                self._client = MongoClient(
+                self._client = self._callers or MongoClient(
                     self._given, appname="onerow", event_listeners=self._listeners, **self._options
                 )
             client = self._client
@@ -145,7 +150,7 @@ class Door:
             self._checked = False
         if pool is not None:
             pool.shutdown()
-        if client is not None:
+        if client is not None and client is not self._callers:
             client.close()
 
     def _after_fork(self) -> None:

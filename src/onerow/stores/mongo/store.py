@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pymongo import DeleteOne
+from pymongo.collection import Collection
 
 from onerow.core.errors import BadInput
 from onerow.core.status import WAITING
@@ -71,6 +72,15 @@ class MongoStore:
         self._bell = Bell(self._door)
         self._wakers: list[MongoWaker] = []
         self._census = counting.Remembered()
+
+    @classmethod
+    def of(cls, collection: Collection[Any], **options: Any) -> Self:
+        """A store in a collection of the caller's, through the caller's own client, which it never closes."""
+        client = collection.database.client
+        hosts = ",".join(f"{host}:{port}" for host, port in sorted(client.topology_description.server_descriptions()))
+        store = cls(f"mongodb://{hosts}/{collection.database.name}", collection=collection.name, **options)
+        store._door.use(client)
+        return store
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from onerow.stores.sqlite.rows import to_sql
 Item = TypeVar("Item")
 
 MOST = 800
+_VARIABLES = 32_766  # that one statement may have, unless SQLite was built otherwise
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, MOST)
 
 
@@ -26,17 +27,36 @@ class Batch:
         alike = [index >= always and column.count(column[0]) == len(rows) for index, column in enumerate(columns)]
         self.shared = tuple(field for field, same in zip(fields, alike, strict=True) if same)
         self.varying = tuple(field for field, same in zip(fields, alike, strict=True) if not same)
-        # Few sizes, so that few statements have to be prepared; the list is filled up with rows of NULL.
+        # Few sizes, so that few statements have to be prepared; the list is filled up with rows of nothing.
         self.size = next(size for size in _SIZES if size >= len(rows))
         once = [to_sql(column[0]) for column, same in zip(columns, alike, strict=True) if same]
         places = [index for index, same in enumerate(alike) if not same]
         each = [to_sql(row[place]) for row in rows for place in places]
-        self.given = [*once, *each, *[None] * ((self.size - len(rows)) * len(places))]
+        self.given = [*once, *each, *[""] * ((self.size - len(rows)) * len(places))]
+
+
+def batches(fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> Iterator[Batch]:
+    """The rows in as few batches as SQLite takes: one, unless there are very many or they differ in nearly everything."""
+    for chunk in chunks(rows):
+        batch = Batch(fields, chunk, always)
+        if len(batch.given) <= _VARIABLES:
+            yield batch
+        else:
+            middle = len(chunk) // 2
+            yield from batches(fields, chunk[:middle], always)
+            yield from batches(fields, chunk[middle:], always)
 
 
 def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), MOST):
         yield items[start : start + MOST]
+
+
+@lru_cache(maxsize=512)
+def insert_one_sql(fields: tuple[str, ...]) -> str:
+    """Insert a row unless it is there already."""
+    columns = ", ".join(COLUMN[field] for field in fields)
+    return f"INSERT INTO task_queue ({columns}) VALUES ({', '.join('?' * len(fields))}) ON CONFLICT DO NOTHING"
 
 
 @lru_cache(maxsize=512)
@@ -46,7 +66,7 @@ def insert_sql(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> 
     terms = ", ".join([*["?"] * len(shared), *(f"m.column{place}" for place in range(1, len(varying) + 1))])
     return (
         f"INSERT INTO task_queue ({columns}) SELECT {terms} FROM (VALUES {_values(len(varying), size)}) AS m "
-        f"WHERE m.column1 IS NOT NULL ON CONFLICT DO NOTHING"
+        f"WHERE m.column1 <> '' ON CONFLICT DO NOTHING"
     )
 
 

@@ -48,8 +48,13 @@ class Door:
 
     def execute(self, sql: str, given: Sequence[Any]) -> int:
         """One statement as its own transaction; how many rows it changed."""
-        with self._lock, translated(self.path):
-            return self._patiently(self.writer(), sql, given).rowcount
+        with self._lock:
+            try:
+                return self.writer().execute(sql, given).rowcount
+            except sqlite3.Error:
+                pass  # most likely someone else writes just now: once more, with patience, or the error in our words
+            with translated(self.path):
+                return self._patiently(self.writer(), sql, given).rowcount
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:

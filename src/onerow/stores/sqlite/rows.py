@@ -1,12 +1,13 @@
 """Rows ↔ tasks: times as text, statuses as words, JSON as it stands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import astuple
+
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, FIELDS, TIME_FIELDS, Task
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task
 from onerow.core.times import read, spell
 
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
@@ -16,16 +17,35 @@ _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
 _STATUS_OF = {status.value: status for status in Status}
 
-values_of = attrgetter(*FIELDS)
+values_of: Callable[[Task], tuple[Any, ...]] = astuple  # in the order of FIELDS
 
 
-def row_of(task: Task) -> tuple[Any, ...]:
-    """All values as SQLite takes them, in the order of FIELDS."""
-    return tuple([spell(value) if type(value) is datetime else value for value in values_of(task)])
+_NOTHING = object()  # equal to no value: the field has no default, or one that only the clock knows
+_FIELDS_WITH_DEFAULTS = tuple((field, DEFAULTS.get(field, _NOTHING)) for field in FIELDS)
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """Its values as SQLite takes them, by field, less those that are the column's default.
+
+    What needn't be bound costs nothing; a None costs most, since the driver asks each whether it would adapt itself.
+    """
+    return {
+        field: to_sql(value)
+        for (field, default), value in zip(_FIELDS_WITH_DEFAULTS, values_of(task), strict=True)
+        if value is not default and value != default
+    }
 
 
 def to_sql(value: Any) -> Any:
-    return spell(value) if type(value) is datetime else value
+    """The value in a type that the driver takes as it is."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is datetime:
+        return spell(value)
+    if kind is Status:
+        return value._value_
+    return int(value) if kind is bool else value
 
 
 def task_of(row: Sequence[Any]) -> Task:

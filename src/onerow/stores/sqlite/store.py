@@ -33,7 +33,7 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import Batch, chunks, insert_sql
+from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
 from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
@@ -41,8 +41,6 @@ from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.waker import SqliteWaker
 
 _encode = msgspec.json.Encoder().encode
-
-_INSERT = f"INSERT INTO task_queue ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))}) ON CONFLICT DO NOTHING"
 
 
 def _wall_clock() -> datetime:
@@ -67,7 +65,7 @@ class SqliteStore:
         if str(path) in ("", ":memory:"):
             raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
         self.path = Path(path).absolute()
-        self._clock = clock
+        self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
         self._door = Door(self.path, profile)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
@@ -83,7 +81,7 @@ class SqliteStore:
         schema.check(self._door)
 
     def now(self) -> datetime:
-        return to_millis(self._clock())
+        return self._clock()
 
     # ── tasks ──
 
@@ -91,7 +89,7 @@ class SqliteStore:
         if tx is not None:
             with translated(self.path, callers=True):
                 return _insert(callers_cursor(tx, self.path), tasks)
-        if len(tasks) == 1 and not tasks[0].ended and self._door.execute(_INSERT, row_of(tasks[0])):
+        if len(tasks) == 1 and not tasks[0].ended and self._door.execute(*_insert_of(tasks[0])):
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
             with self._door.write() as connection:
@@ -241,8 +239,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
         # Nearly always every row is new; a closer look only if some were not.
         cursor.execute("SAVEPOINT onerow_insert")
         written = 0
-        for chunk in chunks(tasks):
-            batch = Batch(FIELDS, [values_of(task) for task in chunk], always=1)
+        for batch in batches(FIELDS, [values_of(task) for task in tasks], always=1):
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
             tallies.note_inserted(cursor, tasks)
@@ -253,8 +250,13 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
     return [_insert_one(cursor, task) for task in tasks]
 
 
+def _insert_of(task: Task) -> tuple[str, list[Any]]:
+    row = row_of(task)
+    return insert_one_sql(tuple(row)), list(row.values())
+
+
 def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
-    if cursor.execute(_INSERT, row_of(task)).rowcount == 1:
+    if cursor.execute(*_insert_of(task)).rowcount == 1:
         tallies.note_inserted(cursor, [task])
         return Inserted(task)
     row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()

@@ -12,7 +12,7 @@ from operator import attrgetter
 from onerow.core.task import COLUMN, Task, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.sqlite.batches import Batch, chunks, update_sql
+from onerow.stores.sqlite.batches import batches, chunks, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
 
@@ -44,11 +44,15 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
     if len(moves) == 1:
         return False
     names = ("task_id", "version", *(field for field in fields if field != "version"))
-    batch = Batch(names, [attrgetter(*names)(move.after) for move in moves], always=2)
-    sql = update_sql(batch.shared, batch.varying, batch.size)
+    read = attrgetter(*names)
+    rows = [read(move.after) for move in moves]
     connection.execute("SAVEPOINT onerow_swap")
     try:
-        whole = connection.execute(sql, batch.given).rowcount == len(moves)
+        written = 0
+        for batch in batches(names, rows, always=2):
+            sql = update_sql(batch.shared, batch.varying, batch.size)
+            written += connection.execute(sql, batch.given).rowcount
+        whole = written == len(moves)
     except sqlite3.IntegrityError:
         whole = False  # a row that can't be written; found singly
     if not whole:
@@ -60,17 +64,18 @@ def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], move
 def _swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
     before, after = move.before, move.after
     fields = ("version", *(field for field in changed_fields(before, after) if field != "version"))
-    sets = ", ".join(f"{COLUMN[field]} = ?" for field in fields)
+    written = {field: to_sql(getattr(after, field)) for field in fields}
+    sets = ", ".join(f"{COLUMN[field]} = {'NULL' if value is None else '?'}" for field, value in written.items())
     sql = f"UPDATE task_queue SET {sets} WHERE task_id = ? AND version = ?"
-    given = [*(to_sql(getattr(after, field)) for field in fields), before.task_id, before.version]
+    given = [*(value for value in written.values() if value is not None), before.task_id, before.version]
     if move.if_dead:
         sql += " AND leased_until <= ?"
         given.append(spell(now))
     try:
-        written = connection.execute(sql, given).rowcount
+        count = connection.execute(sql, given).rowcount
     except sqlite3.IntegrityError:
         return Conflict(before.task_id, _holder(connection, after))
-    return Swapped(after) if written else Stale(before.task_id)
+    return Swapped(after) if count else Stale(before.task_id)
 
 
 def _holder(connection: sqlite3.Connection, task: Task) -> str:

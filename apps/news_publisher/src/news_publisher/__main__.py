@@ -1,0 +1,3 @@
+from news_publisher.cli import main
+
+main()

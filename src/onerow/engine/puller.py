@@ -1,0 +1,122 @@
+"""A program that pulls for a long time, without a worker: what it holds stays alive, what others dropped comes back."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from onerow.core.errors import BadInput, StoreUnavailable
+from onerow.core.pipeline import Pipeline
+from onerow.engine.heartbeat import Heartbeat
+from onerow.engine.pull import Leased, hand_back
+
+if TYPE_CHECKING:
+    from onerow.engine.queue import Queue
+
+LONG_DEAD = 20
+"""A lease that ended so many leases ago is dead, whoever looks: for programs that don't live for a whole lease."""
+
+
+class Puller:
+    """Claims tasks of one phase and holds them until they are settled or it is closed.
+
+    Each claim first gives back what dead holders of the phase left. As a worker's rescuer, it does so only after it
+    has itself seen the store up for one whole lease: after an outage live holders need the time to beat. So from its
+    first claim on its heartbeat goes on, whether or not it holds anything.
+    """
+
+    def __init__(
+        self,
+        queue: "Queue",
+        pipeline: Pipeline | str,
+        name: str,
+        phase: str,
+        lease_for: timedelta,
+        worker: str,
+    ) -> None:
+        self.worker = worker or f"pull-{uuid4().hex[:12]}"
+        self._queue = queue
+        self._pipeline = pipeline
+        self._name = name
+        self._phase = phase
+        self._lease_for = lease_for
+        self._sight = Sight(lease_for)
+        self._heartbeat = Heartbeat(queue.store, lease_for, told=self._sight.told)
+        self._leases: dict[str, Leased] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def held(self) -> Mapping[str, Leased]:
+        """What is in our hands now, by task id."""
+        with self._lock:
+            return {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
+
+    def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
+        """Due tasks, now ours; see `Queue.claim`."""
+        if self._closed:
+            raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
+        try:
+            self._rescue()
+            leases = self._queue.claim(
+                self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
+            )
+        except StoreUnavailable:
+            self._sight.told(False)
+            raise
+        self._sight.told(True)
+        with self._lock:  # what is settled is forgotten: a program may run for years
+            kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
+            self._leases = kept | {lease.task.task_id: lease for lease in leases}
+        self._heartbeat.add(leases)
+        return list(leases)
+
+    def _rescue(self) -> None:
+        ended_for = timedelta(0) if self._sight.lasts else LONG_DEAD * self._lease_for
+        self._queue.rescue(self._name, self._phase, ended_for=ended_for, by=self.worker)
+
+    def close(self) -> None:
+        """Hand back what was not settled."""
+        self._closed = True
+        self._heartbeat.stop()
+        hand_back(self.held.values())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_held(lease: Leased) -> bool:
+    return not lease.settled and not lease.lost
+
+
+class Sight:
+    """For how long we have seen the store up, without a gap as long as a lease."""
+
+    def __init__(self, lease_for: timedelta, clock: Any = monotonic) -> None:
+        self._lease = lease_for.total_seconds()
+        self._clock = clock
+        self._since: float | None = None
+        self._last = 0.0
+
+    def told(self, answered: bool) -> None:
+        """The store answered, or it did not."""
+        now = self._clock()
+        if not answered:
+            self._since = None
+        elif self._since is None or now - self._last > self._lease:
+            self._since = now  # nobody can vouch for what was before
+        self._last = now
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has lasted for a whole lease, until now."""
+        now = self._clock()
+        return self._since is not None and now - self._last <= self._lease and now - self._since >= self._lease

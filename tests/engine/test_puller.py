@@ -1,0 +1,210 @@
+"""Pulling for a long time without a worker: what is held stays alive, what dead holders left comes back."""
+
+from datetime import timedelta
+
+import pytest
+
+from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
+from onerow.core import rules
+from onerow.engine.acting import act
+from onerow.engine.puller import LONG_DEAD, Sight
+from tests.engine.kit import told, until
+
+posts = Pipeline("posts")
+others = Pipeline("others")
+
+
+@posts.phase(retry=0)
+def publish(job: object) -> None: ...
+
+
+@others.phase(retry=0, name="publish")
+def publish_others(job: object) -> None: ...
+
+
+def run_out(queue: Queue, task_id: str) -> None:
+    """Wait until the lease on a task has ended."""
+    until(lambda: (queue.get(task_id).leased_until or queue.store.now()) < queue.store.now())
+
+
+def test_rescue_gives_back_what_a_dead_holder_left_and_the_holder_can_change_nothing(queue: Queue) -> None:
+    task = queue.add(posts)
+    (lost,) = queue.claim(posts, lease_for="100ms", worker="gone")
+    run_out(queue, task.task_id)
+    heard: list[str] = []
+    queue.on(TaskRescued, lambda event: heard.append(event.worker))
+    (back,) = queue.rescue("posts", by="ann")
+    assert (back.status, back.crash_count, back.token) == (Status.WAITING, 1, lost.token + 1)
+    assert (back.history[-1].error_class, back.history[-1].by) == ("crash", "ann")
+    assert heard == ["gone"]
+    with pytest.raises(LeaseLost):
+        lost.complete()
+    assert queue.rescue("posts") == []
+
+
+def test_rescue_leaves_alone_who_beats_and_whose_lease_ended_only_lately(queue: Queue) -> None:
+    alive, late = queue.add(posts, 1), queue.add(posts, 2)
+    queue.claim(posts, ids=[alive.task_id], lease_for="1h")
+    queue.claim(posts, ids=[late.task_id], lease_for="100ms")
+    run_out(queue, late.task_id)
+    assert queue.rescue(ended_for="1h") == []
+    assert [task.task_id for task in queue.rescue()] == [late.task_id]
+    assert queue.get(alive.task_id).status is Status.PROCESSING
+
+
+def test_rescue_keeps_to_its_pipeline_its_phase_and_its_user(queue: Queue) -> None:
+    mine = queue.add(posts, user_id="ann")
+    theirs, other = queue.add(posts, user_id="bob"), queue.add(others, user_id="ann")
+    for pipeline in (posts, others):
+        queue.claim(pipeline, limit=2, lease_for="100ms")
+    for task in (mine, theirs, other):
+        run_out(queue, task.task_id)
+    assert queue.rescue("posts", "another") == []
+    assert [task.task_id for task in queue.for_user("ann").rescue("posts", "publish")] == [mine.task_id]
+    assert {task.task_id for task in queue.rescue()} == {theirs.task_id, other.task_id}
+
+
+def test_a_puller_keeps_everything_it_holds_alive_over_many_claims(queue: Queue) -> None:
+    tasks = queue.add_many(posts, range(3))
+    with queue.puller(posts, lease_for="300ms", worker="me") as puller:
+        first = puller.claim(1)
+        first += puller.claim(2)
+        begun = queue.store.now()
+        until(lambda: queue.store.now() - begun > timedelta(seconds=1))
+        assert queue.rescue() == []
+        assert set(puller.held) == {task.task_id for task in tasks}
+        assert {task.leased_by for task in queue.find().tasks} == {"me"}
+        first[0].complete("done")
+        assert set(puller.held) == {lease.task.task_id for lease in first[1:]}
+    assert [task.status for task in queue.find(order="oldest").tasks].count(Status.WAITING) == 2
+
+
+def test_a_puller_asks_for_the_lease_of_the_phase_and_after_its_end_for_nothing(queue: Queue) -> None:
+    patient = Pipeline("patient")
+    patient.phase(name="wait", lease="1h")(lambda job: None)
+    queue.add(patient)
+    puller = queue.puller(patient)
+    (lease,) = puller.claim()
+    assert lease.task.leased_until is not None
+    assert lease.task.leased_until - queue.store.now() > timedelta(minutes=59)
+    puller.close()
+    with pytest.raises(BadInput, match="closed"):
+        puller.claim()
+
+
+def test_a_puller_hears_of_a_cancel_and_what_it_hands_back_ends_cancelled(queue: Queue) -> None:
+    task = queue.add(posts)
+    with queue.puller(posts, lease_for="300ms") as puller:
+        (lease,) = puller.claim()
+        queue.cancel(task.task_id)
+        until(lambda: lease.cancel_requested)
+    assert queue.get(task.task_id).status is Status.CANCELLED
+
+
+def test_a_puller_forgets_what_it_lost(queue: Queue) -> None:
+    task = queue.add(posts)
+    with queue.puller(posts, lease_for="300ms") as puller:
+        (lease,) = puller.claim()
+        act(queue.store, task.task_id, lambda held: rules.rescue(held, queue.store.now()))
+        until(lambda: not puller.held)
+        assert lease.lost
+    assert queue.get(task.task_id).status is Status.WAITING
+
+
+def test_a_puller_brings_back_what_a_dead_one_held_once_it_has_seen_the_store_up_for_a_lease(queue: Queue) -> None:
+    task = queue.add(posts)
+    queue.claim(posts, lease_for="200ms", worker="gone")
+    run_out(queue, task.task_id)
+    with queue.puller(posts, lease_for="1s") as puller:
+        assert puller.claim() == []  # as far as it knows the store has just come back
+        (lease,) = until(puller.claim)
+        assert lease.task.task_id == task.task_id
+        lease.complete()
+    assert told(queue.get(task.task_id)) == [("failed", "publish"), ("completed", "publish")]
+
+
+def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_store_up(queue: Queue) -> None:
+    task = queue.add(posts)
+    queue.claim(posts, lease_for="100ms", worker="gone")
+    run_out(queue, task.task_id)
+    with queue.puller(posts, lease_for="200ms") as puller:
+        assert puller.claim() == []
+        begun = queue.store.now()
+        until(lambda: queue.store.now() - begun > timedelta(seconds=1))
+        assert [lease.task.task_id for lease in puller.claim()] == [task.task_id]
+
+
+def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(queue: Queue) -> None:
+    task = queue.add(posts)
+    queue.claim(posts, lease_for="100ms")
+    run_out(queue, task.task_id)
+
+    def at_once() -> bool:
+        with queue.puller(posts, lease_for="100ms") as puller:
+            return bool(puller.claim())
+
+    assert not at_once()
+    until(at_once)
+    ended = queue.get(task.task_id).history[0].at
+    started = queue.get(task.task_id).created_at
+    assert ended > f"{started + LONG_DEAD * timedelta(milliseconds=100):%Y-%m-%dT%H:%M:%S}"
+
+
+def test_the_store_was_seen_up_only_without_gaps_and_failures() -> None:
+    now = 0.0
+    sight = Sight(timedelta(seconds=10), clock=lambda: now)
+
+    def at(moment: float, answered: bool = True) -> bool:
+        nonlocal now
+        now = moment
+        sight.told(answered)
+        return sight.lasts
+
+    assert [at(0), at(9), at(10)] == [False, False, True]
+    assert [at(11, answered=False), at(12), at(21), at(22)] == [False, False, False, True]
+    assert [at(40), at(49), at(50)] == [False, False, True]
+    now = 61
+    assert not sight.lasts
+
+
+def test_what_was_remembered_under_a_lease_is_there_for_the_next_attempt(queue: Queue) -> None:
+    task = queue.add(posts)
+    (first,) = queue.claim(posts, lease_for="100ms")
+    assert first.recall("intent") is None
+    first.remember("intent", {"to": "채널", "emoji": "🗞️"})
+    first.remember("intent", {"to": "둘째"})
+    assert first.recall("intent") == {"to": "둘째"}
+    run_out(queue, task.task_id)
+    queue.rescue()
+    with pytest.raises(LeaseLost):
+        first.remember("intent", "too late")
+    (second,) = queue.claim(posts)
+    assert second.recall("intent") == {"to": "둘째"}
+    assert second.idempotency_key == first.idempotency_key
+    queue.serve(posts)
+    second.complete()
+    with pytest.raises(LeaseLost):
+        second.remember("intent", "settled")
+    queue.replay(task.task_id)
+    (again,) = queue.claim(posts)
+    assert again.recall("intent") is None
+    assert again.idempotency_key != first.idempotency_key
+
+
+def test_remembering_goes_on_beside_the_heartbeat(queue: Queue) -> None:
+    queue.add(posts)
+    with queue.puller(posts, lease_for="100ms") as puller:
+        (lease,) = puller.claim()
+        for number in range(30):
+            lease.remember(f"n{number}", number)
+        assert [lease.recall(f"n{number}") for number in range(30)] == list(range(30))
+        done = lease.complete()
+    assert len(done.steps["publish"]) == 30
+
+
+@pytest.mark.parametrize("name", ["", "wait:x", "join"])
+def test_a_name_that_is_ours_is_refused(queue: Queue, name: str) -> None:
+    queue.add(posts)
+    (lease,) = queue.claim(posts)
+    with pytest.raises(ValueError, match="named"):
+        lease.remember(name, 1)

@@ -1,0 +1,15 @@
+"""An app whose only pipeline fires each second; apart from the other one, whose tests count what they added."""
+
+import os
+from typing import Any
+
+from onerow import Pipeline, Queue
+
+queue = Queue(os.environ.get("FAULTS_STORE", "sqlite:///faults.db"))
+
+ticking = Pipeline("ticking")
+ticking.cron("* * * * * *", name="ticks", catch_up="all")
+
+
+@ticking.phase(lease="2s")
+async def tick(job: Any) -> None: ...
