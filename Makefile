@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format demo publisher bench soak pins clean
+.PHONY: help setup servers test lint check format demo studio publisher bench soak pins clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: setup ## let ruff tidy up
 
 demo: setup ## see it work
 	$(BIN)/onerow demo $(ARGS)
+
+studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
+	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)
 
 publisher: servers ## see the news publisher work, offline
 	$(BIN)/python -m apps.news_publisher.demo

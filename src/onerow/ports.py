@@ -276,6 +276,12 @@ class Store(Protocol):
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         """Tasks that match, a page at a time by key; `after` is an earlier page's `next`."""
 
+    def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        """The first due, unparked tasks of a phase in the claim's order; looks, and takes nothing.
+
+        What isn't due yet costs nothing, however much of it there is.
+        """
+
     def count(self, where: Filter) -> list[Tally]:
         """How many tasks match, by pipeline, phase, status and parked."""
 

@@ -20,6 +20,31 @@ def found(store: Store, **where: Any) -> set[str]:
     return {task.task_id for task in store.find(Filter(**where), limit=1_000).tasks}
 
 
+def test_what_is_due_in_a_phase_comes_in_the_order_of_claims_and_stays_as_it_is(store: Store) -> None:
+    now = store.now()
+    put(store, "second", run_at=now - MINUTE)
+    put(store, "first", run_at=now - HOUR)
+    put(store, "twin b", run_at=now - SECOND)
+    put(store, "twin a", run_at=now - SECOND)
+    put(store, "urgent", priority=-9)
+    put(store, "idle", priority=9, run_at=now - 2 * HOUR)
+    put(store, "urgent, but not yet", priority=-10, run_at=now + HOUR)
+    put(store, "parked", awaiting="signal:go", run_at=now - HOUR)
+    put(store, "elsewhere", phase="video")
+    put(store, "another pipeline", pipeline="posts")
+    put(store, "keyed", priority=8, limit_key="k")
+    put(store, "running", phase="image")
+    claim_one(store, phase="image")
+    before = stored(store, "urgent")
+    due = store.due("videos", "script", store.now(), 10)
+    assert [task.task_id for task in due] == ["urgent", "first", "second", "twin a", "twin b", "keyed", "idle"]
+    assert due[0] == before == stored(store, "urgent")
+    assert [task.task_id for task in store.due("videos", "script", store.now(), 2)] == ["urgent", "first"]
+    assert [task.task_id for task in store.due("videos", "script", now - 90 * MINUTE, 2)] == ["idle"]
+    assert store.due("videos", "script", store.now(), 0) == []
+    assert store.due("videos", "image", store.now(), 10) == store.due("nobody", "x", store.now(), 10) == []
+
+
 @pytest.fixture
 def rows(store: Store) -> dict[str, Task]:
     """A little of everything; each row differs from the plain one in something that can be asked for."""

@@ -122,6 +122,35 @@ def test_one_batch_beyond_the_bounds_keeps_its_end(store: Store) -> None:
     assert texts(store, tail=1) == ["after"]
 
 
+@pytest.mark.parametrize("size", [1, 7, 300, 1_000])
+def test_wherever_a_reader_stops_it_goes_on_with_the_next_line(store: Store, size: int) -> None:
+    for first in range(0, 900, 300):
+        lines(store, [f"{n}" if n % 5 else "" for n in range(first, first + 300)])
+    whole = store.read_log("t1").lines
+    assert [line.text for line in whole] == [f"{n}" if n % 5 else "" for n in range(900)]
+    assert [line.seq for line in whole] == list(range(whole[0].seq, whole[0].seq + 900))
+    seen, after = [], 0
+    while (page := store.read_log("t1", after=after, limit=size)).lines:
+        seen += page.lines
+        after = page.next
+    assert seen == whole
+    assert store.read_log("t1", tail=size).lines == whole[-size:]
+    assert store.read_log("t1", after=whole[-3].seq, tail=size).lines == whole[-2:][-size:]
+
+
+def test_of_lines_that_came_together_only_the_oldest_go(store: Store) -> None:
+    for _ in range(3):
+        lines(store, [f"{n}" for n in range(4_001)])
+    page = store.read_log("t1", limit=20_000)
+    assert len(page.lines) <= 10_000
+    assert [line.text for line in page.lines] == ([f"{n}" for n in range(4_001)] * 3)[-len(page.lines) :]
+    assert page.dropped == 3 * 4_001 - len(page.lines)
+    lines(store, ["one more"])
+    after = store.read_log("t1", limit=20_000)
+    assert [*page.lines, after.lines[-1]][-len(after.lines) :] == after.lines
+    assert len(after.lines) + after.dropped == 3 * 4_001 + 1
+
+
 def test_a_noisy_task_costs_its_neighbour_no_line(store: Store) -> None:
     lines(store, ["quiet"], "t2")
     lines(store, ["x"] * 11_000)

@@ -66,6 +66,7 @@ ACTS: dict[str, Act] = {
     "signal": lambda task, now: rules.signal(task, "go", '"now"', f"s{task.version}", now),
     "signal images": lambda task, now: rules.signal(task, "images.ready", "1", "i", now),
     "cancel": lambda task, now: rules.cancel(task, now, by="ann"),
+    "fail by hand": lambda task, now: rules.fail_by_hand(task, HOPELESS, now),
     "retry": lambda task, now: rules.retry(task, PLAN, now),
     "replay": lambda task, now: rules.replay(task, PLAN, None, now),
     "finish": lambda task, now: rules.finish(task, PLAN, now),

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onerow.core import rules, values
+from onerow.core import checkpoints, rules, values
 from onerow.core.errors import BadInput, BadPayload, IllegalMove, UnknownName
 from onerow.core.failure import failure
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import FAR
@@ -35,6 +36,12 @@ def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
     assert task.result == {"url": "y"}
     assert [entry.what for entry in task.history] == ["passed", "advanced", "signal", "passed", "advanced", "completed"]
     assert task.task_id == "t1"
+
+
+def test_a_phase_begins_without_the_progress_of_the_one_before_and_a_retry_keeps_its_own() -> None:
+    half = rules.report(claimed(a_task(phase="script")), NOW, progress='{"done":1,"total":2,"note":""}')
+    assert rules.advance(half, PLAN, '"text"', NOW).progress is None
+    assert rules.fail(half, BROKEN, PLAN, NOW).progress == {"done": 1, "total": 2, "note": ""}
 
 
 def test_a_time_in_the_payload_is_when_the_task_is_due() -> None:
@@ -180,9 +187,40 @@ def test_a_signal_with_an_id_that_is_there_already_changes_nothing() -> None:
     assert rules.signal(once, "x", "1", "s1", NOW + SECOND) is once
 
 
+def test_a_signal_delivered_again_after_it_was_taken_changes_nothing() -> None:
+    task = rules.pass_(rules.signal(at_image(), "images.ready", "1", "s1", NOW), PLAN, NOW)
+    assert task.signals == []
+    assert rules.signal(task, "images.ready", "1", "s1", NOW + SECOND) is task
+    held = claimed(a_task(signals_json=task.signals_json))
+    parked = rules.park(held, "signal:images.ready", None, NOW)
+    assert parked.awaiting == "signal:images.ready", "a later wait is not satisfied by what an earlier one took"
+    assert rules.signal(parked, "images.ready", "2", "s2", NOW).awaiting is None
+
+
+def test_a_signal_that_a_handler_took_is_remembered_too() -> None:
+    told = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
+    took = checkpoints.take_signal(told, "wait:x:1", "x", NOW)
+    assert took is not None
+    assert rules.signal(took, "x", "1", "s1", NOW + SECOND) is took
+    assert checkpoints.take_signal(took, "wait:x:2", "x", NOW) is None
+
+
+def test_of_the_signals_that_were_taken_the_last_hundred_are_remembered() -> None:
+    task = claimed(a_task())
+    for n in range(150):
+        task = rules.signal(task, "x", str(n), f"s{n}", NOW)
+        took = checkpoints.take_signal(task, f"wait:x:{n}", "x", NOW)
+        assert took is not None
+        task = took
+    kept = rules.signal(task, "y", "1", "kept", NOW)
+    assert rules.signal(kept, "x", "99", "s50", NOW) is kept
+    assert rules.signal(kept, "x", "99", "s49", NOW).signals[-1]["id"] == "s49"
+    assert len(task.signals_json) < 12_000
+
+
 def test_signals_that_nothing_waits_for_are_bounded() -> None:
     task = a_task()
-    for n in range(rules.MAX_SIGNALS):
+    for n in range(MAX_SIGNALS):
         task = rules.signal(task, "x", "null", f"s{n}", NOW)
     with pytest.raises(BadInput, match="already keeps 100 signals") as caught:
         rules.signal(task, "x", "null", "one more", NOW)

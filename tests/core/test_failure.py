@@ -26,6 +26,13 @@ class RateLimitError(Exception):
 class Inner(RateLimitError): ...
 
 
+class TimeoutException(Exception):
+    """The root of a client library's timeouts."""
+
+
+class WriteTimeout(TimeoutException): ...
+
+
 @pytest.mark.parametrize(
     "error, expected",
     [
@@ -47,6 +54,7 @@ class Inner(RateLimitError): ...
         (WithCode(503), "network"),
         (WithCode(404), "permanent"),
         (Inner(), "limit"),
+        (WriteTimeout(), "network"),
         (ValueError("x"), "unknown"),
         (OSError(errno.ENOENT, "gone"), "unknown"),
     ],

@@ -72,6 +72,7 @@ ACTS: dict[str, list[Act]] = {
     "bury": [lambda task, now: rules.bury(task, now)],
     "signal": [lambda task, now: rules.signal(task, "go", "1", "s1", now)],
     "cancel": [lambda task, now: rules.cancel(task, now)],
+    "fail by hand": [lambda task, now: rules.fail_by_hand(task, BROKEN, now)],
     "retry": [lambda task, now: rules.retry(task, PLAN, now)],
     "replay": [lambda task, now: rules.replay(task, PLAN, None, now)],
     "finish": [

@@ -46,6 +46,13 @@ def test_an_act_on_all_that_match_says_how_many_first_and_who_did_it(queue: Queu
     assert record == said
 
 
+def test_a_selection_reads_every_task_that_matches_the_newest_first(queue: Queue) -> None:
+    queue.add_many(posts(), range(450), user_id="ann")
+    queue.add_many(posts(), range(3), user_id="bob")
+    found = [task.payload for task in queue.select(Filter(user_id="ann"))]
+    assert found == sorted(range(450), reverse=True)
+
+
 def test_failed_tasks_are_retried_together_as_a_policy_would(queue: Queue) -> None:
     pipeline = posts()
     queue.publish(pipeline)

@@ -135,6 +135,21 @@ def test_an_exit_tells_the_signal_that_ended_the_child(runs: Runs) -> None:
     assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGSEGV, False)
 
 
+def test_what_is_to_be_done_meanwhile_is_done_once_and_its_mistake_ends_the_child(runs: Runs) -> None:
+    done: list[str] = []
+    assert ended(runs.start("", meanwhile=lambda: done.append("x"))).code == 0
+    assert done == ["x"]
+
+    def mistaken() -> None:
+        raise ValueError("meanwhile")
+
+    with pytest.raises(ValueError, match="meanwhile"):
+        runs.start("note('child'); idle()", meanwhile=mistaken)
+    assert ended(runs.start("")).code == 0
+    runs.keeper.close()
+    assert not (runs.folder / "child").exists() or not alive(noted(runs.folder, "child"))
+
+
 def test_every_exit_is_told_once(runs: Runs) -> None:
     children = [runs.start(f"sys.exit({code})") for code in range(5)]
     assert [ended(child).code for child in children] == [0, 1, 2, 3, 4]

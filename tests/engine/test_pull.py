@@ -154,6 +154,24 @@ def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
     assert mine.complete("right").results == {"tag": "right"}
 
 
+@pytest.mark.parametrize("act", ["complete", "fail", "extend"])
+def test_who_held_a_purged_task_changes_nothing_in_one_that_was_added_by_its_id(queue: Queue, act: str) -> None:
+    queue.add(posts, "old", task_id="again")
+    (lost,) = queue.claim(posts, lease_for="100ms")
+    until(lambda: (queue.get("again").leased_until or queue.store.now()) < queue.store.now())
+    rescue(queue)
+    queue.cancel("again")
+    until(lambda: queue.purge(older_than="0s") == 1)
+    queue.add(posts, "new", task_id="again")
+    (held,) = queue.claim(posts)
+    assert held.token > lost.token
+    with pytest.raises(LeaseLost):
+        getattr(lost, act)(*(["too late"] if act == "fail" else []))
+    held.complete()
+    task = queue.get("again")
+    assert (task.payload, task.phase, task.status) == ("new", "publish", Status.WAITING)
+
+
 def test_a_lease_that_ran_out_but_nobody_took_can_still_be_settled(queue: Queue) -> None:
     queue.add(posts)
     (lease,) = queue.claim(posts, lease_for="100ms")

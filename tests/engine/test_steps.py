@@ -37,6 +37,23 @@ def test_a_step_runs_once_though_its_phase_runs_again(queue: Queue) -> None:
     assert task.steps["fetch"]["download"]["result"] == {"file": "A"}
 
 
+def test_a_handler_can_ask_whether_a_step_was_done_by_this_attempt_or_an_earlier_one(queue: Queue) -> None:
+    found: list[bool] = []
+    films = Pipeline("films")
+
+    @films.phase(retry=QUICK)
+    def send(job: Any, ctx: Context) -> None:
+        found.append(ctx.remembers("last piece"))
+        if ctx.attempt == 1:
+            ctx.step("last piece", lambda: True)
+            found.append(ctx.remembers("last piece"))
+            raise ConnectionError("and the line is dead")
+
+    with working(queue, films):
+        ended(queue, queue.add(films).task_id)
+    assert found == [False, True, True]
+
+
 def test_an_async_handler_awaits_its_steps_whatever_they_are_made_of(queue: Queue) -> None:
     ran: list[str] = []
     films = Pipeline("films")

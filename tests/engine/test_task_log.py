@@ -1,5 +1,6 @@
 """The task log: floods, order, bounds, secrets, files; and following it across attempts and workers."""
 
+import contextlib
 import os
 import re
 import signal
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
+import pymongo
 import pytest
 from click.testing import CliRunner
+from psycopg import sql
 
 from onerow import Context, Pipeline, Retry, Status
 from onerow.cli.main import main
@@ -21,11 +25,25 @@ from onerow.engine.logs import Gap, Wanted, neutral
 from onerow.engine.queue import Queue
 from onerow.ports import LogLine
 from onerow.wiring import Queue as QueueAt
+from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.conftest import ended, until, working
 from tests.engine.test_commands import entry, lines, run, script
 
-__all__ = ["entry"]  # two stores; what each keeps is the conformance suite's matter
+__all__ = ["entry"]  # two stores, where what each of them keeps is the conformance suite's matter
+on_every_store = pytest.mark.parametrize(
+    "entry", [ENTRIES[name] for name in ("memory", "sqlite", "postgres", "mongo")], ids=lambda entry: entry.name
+)
+on_every_server = pytest.mark.parametrize(
+    "entry", [ENTRIES[name] for name in ("sqlite", "postgres", "mongo")], ids=lambda entry: entry.name
+)
 QUICK = Retry(3, wait="10ms", jitter=0)
+
+
+@pytest.fixture
+def url(entry: Entry, request: pytest.FixtureRequest) -> str:
+    """Where a fresh store is, for processes of their own."""
+    address = entry.fresh(request)
+    return f"sqlite:///{address}" if entry.name == "sqlite" else address
 
 
 def texts(queue: Queue, task_id: str, **wanted: Any) -> list[str]:
@@ -35,6 +53,7 @@ def texts(queue: Queue, task_id: str, **wanted: Any) -> list[str]:
 # ── floods ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@on_every_store
 def test_of_a_hundred_thousand_lines_the_last_stay_and_the_log_says_that_others_went(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("flood", script("for i in range(100_000): print(f'line {i}')"))
@@ -73,6 +92,7 @@ def test_fifty_megabytes_without_a_newline_break_nothing(queue: Queue) -> None:
     assert 500_000 < sum(map(len, kept)) <= 1_000_000
 
 
+@on_every_store
 def test_binary_output_breaks_nothing(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("spew", script("import os\nos.write(1, bytes(range(256)) * 400 + b'\\nlast\\n')"))
@@ -80,6 +100,23 @@ def test_binary_output_breaks_nothing(queue: Queue) -> None:
     assert (task.status, lines(queue, task)[-1]) == (Status.COMPLETED, "last")
 
 
+@on_every_store
+def test_sixteen_talkers_at_once_stay_within_their_bounds_and_in_order(queue: Queue) -> None:
+    films = Pipeline("films")
+    count = 12_000
+    films.command("talk", ["sh", "-c", 'seq -f "$1 %.0f" 1 "$2"', "sh", "{}", str(count)])
+    tasks = queue.add_many(films, range(16))
+    with working(queue, films, concurrency=16):
+        for number, task in enumerate(tasks):
+            ended(queue, task.task_id)
+            found = list(logs.read(queue, task.task_id))
+            said = [line.text for line in found if isinstance(line, LogLine) and line.text.startswith(f"{number} ")]
+            assert said == [f"{number} {i}" for i in range(count - len(said) + 1, count + 1)]
+            assert isinstance(found[0], Gap) or len(found) > len(said), "it says that others went"
+            assert 9_900 < len(said) <= 10_000
+
+
+@on_every_store
 def test_sixteen_talkers_at_once_each_keep_their_own_lines_in_order(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("talk", ["sh", "-c", 'i=0; while [ $i -lt 700 ]; do echo "$1 $i"; i=$((i+1)); done', "sh", "{}"])
@@ -89,6 +126,7 @@ def test_sixteen_talkers_at_once_each_keep_their_own_lines_in_order(queue: Queue
             assert lines(queue, ended(queue, task.task_id)) == [f"{number} {i}" for i in range(700)]
 
 
+@on_every_store
 def test_a_task_that_has_ended_has_its_whole_log_in_the_store(queue: Queue) -> None:
     films = Pipeline("films")
 
@@ -151,15 +189,16 @@ ATTEMPTS = 'echo "$ONEROW_ATTEMPT begins"; case $ONEROW_ATTEMPT in 1) sleep 600;
 
 
 @pytest.mark.faults
-def test_a_log_is_followed_across_a_dead_worker_and_a_retry(sqlite_url: str) -> None:
+@on_every_server
+def test_a_log_is_followed_across_a_dead_worker_and_a_retry(url: str) -> None:
     films = Pipeline("films")
     films.command("cut", ["true"])
-    queue = QueueAt(sqlite_url)
+    queue = QueueAt(url)
     queue.publish(films)
     task = queue.add(films, max_retries=3)
-    argv = [sys.executable, "-c", WORKER.format(code=ATTEMPTS, url=sqlite_url)]
+    argv = [sys.executable, "-c", WORKER.format(code=ATTEMPTS, url=url)]
     workers: list[subprocess.Popen[Any]] = [subprocess.Popen(argv)]
-    command = [sys.executable, "-m", "onerow", "logs", task.task_id, "-f", "--store", sqlite_url]
+    command = [sys.executable, "-m", "onerow", "logs", task.task_id, "-f", "--store", url]
     following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         until(lambda: lines(queue, task) == ["1 begins"])
@@ -260,7 +299,31 @@ BY_PATTERN = [
 ]
 
 
-def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def everything_in(url: str) -> bytes:
+    """All that a store has kept, whichever it is."""
+    kind, _, rest = url.partition(":///" if url.startswith("sqlite") else ":")
+    if kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(rest)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return Path(rest).read_bytes()
+    if kind == "mongodb":
+        client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(url)
+        with client:
+            database = client.get_default_database()
+            rows = [list(database[name].find()) for name in database.list_collection_names()]
+        return repr(rows).encode()
+    server, _, schema = url.partition("?schema=")
+    with psycopg.connect(server) as postgres:
+        tables = postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
+        found = [
+            postgres.execute(sql.SQL("SELECT t::text FROM {} AS t").format(sql.Identifier(schema, table))).fetchall()
+            for (table,) in tables
+        ]
+    return repr(found).encode()
+
+
+@on_every_server
+def test_eight_canaries_appear_nowhere(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CANARIES.items():
         monkeypatch.setenv(name, value)
     shout = r"""
@@ -289,7 +352,7 @@ def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypa
         except RuntimeError as error:
             raise ValueError("\n".join([*CANARIES.values(), *BY_PATTERN])) from error
 
-    queue = QueueAt(sqlite_url, secrets=["CANARY_PLAIN"], mask=[r"our-own-[\w-]+"], log_files=tmp_path / "logs")
+    queue = QueueAt(url, secrets=["CANARY_PLAIN"], mask=[r"our-own-[\w-]+"], log_files=tmp_path / "logs")
     seen_in_ps: list[str] = []
     with working(queue, films, cards):
         # The payload itself is the user's: stored as given, and masked when shown.
@@ -307,15 +370,20 @@ def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypa
     for task_id in (first.task_id, pulled.task_id):
         assert "***" in str(queue.get(task_id).error)
         assert "***" in "".join(texts(queue, task_id))
-    shown = [
-        CliRunner().invoke(main, [*command, "--store", sqlite_url]).output
-        for task_id in (first.task_id, pulled.task_id)
-        for command in (["logs", task_id], ["logs", task_id, "--raw"], ["logs", task_id, "--json"], ["show", task_id])
-    ]
+    asked = [["list"], ["list", "--json"], ["failures"], ["failures", "--json"], ["watch", "--once"], ["stats"]]
+    for task_id in (first.task_id, pulled.task_id):
+        asked += [["logs", task_id], ["logs", task_id, "--raw"], ["logs", task_id, "--json"]]
+        asked += [["show", task_id], ["show", task_id, "--json"], ["why", task_id]]
+    for name in CANARIES:  # whoever looks knows none of the secrets, so that only what was written can help
+        monkeypatch.delenv(name)
+    shown = []
+    for command in asked:
+        result = CliRunner().invoke(main, [*command, "--store", url])
+        assert result.exit_code == 0, (command, result.output)
+        shown.append(result.output)
     queue.close()
-    path = Path(sqlite_url.removeprefix("sqlite:///"))
-    sqlite3.connect(path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    kept = [path.read_bytes(), *(file.read_bytes() for file in (tmp_path / "logs").iterdir())]
+    kept = [everything_in(url), *(file.read_bytes() for file in (tmp_path / "logs").iterdir())]
+    assert any(first.task_id.encode() in each for each in kept)
     for canary in (*CANARIES.values(), *BY_PATTERN):
         for part in canary.split("\n"):
             secret = re.search(r"canary[\w /+-]*\w", part)
@@ -326,13 +394,13 @@ def test_eight_canaries_appear_nowhere(sqlite_url: str, tmp_path: Path, monkeypa
 
 
 def test_a_payload_is_kept_as_it_is_and_masked_where_a_face_shows_it(sqlite_url: str) -> None:
-    films = Pipeline("films")
+    films = Pipeline("films", title="{url}")
     films.phase(name="cut")(lambda job: None)
     queue = QueueAt(sqlite_url)
     payload = {"url": "https://ann:s3cr3t-word@x/", "password": "s3cr3t-word", "n": 1}
     task = queue.add(films, payload)
     queue.publish(films)
-    for command in (["show", task.task_id], ["show", task.task_id, "--json"]):
+    for command in (["show", task.task_id], ["show", task.task_id, "--json"], ["list"], ["list", "--json"]):
         shown = CliRunner().invoke(main, [*command, "--store", sqlite_url])
         assert (shown.exit_code, "https://ann:***@x/" in shown.output, "s3cr3t" in shown.output) == (0, True, False)
     assert queue.get(task.task_id).payload == payload

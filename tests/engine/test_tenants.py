@@ -21,6 +21,7 @@ ACTS: dict[str, Callable[[Queue, str], object]] = {
     "get": lambda queue, task_id: queue.get(task_id),
     "logs": lambda queue, task_id: queue.logs(task_id),
     "cancel": lambda queue, task_id: queue.cancel(task_id),
+    "fail": lambda queue, task_id: queue.fail(task_id, "mine"),
     "retry": lambda queue, task_id: queue.retry(task_id),
     "replay": lambda queue, task_id: queue.replay(task_id),
     "finish": lambda queue, task_id: queue.finish(task_id),

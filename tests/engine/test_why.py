@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from onerow import Filter, Pipeline, RateLimited, Worker
 from onerow.cli.main import COMMANDS
 from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
@@ -119,10 +120,57 @@ def test_someone_paused_it(store: Store, phase: str, what: str, command: str) ->
 
 
 def test_the_phase_is_held(store: Store) -> None:
-    definitions.set_hold(store, "videos", "script", NOW + 40 * SECOND, "429")
+    definitions.set_hold(store, "videos", "script", NOW + 40 * SECOND, "429 Too Many\nRequests", "w7")
     found = ask(store, a_task())
     assert (found.code, found.until) == ("held", NOW + 40 * SECOND)
-    assert "(in 40s)" in found.sentence
+    assert found.sentence == (
+        "The phase script is held until 2026-11-15 02:30:37Z (in 40s), "
+        "because a handler on worker w7 met a limit: 429 Too Many Requests"
+    )
+
+
+def test_one_tenant_is_not_told_what_anothers_task_met(store: Store) -> None:
+    definitions.set_hold(store, "videos", "script", NOW + 40 * SECOND, "bob has no credit", "w7")
+    ask(store, a_task(user_id="ann"))
+    ann = Views(Queue(store).for_user("ann"))
+    assert ann.why("t1").sentence.endswith("because a handler on worker w7 met a limit")
+    assert [lane.held_why for lane in ann.board().pipelines[0].lanes if lane.phase == "script"] == [""]
+
+
+def test_one_tenant_is_not_told_which_task_of_another_is_ahead(store: Store) -> None:
+    store.insert([a_task("bobs", user_id="bob")])
+    store.claim(Claim("w7", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
+    ask(store, a_task(user_id="ann"), LIMITED)
+    assert "is taken by another user's task," in Views(Queue(store).for_user("ann")).why("t1").sentence
+
+
+def test_a_hold_of_an_older_version_has_no_cause(store: Store) -> None:
+    store.write_notes([Note(definitions.HOLD, "videos/script", {"until": "2026-11-15T02:30:37.000Z"})])
+    assert ask(store, a_task()).sentence.endswith("because a handler met a limit")
+
+
+@pytest.mark.parametrize("how", ["handler", "pull"])
+def test_a_handler_that_met_a_limit_is_named_with_what_it_was_told(how: str) -> None:
+    queue = Queue(MemoryStore())
+    calls = Pipeline("calls")
+
+    @calls.phase(concurrency=1)
+    def call(job: int) -> None:
+        raise RateLimited("1h", "quota of the day is used up", scope="phase")
+
+    queue.serve(calls)
+    queue.add_many(calls, [0, 1])
+    if how == "handler":
+        worker = Worker(queue, until_idle=True)
+        worker.run()
+        name = worker.name
+    else:
+        (lease,) = queue.claim(calls, worker="puller")
+        lease.fail(RateLimited("1h", "quota of the day is used up", scope="phase"))
+        name = "puller"
+    (other,) = queue.find(Filter(due_by=queue.store.now())).tasks
+    assert f"on worker {name} met a limit: quota of the day is used up" in Views(queue).why(other).sentence
+    assert Views(queue).board().pipelines[0].lanes[0].held_why == "quota of the day is used up"
 
 
 def test_the_rate_is_used_up(store: Store) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status
+from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status, TaskCompleted
 from onerow.testing import Rehearsal
 
 pytest_plugins = ["pytester"]
@@ -209,10 +209,13 @@ def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) ->
             queue.add(films, "second")  # the app's own queue, as its code knows it
 
     queue.serve(films)
+    heard: list[str] = []
+    queue.on(TaskCompleted, lambda event: heard.append(event.task.payload))
     with Rehearsal().borrow(queue) as rehearsal:
         queue.add(films, "first")
         assert rehearsal.run_until_idle() == 2
         assert len(queue.find().tasks) == 2
+        assert heard == ["first", "second"]
     assert queue.find().tasks == []
     queue.close()
 

@@ -59,7 +59,7 @@ def acts(*statuses: Status) -> Callable[[Callable[..., Any]], Callable[..., Any]
 @acts(FAILED)
 def retry(place: Place, said: dict[str, Any]) -> Act:
     """Failed tasks run again from their phase, with a fresh budget of retries."""
-    return lambda task_id: place.queue.retry(task_id, **said)
+    return lambda task_id: place.queue.retry(task_id, by=said["by"], note=said["note"])
 
 
 @click.command("cancel")

@@ -73,7 +73,8 @@ def _state(lane: Lane, now: datetime) -> Cell:
         why = f": {lane.paused.reason}" if lane.paused.reason else f" by {lane.paused.by}"
         return f"paused{why}", "yellow"
     if lane.held_until is not None:
-        return f"held, {words.due(lane.held_until, now)}", "yellow"
+        why = f": {words.clean(lane.held_why)[:60]}" if lane.held_why else ""
+        return f"held, {words.due(lane.held_until, now)}{why}", "yellow"
     if not lane.kind:
         return "no code knows it", "red"
     if lane.kind in ("wait_until", "wait_for"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import rules
+from onerow.core import rules, signals
 from onerow.core.steps import Record, expected_children, records, with_record
 from onerow.core.task import Task
 from onerow.core.times import read, spell, to_millis
@@ -24,12 +24,8 @@ def take_signal(task: Task, name: str, signal: str, now: datetime) -> Task | Non
     known = records(task).get(name)
     if known is not None and not known.open:
         return None  # taken already; only the answer was lost
-    signals = task.signals
-    mine = next((each for each in signals if each["name"] == signal), None)
-    if mine is None:
-        return None
-    left = _encode([each for each in signals if each is not mine]).decode()
-    return remember(task, name, _encode(mine["payload"]).decode(), now, signals_json=left)
+    taken = signals.take(task.signals_json, signal, now)
+    return None if taken is None else remember(task, name, taken[0], now, signals_json=taken[1])
 
 
 def spawning(task: Task, name: str, now: datetime) -> Task | None:

@@ -21,6 +21,7 @@ _BY_NAME = {
         "ConnectTimeout",
         "ReadError",
         "ReadTimeout",
+        "TimeoutException",
         "WriteError",
         "RemoteProtocolError",
         "NewConnectionError",

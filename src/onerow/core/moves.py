@@ -66,6 +66,7 @@ MOVES: tuple[Line, ...] = (
         rules.cancel,
         {WAITING: _to(CANCELLED), PROCESSING: _to(PROCESSING), FAILED: _to(CANCELLED)},
     ),
+    Line("fail by hand", _PEOPLE, rules.fail_by_hand, {WAITING: _to(FAILED)}),
     Line("retry", _PEOPLE, rules.retry, {FAILED: _to(WAITING)}),
     Line("replay", _PEOPLE, rules.replay, {COMPLETED: _to(WAITING), FAILED: _to(WAITING)}),
     Line("finish", _PEOPLE, rules.finish, {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)}),

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import values
+from onerow.core import signals, values
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, BadPayload, IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retry import Retry
+from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.steps import expected_children
 from onerow.core.steps import expired as expired_steps
@@ -25,7 +26,6 @@ from onerow.core.times import FAR, parse_time, spell, to_millis
 
 CRASH_LIMIT = 3
 """So many crashes of one phase end a task."""
-MAX_SIGNALS = 100
 
 _encode = msgspec.json.Encoder().encode
 
@@ -158,8 +158,7 @@ def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *,
         return _cancelled_by_request(task, now, by)
     entry = _attempted(task, now, "parked", by, note=awaiting)
     changes["logs_json"] = task.noting(entry)
-    name = awaiting.removeprefix("signal:")
-    if awaiting.startswith("signal:") and any(s["name"] == name for s in _signals(task)):
+    if awaiting.startswith("signal:") and signals.has(task.signals_json, awaiting.removeprefix("signal:")):
         return task.to(WAITING, now, run_at=now, started_at=None, **changes)
     return task.to(WAITING, now, awaiting=awaiting, run_at=deadline or FAR, started_at=None, **changes)
 
@@ -178,11 +177,10 @@ def pass_(task: Task, plan: Plan, now: datetime) -> Task:
     changes: dict[str, Any] = {}
     results = task.results_json
     if phase.kind == "wait_for":
-        signals = _signals(task)
-        mine = next((s for s in signals if s["name"] == phase.signal), None)
-        if mine is not None:
-            results = values.with_key(results, task.phase, _encode(mine["payload"]).decode())
-            changes["signals_json"] = _encode([s for s in signals if s is not mine]).decode()
+        taken = signals.take(task.signals_json, phase.signal, now)
+        if taken is not None:
+            results = values.with_key(results, task.phase, taken[0])
+            changes["signals_json"] = taken[1]
     next_phase = plan.after(task.phase)
     entry = Entry(at=spell(now), what="passed", phase=task.phase)
     changes |= {"results_json": results, "logs_json": task.noting(entry)}
@@ -260,15 +258,13 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *
             task_id=task.task_id,
             status=task.status,
         )
-    signals = _signals(task)
-    if any(s["id"] == signal_id for s in signals):
-        return task
-    if len(signals) >= MAX_SIGNALS:
+    if signals.knows(task.signals_json, signal_id):
+        return task  # delivered again; also when it was taken meanwhile
+    if len(signals.kept(task.signals_json)) >= MAX_SIGNALS:
         raise BadInput(
             f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal"
         )
-    signals.append({"id": signal_id, "name": name, "at": spell(now), "payload": values.decode(payload)})
-    kept = _encode(signals).decode()
+    kept = signals.keep(task.signals_json, name, payload, signal_id, now)
     logs = task.noting(Entry(at=spell(now), what="signal", phase=task.phase, by=by, note=name))
     if task.awaiting == f"signal:{name}":
         return task.but(now, signals_json=kept, awaiting=None, run_at=now, logs_json=logs)
@@ -286,11 +282,30 @@ def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
     return _end(task, CANCELLED, now, awaiting=None, logs_json=task.noting(entry))
 
 
-def retry(task: Task, plan: Plan, now: datetime, *, by: str = "", note: str = "", policy: Retry | None = None) -> Task:
+def fail_by_hand(task: Task, why: Failure, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """What a waiting task waits for will not come, as someone outside knows: failed at its phase, with their reason."""
+    _must_be(task, WAITING, act="failed by hand")
+    entry = Entry(
+        at=spell(now), what="fail", phase=task.phase, by=by, note=note, error=why.message, error_class=why.error_class
+    )
+    changes = {"error": why.message, "error_class": why.error_class, "logs_json": task.noting(entry)}
+    return _end(task, FAILED, now, awaiting=None, **changes)
+
+
+def retry(
+    task: Task,
+    plan: Plan,
+    now: datetime,
+    *,
+    by: str = "",
+    note: str = "",
+    policy: Retry | None = None,
+    retry_count: int | None = None,
+) -> Task:
     """A failed task waits again at its phase, with a fresh budget."""
     _must_be(task, FAILED, act="retried")
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
-    count = task.retry_count + 1
+    count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
     again = _enter(
         task,
@@ -339,7 +354,6 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
         steps_json=left,
-        progress_json="null",
         children=expected_children(left),
         logs_json=task.noting(entry),
     )
@@ -420,6 +434,13 @@ def check_priority(priority: int) -> int:
     return priority
 
 
+def check_retry_count(count: int) -> int:
+    """How often a task was retried, as someone who counts it himself says."""
+    if type(count) is not int or not 0 <= count <= 1_000_000:
+        raise BadInput(f"retry_count must be a whole number from 0 to 1,000,000, not {count!r}", field="retry_count")
+    return count
+
+
 def due_time(plan_phase: PhasePlan, payload: Any, default: datetime) -> datetime:
     """When a `wait_until` phase lets go: the time in the payload's field, or at once when it names none."""
     value = payload.get(plan_phase.field) if isinstance(payload, dict) else None
@@ -431,8 +452,7 @@ def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: s
     if phase.kind == "wait_until":
         return {"run_at": due_time(phase, values.decode(payload_json), now), "awaiting": None}
     if phase.kind == "wait_for":
-        came = signals_json != "[]" and any(s["name"] == phase.signal for s in values.decode(signals_json))
-        if came:
+        if signals.has(signals_json, phase.signal):
             return {"run_at": now, "awaiting": None}
         deadline = FAR if phase.timeout is None else to_millis(now + phase.timeout)
         return {"run_at": deadline, "awaiting": f"signal:{phase.signal}"}
@@ -453,6 +473,7 @@ def _enter(task: Task, plan: Plan, phase: PhasePlan, now: datetime, *, fresh: bo
     if fresh:
         changes.setdefault("retry_count", 0)
         changes.setdefault("retry_base", 0)
+        changes["progress_json"] = "null"  # it told of the phase before
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
     return task.to(
@@ -510,10 +531,6 @@ def _elapsed(task: Task, now: datetime) -> int:
     if task.started_at is None:
         return 0
     return max(0, int((now - task.started_at).total_seconds() * 1000 + 0.5))
-
-
-def _signals(task: Task) -> list[dict[str, Any]]:
-    return [] if task.signals_json == "[]" else task.signals
 
 
 def _later(plan: Plan, here: str, there: str) -> PhasePlan:

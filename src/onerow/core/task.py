@@ -8,7 +8,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core import history, values
+from onerow.core import history, signals, values
 from onerow.core.errors import IllegalMove
 from onerow.core.history import Entry
 from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
@@ -97,7 +97,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def signals(self) -> list[dict[str, Any]]:
-        return values.decode(self.signals_json)  # type: ignore[no-any-return]
+        """What came from outside and nothing has waited for yet."""
+        return signals.kept(self.signals_json)
 
     @property
     def progress(self) -> Any:

@@ -9,6 +9,8 @@ from uuid import uuid4
 import msgspec
 
 from onerow.core import rules, values
+from onerow.core.errors import BadInput
+from onerow.core.failure import ERROR_CLASSES, failure
 from onerow.core.names import check_name
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
@@ -32,11 +34,20 @@ def cancel(by: str, note: str) -> Act:
     return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
 
 
-def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None) -> Act:
+def fail(error: str, error_class: str, by: str, note: str) -> Act:
+    who = asking(by)
+    if not error or error_class not in ERROR_CLASSES:
+        raise BadInput(f"a failure needs a reason, and a class of {', '.join(ERROR_CLASSES)}", field="error")
+    why = failure(error, error_class)
+    return Act("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
+
+
+def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None, retry_count: int | None = None) -> Act:
     who = asking(by)
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.retry(task, plan_of(task.pipeline), now, by=who, note=note, policy=policy)
+        plan = plan_of(task.pipeline)
+        return rules.retry(task, plan, now, by=who, note=note, policy=policy, retry_count=retry_count)
 
     return Act("retry", who, rule)
 

@@ -12,7 +12,7 @@ from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
-from onerow.core.times import parse_time
+from onerow.core.times import parse_time, since_epoch
 
 
 class Addition(msgspec.Struct, frozen=True):
@@ -44,6 +44,9 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
     run_at, awaiting = entered["run_at"], entered["awaiting"]
     if asked is not None and awaiting is None:
         run_at = max(run_at, asked)
+    # A given id may come again after its row was purged. Its tokens and versions go on growing then, as time does, so
+    # that whoever still holds the row of old can't be taken for the holder of the new one.
+    before = 0 if given.task_id is None else since_epoch(now)
     return Task(
         new_id if given.task_id is None else _task_id(given.task_id),
         plan.name,
@@ -62,7 +65,7 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         plan.first.retry.max_retries if given.max_retries is None else _retries(given.max_retries),
         given.max_retries is not None,
         0, 0, 0, None, None,
-        None, None, 0, 1,
+        None, None, before, before + 1,
         "" if given.limit_key == "" else values.check_text(given.limit_key, "limit_key", 200),
         None, None,
         None if given.unique is None else _key(given.unique),

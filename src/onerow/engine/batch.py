@@ -70,15 +70,18 @@ class Item(Generic[Payload]):
         self._settle(self, outcome)
 
 
-def alone(call: Call, task: Task, link: Link) -> Outcome:
-    """A batch of one: what its handler said of it. For a task that crashed a worker, so that it takes none along."""
+def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asyncio.run) -> Outcome:
+    """A batch of one: what its handler said of it. For a task that crashed a worker, so that it takes none along.
+
+    run: what awaits the coroutine of an `async def` handler.
+    """
     said: list[Outcome] = []
     item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: said.append(outcome))
     error: Exception | None = None
     try:
         result = call.function([item])
         if call.handler.is_async:
-            asyncio.run(result)
+            run(result)
     except Exception as raised:
         error = raised
     if said:

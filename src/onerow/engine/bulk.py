@@ -65,6 +65,15 @@ class Selection:
         """How many there are now."""
         return sum(line.count for line in self._queue.count(self._where))
 
+    def __iter__(self) -> Iterator[Task]:
+        """Every one, the newest first, read page by page."""
+        after: str | None = None
+        while True:
+            page = self._queue.find(self._where, limit=_PAGE, after=after)
+            yield from page.tasks
+            if (after := page.next) is None:
+                return
+
     def cancel(self, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """End them for good; running work is stopped, and children go with their parents."""
         return self._run(acts.cancel(by, note), **how)

@@ -130,6 +130,9 @@ class Checkpoints:
         # In a thread, so that a slow store does not hold up the other handlers of this loop.
         return await asyncio.to_thread(self._keep, name, values.encode(result, f"step {name!r}"))
 
+    def remembers(self, name: str) -> bool:
+        return name in self._records or name in self._used
+
     def _recall(self, name: str) -> Record | None:
         if name in self._used:
             raise BadInput(f"{self._phase} has two steps named {name!r}; each needs a name of its own", field="step")

@@ -104,6 +104,10 @@ class Context:
             lambda: self._memory.astep(steps.check_name(name), function, args, named),
         )
 
+    def remembers(self, name: str) -> bool:
+        """Whether this attempt or an earlier one has done a step."""
+        return self._memory.remembers(name)
+
     def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """The payload of a signal; while there is none the task waits without a slot, and the phase begins anew.
 

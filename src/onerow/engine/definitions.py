@@ -8,7 +8,7 @@ import msgspec
 
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.plan import PhasePlan, Plan
-from onerow.core.times import spell
+from onerow.core.times import read, spell
 from onerow.ports import Note, Store
 
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
@@ -24,6 +24,14 @@ class Pause(msgspec.Struct, frozen=True):
     by: str
     reason: str
     at: str
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A phase that nobody may claim from for a while, because the other side of a handler asked for it."""
+
+    until: str
+    why: str = ""
+    by: str = ""  # the worker whose handler was asked
 
 
 def publish(store: Store, plans: Iterable[Plan]) -> list[str]:
@@ -55,7 +63,7 @@ class Controls(msgspec.Struct, frozen=True):
 
     limits: dict[tuple[str, str], tuple[int | None, int | None]] = {}
     pauses: dict[tuple[str, str], Pause] = {}
-    holds: dict[tuple[str, str], datetime] = {}
+    holds: dict[tuple[str, str], Hold] = {}
 
     def limits_of(self, pipeline: str, phase: PhasePlan) -> tuple[int | None, int | None]:
         """(at once, at once per key): an operator's, else the definition's."""
@@ -64,16 +72,21 @@ class Controls(msgspec.Struct, frozen=True):
     def pause_of(self, pipeline: str, phase: str) -> Pause | None:
         return self.pauses.get((pipeline, phase)) or self.pauses.get((pipeline, "*"))
 
+    def hold_of(self, pipeline: str, phase: str, now: datetime) -> Hold | None:
+        """The hold in force."""
+        hold = self.holds.get((pipeline, phase))
+        return hold if hold is not None and read(hold.until) > now else None
+
     def held_until(self, pipeline: str, phase: str, now: datetime) -> datetime | None:
-        until = self.holds.get((pipeline, phase))
-        return until if until is not None and until > now else None
+        hold = self.hold_of(pipeline, phase, now)
+        return None if hold is None else read(hold.until)
 
 
 def load_controls(store: Store) -> Controls:
     """The controls as they stand."""
     limits = {_pair(note.name): (note.body.get("concurrency"), note.body.get("per_key")) for note in store.notes(LIMIT)}
     pauses = {_pair(note.name): msgspec.convert(note.body, Pause) for note in store.notes(PAUSE)}
-    holds = {_pair(note.name): datetime.fromisoformat(note.body["until"]) for note in store.notes(HOLD)}
+    holds = {_pair(note.name): msgspec.convert(note.body, Hold) for note in store.notes(HOLD)}
     return Controls(limits, pauses, holds)
 
 
@@ -89,14 +102,15 @@ def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Any]) -
     overwrite(store, LIMIT, f"{pipeline}/{phase}", limits)
 
 
-def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str) -> None:
+def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str, by: str = "") -> None:
     """Nobody claims from the phase until then; a later hold wins over an earlier one."""
     name = f"{pipeline}/{phase}"
     for _ in range(20):
         note = next((note for note in store.notes(HOLD) if note.name == name), None)
         if note is not None and note.body["until"] >= spell(until):
             return
-        if store.write_notes([Note(HOLD, name, {"until": spell(until), "why": why}, note.version if note else 0)])[0]:
+        body = msgspec.to_builtins(Hold(spell(until), why, by))
+        if store.write_notes([Note(HOLD, name, body, note.version if note else 0)])[0]:
             return
 
 

@@ -58,7 +58,7 @@ class TaskRescued(TaskEvent, frozen=True):
 
 
 class TaskActed(TaskEvent, frozen=True):
-    """Someone acted on it by hand: retry, replay, finish, reschedule, priority, signal."""
+    """Someone acted on it by hand: fail, retry, replay, finish, reschedule, priority, signal."""
 
     act: str = ""
     by: str = ""

@@ -92,7 +92,8 @@ class Leased:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
         if why.hold_phase:
             until = self._store.now() + (why.after or timedelta(0))
-            definitions.set_hold(self._store, self.task.pipeline, self.task.phase, until, why.message)
+            by = self.task.leased_by or ""
+            definitions.set_hold(self._store, self.task.pipeline, self.task.phase, until, why.message, by)
         return self._settle(lambda task, now: rules.fail(task, why, self._plan, now, by=task.leased_by or ""))
 
     def snooze(self, for_: Duration) -> Task:

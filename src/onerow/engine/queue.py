@@ -25,7 +25,7 @@ from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
 from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
-from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent
+from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
 from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
@@ -302,12 +302,25 @@ class Queue:
         """End a task for good; running work is stopped within about a second. Its children go with it."""
         return self._act(task_id, acts.cancel(by, note))
 
-    def retry(self, task_id: str, *, policy: Retry | None = None, by: str = "", note: str = "") -> Task:
+    def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
+        """A waiting task fails by hand: what it waits for will not come. Retry it when it will after all."""
+        return self._act(task_id, acts.fail(self.masker.text(error), error_class, by, note))
+
+    def retry(
+        self,
+        task_id: str,
+        *,
+        policy: Retry | None = None,
+        retry_count: int | None = None,
+        by: str = "",
+        note: str = "",
+    ) -> Task:
         """A failed task runs again from its phase, with a fresh budget of retries.
 
-        policy: only if this policy would try it again, and after its back-off; else at once.
+        policy: only if this policy would try it again, and after its back-off; else at once. retry_count: what the row
+        shall say, for those who count themselves; else one more than before.
         """
-        return self._act(task_id, acts.retry(self.plan, by, note, policy))
+        return self._act(task_id, acts.retry(self.plan, by, note, policy, retry_count))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """A completed or failed task runs again from an earlier phase; later results are cleared."""
@@ -352,6 +365,8 @@ class Queue:
         """What follows an act that was written: relatives are looked after, and hooks are told."""
         self._tell_relatives(task, asked.by, cancelled=asked.name == "cancel")
         self.events.send(TaskActed(task, asked.name, asked.by))
+        if asked.name == "fail":
+            self.events.send(TaskFailed(task))
         if asked.name == "cancel" and task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
 

@@ -183,6 +183,13 @@ class MemoryStore:
         page = found[:limit]
         return Page([row for _, row in page], _cursor(page[-1][0]) if more and page else None)
 
+    def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        where = Filter(
+            statuses=frozenset({WAITING}), parked=False, pipeline=pipeline, phases=frozenset({phase}), due_by=by
+        )
+        with self._lock:
+            return sorted(self._matching(where), key=lambda row: (row.priority, row.run_at, row.task_id))[:limit]
+
     def count(self, where: Filter) -> list[Tally]:
         with self._lock:
             rows = list(self._matching(where))

@@ -73,6 +73,7 @@ class Rehearsal:
         before = {name: queue.__dict__[name] for name in ("_store", "_ready", "_plans")}
         self._borrowed.append((queue, before))
         queue.__dict__.update(_store=self.store, _ready=True, _plans={})
+        self.queue.events = queue.events  # the app's own hooks are part of what is rehearsed
         return self.serve(*queue.pipelines.values())
 
     def add(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onerow import IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled
+from onerow import BadInput, IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled, TaskFailed
 from onerow.engine.events import TaskActed
 from tests.engine.kit import ended, told, until, work, working
 
@@ -83,6 +83,38 @@ def test_retry_gives_a_failed_task_a_fresh_budget(queue: Queue) -> None:
     assert (after.retry_count, after.retry_base, after.attempt) == (1, 1, 0)
     assert after.results == {"script": "words"}
     assert (after.history[-1].what, after.history[-1].by) == ("retry", "kim")
+
+
+def test_retry_takes_the_count_of_those_who_count_themselves(queue: Queue) -> None:
+    task = failed(queue)
+    with pytest.raises(BadInput, match="retry_count must be"):
+        queue.retry(task.task_id, retry_count=-1)
+    after = queue.retry(task.task_id, retry_count=7)
+    assert (after.status, after.retry_count, after.retry_base) == (Status.WAITING, 7, 7)
+
+
+def test_a_waiting_task_fails_by_hand_with_a_reason_and_a_retry_brings_it_back(queue: Queue) -> None:
+    heard: list[str] = []
+    queue.on(TaskFailed, lambda event: heard.append(event.task.task_id))
+    parked = queue.add(videos)
+    work(queue, videos)
+    after = queue.fail(parked.task_id, "the pictures were never found", by="crawler")
+    assert (after.status, after.phase, after.awaiting) == (Status.FAILED, "review", None)
+    assert (after.error, after.error_class) == ("the pictures were never found", "permanent")
+    assert (after.history[-1].what, after.history[-1].by, after.history[-1].error) == ("fail", "crawler", after.error)
+    assert heard == [parked.task_id]
+    assert queue.retry(parked.task_id).parked
+
+
+def test_only_a_waiting_task_fails_by_hand_and_only_with_a_reason(queue: Queue) -> None:
+    with pytest.raises(IllegalMove, match="is completed"):
+        queue.fail(completed(queue).task_id, "too late")
+    waiting = queue.add(videos)
+    with pytest.raises(BadInput, match="needs a reason"):
+        queue.fail(waiting.task_id, "")
+    with pytest.raises(BadInput, match="class"):
+        queue.fail(waiting.task_id, "bad", error_class="sadness")
+    assert queue.get(waiting.task_id) == waiting
 
 
 def test_retry_by_a_policy_waits_its_back_off_and_refuses_what_it_would_not_try_again(queue: Queue) -> None:

@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from onerow import Pipeline, Queue, Status, TaskRescued
+from onerow import Context, Item, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.core.failure import failure
 from onerow.core.times import FAR
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Move, Note, Swapped
-from tests.engine.kit import ON_SQLITE, ended, reached, told, until, work, working
+from tests.engine.kit import ON_SQLITE, PATIENCE, ended, reached, texts, told, until, work, working
 
 STRANGER = "elsewhere-1-abc"
 
@@ -137,6 +139,76 @@ def test_a_rescued_task_whose_handler_has_no_name_runs_all_the_same(queue: Queue
     with working(queue):
         done = ended(queue, task)
     assert (done.status, done.results) == (Status.COMPLETED, {"run": "done"}), done.error
+
+
+def endless(kind: str, begun: threading.Event, **terms: Any) -> Pipeline:
+    """A phase of some kind that no name leads to, and that never ends by itself."""
+    pipeline = Pipeline("endless")
+
+    def on(thing: Any) -> None:
+        thing.log("on it")
+        begun.set()
+
+    if kind == "def":
+
+        @pipeline.phase(name="run", lease="1s", **terms)
+        def run(job: object, ctx: Context) -> None:
+            on(ctx)
+            while True:
+                time.sleep(0.01)
+    elif kind == "async def":
+
+        @pipeline.phase(name="run", lease="1s", **terms)
+        async def run_async(job: object, ctx: Context) -> None:
+            on(ctx)
+            await asyncio.Event().wait()
+    elif kind == "batch def":
+
+        @pipeline.batch(name="run", lease="1s", size=2, **terms)
+        def run_items(items: list[Item[Any]]) -> None:
+            on(items[0])
+            while True:
+                time.sleep(0.01)
+    else:
+
+        @pipeline.batch(name="run", lease="1s", size=2, **terms)
+        async def run_items_async(items: list[Item[Any]]) -> None:
+            on(items[0])
+            await asyncio.Event().wait()
+
+    return pipeline
+
+
+KINDS = ["def", "async def", "batch def", "batch async def"]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rescued_task_whose_handler_has_no_name_can_be_cancelled(queue: Queue, kind: str) -> None:
+    begun = threading.Event()
+    pipeline = endless(kind, begun)
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="100ms", worker=STRANGER)
+    with working(queue) as worker:
+        assert begun.wait(PATIENCE)
+        queue.cancel(task.task_id)
+        assert ended(queue, task).status is Status.CANCELLED
+        assert worker.exit_code == 0, "nothing was left hanging"
+    assert texts(queue, task) == ["on it"]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rescued_task_whose_handler_has_no_name_times_out(queue: Queue, kind: str) -> None:
+    pipeline = endless(kind, threading.Event(), timeout="500ms")
+    queue.serve(pipeline)
+    task = queue.add(pipeline)
+    queue.claim(pipeline, lease_for="100ms", worker=STRANGER)
+    with working(queue) as worker:
+        done = ended(queue, task)
+        assert worker.exit_code == 0, "nothing was left hanging"
+    assert (done.status, done.error_class) == (Status.FAILED, "timeout")
 
 
 def test_a_worker_whose_lease_was_taken_writes_nothing(queue: Queue) -> None:

@@ -182,3 +182,18 @@ def test_a_pipeline_may_begin_and_end_with_waiting(queue: Queue, first: str) -> 
         done = ended(queue, task)
     assert (done.status, done.results["end"]) == (Status.COMPLETED, "bye")
     assert heard == [task.task_id]
+
+
+def test_a_signal_delivered_twice_does_not_count_for_a_later_wait(queue: Queue) -> None:
+    pipeline = Pipeline("twice")
+    pipeline.wait_for("first", signal="approved")
+    pipeline.wait_for("second", signal="approved")
+    pipeline.phase(name="run")(lambda job, first, second: [first, second])
+    task = queue.add(pipeline)
+    with working(queue, pipeline):
+        queue.signal(task.task_id, "approved", "by ann", signal_id="event-1")
+        waits = reached(queue, task, Status.WAITING, "second")
+        again = queue.signal(task.task_id, "approved", "by ann", signal_id="event-1")
+        assert (again.version, again.awaiting) == (waits.version, "signal:approved")
+        queue.signal(task.task_id, "approved", "by bob", signal_id="event-2")
+        assert ended(queue, task).result == ["by ann", "by bob"]

@@ -4,11 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pymongo.cursor import Cursor
 
 from onerow.core import rules
 from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
 from onerow.ports import Filter, Order, Want
-from onerow.stores.mongo import MongoStore, counting
+from onerow.stores.mongo import MongoStore, claiming, counting
 from onerow.stores.mongo.claiming import ORDER, due_filter
 from onerow.stores.mongo.filters import ORDERS, query_of
 from onerow.stores.mongo.schema import A_TIME, READY_INDEX
@@ -51,6 +52,16 @@ def test_p14_a_claim_steps_over_what_is_not_due(crowd: MongoStore) -> None:
     assert examined(crowd, due, ORDER, hint=READY_INDEX) < 10
 
 
+def test_p14_looking_for_what_is_due_steps_over_what_is_not(crowd: MongoStore) -> None:
+    asked = claiming.due(crowd._door.rooms(), "videos", "script", crowd.now(), 500)
+    assert isinstance(asked, Cursor)
+    told = asked.explain()
+    assert "'SORT'" not in str(told["queryPlanner"]["winningPlan"]), "in the index's own order"
+    stats = told["executionStats"]
+    assert stats["nReturned"] == 1
+    assert max(stats["totalKeysExamined"], stats["totalDocsExamined"]) < 10
+
+
 def test_a_claim_s_choice_is_made_from_the_index_alone(crowd: MongoStore) -> None:
     rooms = crowd._door.rooms()
     want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
@@ -68,10 +79,6 @@ def questions(store: MongoStore) -> list[tuple[Filter, Order]]:
         (Filter(statuses=running, leased_by="w2"), "oldest"),
         (Filter(statuses=waiting, parked=True, due_by=now), "due"),
         (Filter(statuses=waiting, pipeline="videos", phases=frozenset({"old"})), "due"),
-        (
-            Filter(statuses=waiting, pipeline="videos", phases=frozenset({"schedule"}), parked=False, due_by=now),
-            "due",
-        ),
         (Filter(held_until_by=now, hidden=True), "oldest"),
         (Filter(parent_id="p"), "oldest"),
         (Filter(held_key="k", pipeline="videos", user_id=""), "oldest"),

@@ -169,6 +169,24 @@ def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, 
     must_use_indexes(plans, at_most=300)
 
 
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_what_is_not_due_yet_costs_nothing_to_those_who_look_for_what_is(
+    store: PostgresStore, sql: psycopg.Connection, analyzed: bool
+) -> None:
+    """P14, for the phases without code, which are looked at every second."""
+    for priority in (-5, 0, 5):
+        fill(sql, f"early{priority}", 20_000, priority=priority, later=3600)
+    fill(sql, "due", 700)
+    if analyzed:
+        sql.execute("VACUUM ANALYZE onerow.task_queue")
+    with explained(store) as plans:
+        for _ in range(7):  # long enough for a plan that serves any parameters
+            assert len(store.due("videos", "script", store.now(), 500)) == 500
+            assert store.due("videos", "script", store.now() - HOUR, 500) == []
+    must_use_indexes(plans, at_most=510)
+    assert all("Sort" not in plan for plan in of_table(plans))
+
+
 def test_what_ran_before_is_not_walked_over_again(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

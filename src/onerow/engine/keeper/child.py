@@ -45,12 +45,13 @@ class Child:
         self._gone.wait(timeout)
         return self._exit
 
-    def begin(self, message: Message, fds: Sequence[int]) -> Message | None:
+    def begin(self, message: Message, fds: Sequence[int], meanwhile: Callable[[], None]) -> Message | None:
         """Have the warden start us: its answer, None if it died without one; for the keeper."""
         # Locked, so that whoever hears of our end before this answer is read leaves the line to us.
         with self._lock:
             self.mark = message["mark"].decode()
             self.link.ask(message, fds)
+            meanwhile()
             try:
                 answer = self.link.hear()
             except LineLost:

@@ -42,11 +42,13 @@ class Hosting:
             self._busy += 1
             return child
 
-    def begin(self, child: Child, message: wire.Message, fds: Sequence[int]) -> wire.Message | None:
+    def begin(
+        self, child: Child, message: wire.Message, fds: Sequence[int], meanwhile: Callable[[], None]
+    ) -> wire.Message | None:
         """The warden's answer to a start, None if it died without one; raises LineLost if it never heard."""
         answer: wire.Message | None = None
         try:
-            answer = child.begin(message, fds)
+            answer = child.begin(message, fds, meanwhile)
             return answer
         finally:
             if not child.begun:

@@ -42,13 +42,15 @@ class Keeper:
         memory: int | None = None,
         cpu_seconds: int | None = None,
         on_exit: Callable[[Exit], None],
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Child:
         """Start a program and return when it runs; raises CannotStart.
 
         `env` None means ours, a standard stream None means /dev/null; passed descriptors keep their
         numbers. `memory` (bytes of address space) and `cpu_seconds` bind each process of the tree.
         `on_exit` is called once, from the reader thread, when the whole tree is gone; that may be
-        before this call returns.
+        before this call returns. `meanwhile` is called once the order is on its way, for work that
+        need not wait until the program runs; at most once, and not when the start fails early.
         """
         order = Order(
             argv=argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
@@ -56,7 +58,7 @@ class Keeper:
         )  # fmt: skip
         if os.getpid() != self._owner:
             raise CannotStart(order.program, "a forked process needs a Keeper of its own")
-        return self._start(order, on_exit)
+        return self._start(order, on_exit, meanwhile)
 
     def close(self) -> None:
         """End every child and its tree, call their `on_exit`, and let the keeper process go."""
@@ -68,12 +70,12 @@ class Keeper:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, order: Order, on_exit: Callable[[Exit], None]) -> Child:
+    def _start(self, order: Order, on_exit: Callable[[Exit], None], meanwhile: Callable[[], None]) -> Child:
         message, fds = order.message(f"{self._mark}{next(self._serial)}")
         for _ in range(_MOST_TRIES):
             try:
                 child = self._take(order.program, on_exit)
-                answer = self._hosting.begin(child, message, fds)
+                answer = self._hosting.begin(child, message, fds, meanwhile)
             except LineLost:
                 continue  # killed while idle; nothing was started, so another may
             except OSError as error:

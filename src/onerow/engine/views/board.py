@@ -29,6 +29,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     per_key: int | None = None
     paused: Pause | None = None
     held_until: datetime | None = None
+    held_why: str = ""  # what the other side said when it asked us to wait
     workers: int = 0  # live ones that serve it
     per_minute: float = 0.0  # done, over the last minutes
     failed_per_minute: float = 0.0
@@ -83,8 +84,10 @@ def build_board(
     serving: Mapping[tuple[str, str], int],
     now: datetime,
     over: timedelta,
+    *,
+    everyones: bool = True,
 ) -> Board:
-    """The board from what the store says."""
+    """The board from what the store says; without `everyones`, for one tenant, nothing that others' tasks met."""
     places: dict[tuple[str, str], list[Tally]] = {}
     for tally in census.tallies:
         places.setdefault((tally.pipeline, tally.phase), []).append(tally)
@@ -104,6 +107,7 @@ def build_board(
                 serving.get((name, phase), 0),
                 now,
                 over,
+                everyones,
             )
             for phase in [*phases, *strangers]
         ]
@@ -121,6 +125,7 @@ def _lane(
     workers: int,
     now: datetime,
     over: timedelta,
+    everyones: bool,
 ) -> Lane:
     counts = {(tally.status, tally.parked): tally for tally in tallies}
 
@@ -131,6 +136,7 @@ def _lane(
     waiting = counts.get((WAITING, False))
     limit, per_key = (None, None) if plan is None else controls.limits_of(pipeline, plan)
     minutes = over / timedelta(minutes=1)
+    hold = controls.hold_of(pipeline, phase, now)
     return Lane(
         pipeline=pipeline,
         phase=phase,
@@ -146,6 +152,7 @@ def _lane(
         per_key=per_key,
         paused=controls.pause_of(pipeline, phase),
         held_until=controls.held_until(pipeline, phase, now),
+        held_why="" if hold is None or not everyones else hold.why,
         workers=workers,
         per_minute=outcomes.done / minutes,
         failed_per_minute=outcomes.failed / minutes,

@@ -76,6 +76,7 @@ class Views:
             serving(self.workers(holds=False)),
             store.now(),
             over,
+            everyones=self._queue.user_id is None,
         )
 
     def plans(self) -> dict[str, Plan]:
@@ -102,11 +103,15 @@ class Views:
         latest = bool(where.statuses) and where.statuses <= ENDS
         if isinstance(store, Glance):
             found = store.search(where, limit=limit, order="latest" if latest else "newest", after=after, within=within)
-            rows = [Row.of(task) for task in found.tasks]
-            return TaskPage(rows, found.next, found.looked_back_to, found.looked_at)
+            return TaskPage(self._rows(found.tasks), found.next, found.looked_back_to, found.looked_at)
         order: Order = "latest" if latest else "newest"
         page = store.find(where, limit=limit, order=order, after=after)
-        return TaskPage([Row.of(task) for task in page.tasks], page.next)
+        return TaskPage(self._rows(page.tasks), page.next)
+
+    def _rows(self, tasks: list[Task]) -> list[Row]:
+        """As people see them: a title is made of the payload, and may hold what a payload may."""
+        masked = self._queue.masker.text
+        return [replace(Row.of(task), title=masked(task.title)) for task in tasks]
 
     def task(self, task_id: str) -> TaskView:
         """One task with its timeline and why it stands where it stands."""
@@ -119,7 +124,8 @@ class Views:
     def why(self, task: Task | str) -> Reason:
         """Why a task isn't running, in a sentence, with the command that changes it."""
         found = self._queue.get(task) if isinstance(task, str) else task
-        return why(self._store, found, self.plans().get(found.pipeline), self.workers(holds=False))
+        plan = self.plans().get(found.pipeline)
+        return why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
         """The last failed tasks, grouped by cause."""

@@ -9,8 +9,9 @@ from onerow.core.durations import spell_duration
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.core.times import FAR
+from onerow.core.times import FAR, read
 from onerow.engine import definitions
+from onerow.engine.definitions import Controls
 from onerow.engine.rates import Rates
 from onerow.engine.views.rolls import WorkerLine, serving
 from onerow.ports import Filter, Store
@@ -25,9 +26,15 @@ class Reason(msgspec.Struct, frozen=True):
     until: datetime | None = None  # when it changes by itself
 
 
-def why(store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine]) -> Reason:
-    """The first thing that stands in the way, in the order in which a claim would meet it."""
+def why(
+    store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine], *, for_user: str | None = None
+) -> Reason:
+    """The first thing that stands in the way, in the order in which a claim would meet it.
+
+    for_user: one tenant asks, and learns nothing of others' tasks.
+    """
     now = store.now()
+    controls = definitions.load_controls(store)
     if task.status is PROCESSING:
         return _running(task, workers, now)
     if task.status is not WAITING:
@@ -51,9 +58,11 @@ def why(store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLin
         )
     phase = plan.phase(task.phase)
     return (
-        _held_back(store, task, phase, now)
+        _paused(controls, task, phase)
+        or _held(controls, task, phase, now, for_user)
+        or _short_of_rate(store, task, phase, now)
         or _unserved(task, phase, workers)
-        or _limited(store, task, phase, now)
+        or _limited(store, controls, task, phase, for_user)
         or _queued(store, task, phase)
     )
 
@@ -134,32 +143,44 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     return Reason("not-due", f"{wait}.", command, task.run_at)
 
 
-def _held_back(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
-    controls = definitions.load_controls(store)
+def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
     pause = controls.pause_of(task.pipeline, phase.name)
-    if pause is not None:
-        because = f" because: {pause.reason}" if pause.reason else ""
-        what = f"The pipeline {task.pipeline}" if pause.phase == "*" else f"The phase {phase.name}"
-        command = f"onerow resume {task.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
-        return Reason("paused", f"{what} was paused by {pause.by}{because}.", command)
-    held = controls.held_until(task.pipeline, phase.name, now)
-    if held is not None:
-        return Reason(
-            "held",
-            f"The phase {phase.name} is held until {_at(held)} (in {_for(held - now)}), because a handler met a limit.",
-            "",
-            held,
-        )
+    if pause is None:
+        return None
+    because = f" because: {pause.reason}" if pause.reason else ""
+    what = f"The pipeline {task.pipeline}" if pause.phase == "*" else f"The phase {phase.name}"
+    command = f"onerow resume {task.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
+    return Reason("paused", f"{what} was paused by {pause.by}{because}.", command)
+
+
+def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_user: str | None) -> Reason | None:
+    hold = controls.hold_of(task.pipeline, phase.name, now)
+    if hold is None:
+        return None
+    until = read(hold.until)
+    where = f" on worker {hold.by}" if hold.by else ""
+    # What the handler was told may speak of another tenant's task.
+    said = f": {_line(hold.why)}" if hold.why and for_user is None else ""
+    return Reason(
+        "held",
+        f"The phase {phase.name} is held until {_at(until)} (in {_for(until - now)}), "
+        f"because a handler{where} met a limit{said}",
+        "",
+        until,
+    )
+
+
+def _short_of_rate(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
     rates = Rates(store)
-    if rates.room(task.pipeline, phase, now) == 0:
-        free_at = rates.free_at(task.pipeline, phase, now)
-        return Reason(
-            "rate",
-            f"The rate {phase.rate} of {phase.name} is used up until {_at(free_at)} (in {_for(free_at - now)}).",
-            "",
-            free_at,
-        )
-    return None
+    if rates.room(task.pipeline, phase, now) != 0:
+        return None
+    free_at = rates.free_at(task.pipeline, phase, now)
+    return Reason(
+        "rate",
+        f"The rate {phase.rate} of {phase.name} is used up until {_at(free_at)} (in {_for(free_at - now)}).",
+        "",
+        free_at,
+    )
 
 
 def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Reason | None:
@@ -177,8 +198,8 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
     return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: none is running.", "onerow worker APP")  # fmt: skip
 
 
-def _limited(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
-    limit, per_key = definitions.load_controls(store).limits_of(task.pipeline, phase)
+def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for_user: str | None) -> Reason | None:
+    limit, per_key = controls.limits_of(task.pipeline, phase)
     here = Filter(statuses=frozenset({PROCESSING}), pipeline=task.pipeline, phases=frozenset({phase.name}))
     for most, key in ((limit, None), (per_key if task.limit_key else None, task.limit_key)):
         if most is None:
@@ -188,6 +209,8 @@ def _limited(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reaso
         if len(running) >= most:
             first = running[0]
             who = f"task {first.task_id}" if most == 1 else f"{most} tasks, the first of them {first.task_id}"
+            if for_user not in (None, first.user_id):
+                who = "another user's task" if most == 1 else f"{most} tasks"
             of = f"limit {most} of {phase.name}" + ("" if key is None else f" for the key {key!r}")
             return Reason(
                 "limit",

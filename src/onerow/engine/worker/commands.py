@@ -1,7 +1,7 @@
 """Command phases: a program under the keeper, its output read as it comes, its exit code made an outcome."""
 
 import os
-import selectors
+import select
 import shutil
 import signal
 import tempfile
@@ -58,6 +58,8 @@ class Commands:
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         stdin = surroundings.stdin()
+        listener = Listener(attempt, command)
+        ears = Ears(listener)
         try:
             child = self._keeper.start(
                 argv,
@@ -71,6 +73,7 @@ class Commands:
                 memory=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
                 on_exit=_ignore,
+                meanwhile=lambda: ears.open(out, err),
             )
         except CannotStart as error:
             os.close(out)
@@ -83,9 +86,8 @@ class Commands:
         attempt.handle = TreeStopper(attempt, child, self._grace)
         if attempt.stop is not None:
             attempt.handle.interrupt()  # asked while we were starting
-        listener = Listener(attempt, command)
         try:
-            _listen(listener, child, out, err)
+            ears.listen(child)
         except BaseException:
             child.stop(0)
             child.wait()
@@ -183,19 +185,29 @@ class Surroundings:
         return {name: found[name].value for name in self._done}
 
 
-def _listen(listener: Listener, child: Child, out: int, err: int) -> None:
-    """Hand over what the program says until it has said all."""
-    with selectors.DefaultSelector() as selector:
+class Ears:
+    """Hands over what a program says until it has said all; set up while the program is being started."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], bool]] = {}
+
+    def open(self, out: int, err: int) -> None:
         for descriptor, level in ((out, "out"), (err, "err")):
-            selector.register(descriptor, selectors.EVENT_READ, _reader(listener, descriptor, level))
-        while selector.get_map():
-            ready = selector.select(1.0)
-            for key, _ in ready:
-                if not key.data():
-                    selector.unregister(key.fileobj)
+            self._readers[descriptor] = _reader(self._listener, descriptor, level)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def listen(self, child: Child) -> None:
+        while self._readers:
+            ready = self._poll.poll(1000)
+            for descriptor, _ in ready:
+                if not self._readers[descriptor]():
+                    self._poll.unregister(descriptor)
+                    del self._readers[descriptor]
             if not ready and child.wait(0) is not None:
                 break  # gone, though someone of another user still holds its output open
-            listener.remember_steps()
+            self._listener.remember_steps()
 
 
 def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], bool]:

@@ -77,13 +77,15 @@ class Output:
         if not lines:
             return
         now = self._clock()
-        kept = [LogLine(self._task_id, now, self._phase, self._attempt, level, line) for line in lines[-_MOST_LINES:]]
+        last = lines[-_MOST_LINES:]
+        whose, phase, attempt = self._task_id, self._phase, self._attempt
+        kept = [LogLine(whose, now, phase, attempt, level, line) for line in last]
         with self._lock:
             self.began = self.began or now
             self._said += len(lines)
             self._leave_out(len(lines) - len(kept))
             self._lines.extend(kept)
-            self._size += sum([len(line.text) for line in kept])
+            self._size += sum(map(len, last))
             while len(self._lines) > _MOST_LINES or self._size > _MOST_SIZE:
                 self._size -= len(self._lines.popleft().text)
                 self._leave_out(1)
@@ -104,7 +106,8 @@ class Output:
     def take(self, limit: int) -> list[LogLine]:
         """The oldest lines; for the scribe."""
         with self._lock:
-            lines = [self._lines.popleft() for _ in range(min(limit, self.may_take(), len(self._lines)))]
+            oldest = self._lines.popleft
+            lines = [oldest() for _ in range(min(limit, self.may_take(), len(self._lines)))]
             self._allowed -= len(lines)
             self._size -= sum([len(line.text) for line in lines])
             if lines and self._left_out:

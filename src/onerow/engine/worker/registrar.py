@@ -28,7 +28,7 @@ class Registrar:
         self._concurrency = concurrency
         self._controls = Controls()
         self._own_holds: dict[tuple[str, str], datetime] = {}
-        self._to_hold: deque[tuple[str, str, datetime, str]] = deque()
+        self._to_hold: deque[tuple[str, str, datetime, str, str]] = deque()
         self._roll_at = 0.0
         self._roll_version = 0
         self._report_at = 0.0
@@ -92,7 +92,7 @@ class Registrar:
         """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""
         until = now + (why.after or timedelta(0))
         self._own_holds[lane.pipeline, lane.phase.name] = until
-        self._to_hold.append((lane.pipeline, lane.phase.name, until, why.message))
+        self._to_hold.append((lane.pipeline, lane.phase.name, until, why.message, self._identity.name))
         try:
             self._write_holds()
         except StoreError:

@@ -281,23 +281,63 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error) if error else None)
 
 
+class OwnLoop:
+    """An event loop for one attempt, in the attempt's own thread; to interrupt it is to cancel what it runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._asked = False
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What the coroutine returns or raises; CancelledError when it was interrupted."""
+        return asyncio.run(self._main(work))
+
+    def interrupt(self) -> None:
+        with self._lock:
+            self._asked = True
+            if self._running is not None:
+                loop, task = self._running
+                loop.call_soon_threadsafe(task.cancel)
+
+    async def _main(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.ensure_future(work)
+        with self._lock:
+            self._running = (asyncio.get_running_loop(), task)
+            if self._asked:
+                task.cancel()
+        try:
+            return await task
+        finally:
+            with self._lock:
+                self._running = None  # the loop is about to close
+
+
 def run_in_thread(attempt: Attempt) -> Outcome:
     """Call a handler in this thread; an `async def` one, for want of a process of its own, on a loop of its own."""
-    call = attempt.lane.call
-    if call.takes_items:
-        return alone(call, attempt.task, attempt)  # a batch of one, since it crashed a worker
-    context = Context(attempt.task, attempt) if call.wants_context else None
+    if attempt.lane.call.handler.is_async:
+        loop = attempt.handle = OwnLoop()
+        return _called(attempt, loop.run)
     handle = attempt.handle = ThreadHandle()
     try:
         try:
-            if attempt.stop is not None:
-                raise Cancelled(attempt.stop)  # asked before there was a handle to interrupt us by
-            positional, named = call.arguments(attempt.task, context)
-            result = call.function(*positional, **named)
-            if call.handler.is_async:
-                result = asyncio.run(result)
+            return _called(attempt, _as_it_is)
         finally:
             handle.leave()
     except Cancelled as error:
         return outcome_of(attempt, error)
-    return outcome_of_result(result)
+
+
+def _called(attempt: Attempt, run: Callable[[Any], Any]) -> Outcome:
+    call = attempt.lane.call
+    if attempt.stop is not None:
+        raise Cancelled(attempt.stop)  # asked before there was a handle to interrupt us by
+    if call.takes_items:
+        return alone(call, attempt.task, attempt, run)  # a batch of one, since it crashed a worker
+    context = Context(attempt.task, attempt) if call.wants_context else None
+    positional, named = call.arguments(attempt.task, context)
+    return outcome_of_result(run(call.function(*positional, **named)))
+
+
+def _as_it_is(result: Any) -> Any:
+    return result

@@ -9,10 +9,11 @@ from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.output import Output
 from onerow.ports import LogLine, Store
 
-_BATCH = 2_000
-_SHARE = 500  # lines of one task in a batch, while others wait
+_LEAST, _BATCH = 200, 2_000
+_WRITES_FOR = 0.004  # seconds that a write may take, because others wait for the store meanwhile
+_SHARE = 500  # lines of one task in a batch
 _GATHER = 0.05  # seconds between two writes, unless an outcome waits for its lines
-_BREATH = 0.25  # of a write's time, in which others come to their turn
+_BREATH, _DEEP_BREATH = 0.25, 1.0  # of a write's time, in which others come to their turn; after one task alone
 
 
 class Scribe:
@@ -23,6 +24,7 @@ class Scribe:
         self._hands = hands
         self._files = files
         self._rest_until = 0.0
+        self._batch = _BATCH // 2  # lines, as many as the store takes in good time
         self._kept: list[tuple[Output, list[LogLine]]] = []
 
     def tick(self, now: datetime) -> float:
@@ -34,28 +36,33 @@ class Scribe:
                 return early
             self._hands.awaited = False
             self._take()
+        counted = self._kept
         began = monotonic()
         self._write()
         took = monotonic() - began
         kept, self._kept = self._kept, []
+        written = sum([len(lines) for _, lines in counted])
+        full = written >= self._batch
+        if full or took > _WRITES_FOR:
+            self._batch = min(_BATCH, max(_LEAST, int(written * _WRITES_FOR / max(took, 1e-6))))
         for output, _ in kept:
             if len(output):
                 self._hands.awaited = self._hands.awaited or output.when_kept is not None
                 self._hands.let_speak(output)
             elif output.when_kept is not None:
                 self._hands.kept(output)
-        busy = self._hands.awaited or sum([len(lines) for _, lines in kept]) >= _BATCH
-        rest = took * _BREATH if busy else _GATHER
+        busy = self._hands.awaited or full or any(len(lines) >= _SHARE for _, lines in counted)
+        rest = took * (_BREATH if len(counted) > 1 else _DEEP_BREATH) if busy else _GATHER
         self._rest_until = monotonic() + rest
         return rest if self._hands.speaking else 1.0
 
     def _take(self) -> None:
         speaking = self._hands.speaking
-        room = _BATCH
+        room = self._batch
         for _ in range(len(speaking)):
             output = speaking.popleft()
             output.queued = False
-            lines = output.take(min(room, _SHARE) if speaking else room)
+            lines = output.take(min(room, _SHARE))
             room -= len(lines)
             self._kept.append((output, lines))
             if room <= 0:

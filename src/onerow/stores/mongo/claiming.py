@@ -3,7 +3,7 @@
 Whoever lost a race for a document skips it. Measured against a find_one_and_update per task: bench/mongo_store.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -32,6 +32,14 @@ def claim(rooms: Rooms, claim: Claim, clock: Callable[[], datetime], stamp: Stam
         if room > 0 and claim.ids != []:
             tasks += _claim_phase(rooms, claim, msgspec.structs.replace(want, limit=room), clock, stamp)
     return tasks
+
+
+def due(rooms: Rooms, pipeline: str, phase: str, by: datetime, limit: int) -> Iterable[Document]:
+    """See ports.Store.due: what a claim would choose."""
+    if limit < 1:
+        return []
+    where = READY | {"pipeline": pipeline, "type": phase, "run_at": {"$lte": by}}
+    return rooms.tasks.find(where, hint=READY_INDEX).sort(ORDER).limit(limit)
 
 
 def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:

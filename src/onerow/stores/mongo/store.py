@@ -141,6 +141,10 @@ class MongoStore:
         with self._door.open() as rooms:
             return searching.find(rooms, where, limit, order, after)
 
+    def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        with self._door.open() as rooms:
+            return [task_of(row) for row in claiming.due(rooms, pipeline, phase, by, limit)]
+
     def count(self, where: Filter) -> list[Tally]:
         with self._door.open() as rooms:
             return counting.count(rooms, where)

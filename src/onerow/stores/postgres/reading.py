@@ -1,7 +1,7 @@
 """Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from onerow.core.status import Status
@@ -12,7 +12,7 @@ from onerow.stores.postgres import logbook, notes, searching, tallies
 from onerow.stores.postgres.door import Door
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, task_of
-from onerow.stores.postgres.statements import quoted
+from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.wire import Texts, column, moment
 
 
@@ -37,6 +37,11 @@ class Reading:
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         return self._door.read(lambda c: searching.find(c, self._table, where, limit, order, after))
+
+    def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        sql = statement("due", self._schema).replace("{columns}", COLUMNS)
+        given = {"pipeline": pipeline, "phase": phase, "by": by, "limit": limit}
+        return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
 
     def search(
         self,

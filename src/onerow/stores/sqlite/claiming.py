@@ -11,7 +11,7 @@ import msgspec
 from onerow.core.task import Task
 from onerow.core.times import spell
 from onerow.ports import Claim, Want
-from onerow.stores.sqlite.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
+from onerow.stores.sqlite.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, COLUMNS, claimed_task, task_of
 from onerow.stores.sqlite.statements import statement
 
 _encode = msgspec.json.Encoder().encode
@@ -33,6 +33,12 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[T
         if room > 0:
             tasks += _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now)
     return tasks
+
+
+def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+    """See ports.Store.due: what a claim would choose."""
+    terms = {"pipeline": pipeline, "phase": phase, "now": spell(by), "limit": limit}
+    return [task_of(row[1:]) for row in connection.execute(whole_rows_in_order(), terms)]
 
 
 def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime) -> list[Task]:
@@ -121,6 +127,12 @@ def _due_in_slots(
 @cache
 def _in_order(keyless: bool) -> str:
     return statement("claim").format(columns=CLAIMED_COLUMNS, and_keyless="AND t.limit_key = ''" if keyless else "")
+
+
+@cache
+def whole_rows_in_order() -> str:
+    """The statement of `due`."""
+    return statement("claim").format(columns=", ".join(f"t.{column}" for column in COLUMNS.split(", ")), and_keyless="")
 
 
 @cache

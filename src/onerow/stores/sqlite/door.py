@@ -1,5 +1,6 @@
 """Connections to one SQLite file, and the one door at which the driver's exceptions become ours."""
 
+import itertools
 import os
 import sqlite3
 import threading
@@ -17,7 +18,11 @@ Profile = Literal["durable", "fast"]
 FLOOR = (3, 35, 0)
 """UPDATE … FROM, RETURNING and partial unique indexes are all there from here on."""
 
-_BUSY_FOR = 5.0  # one wait inside SQLite
+_BUSY_FOR = 5.0  # one wait of a reader inside SQLite
+# A writer looks every millisecond whether the lock is free: SQLite's own waits grow to a tenth of a second, in which
+# others come and go. After some looks it is in less of a hurry.
+_LOOKS_EVERY = 0.001
+_MANY_LOOKS, _LOOKS_LATER = 100, 0.004
 _PATIENCE = 60.0  # all waits together, before we say so
 
 
@@ -70,12 +75,13 @@ class Door:
     def data_version(self) -> int:
         """A number that changes when another connection has committed; our own commits leave it alone."""
         with self._lock, translated(self.path):
-            return int(self.writer().execute("PRAGMA data_version").fetchone()[0])
+            return int(self._patiently(self.writer(), "PRAGMA data_version").fetchone()[0])
 
     def writer(self) -> sqlite3.Connection:
         self._after_fork()
         if self._writer is None:
             self._writer = self._open()
+            self._writer.execute(f"PRAGMA busy_timeout = {int(_LOOKS_EVERY * 1000)}")
         return self._writer
 
     def close(self) -> None:
@@ -89,12 +95,15 @@ class Door:
     def _patiently(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute what needs the write lock, as soon as those before us have let it go."""
         give_up = time.monotonic() + _PATIENCE
-        while True:
+        for look in itertools.count():
             try:
                 return connection.execute(sql, given)
             except sqlite3.OperationalError as error:
                 if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
                     raise
+            if look > _MANY_LOOKS:
+                time.sleep(_LOOKS_LATER)
+        raise AssertionError("it gives up before")
 
     def _reader(self) -> sqlite3.Connection:
         self._after_fork()

@@ -1,7 +1,11 @@
-"""Output lines of tasks: in order, bounded, the oldest gone first and counted."""
+"""Output lines of tasks: in order, bounded, the oldest gone first and counted.
+
+Lines that came together stand in one row, a block: `seq` is the number of its first line, `text` all of them, a line
+each. A row for each line costs more to write, and programs say hundreds at once.
+"""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -11,7 +15,16 @@ from onerow.core.times import read, spell
 from onerow.ports import LogLine, LogPage
 
 _encode = msgspec.json.Encoder().encode
+_WHOSE = attrgetter("task_id")
 _SHARED = attrgetter("at", "phase", "attempt", "level")
+_TEXT = attrgetter("text")
+_BLOCK = 250
+"""Lines of one block at the most: what a look at one of them has to read."""
+
+Block = tuple[str, int, str, str, int, str, str]
+"""A row: whose, its first line's number, when, phase, attempt, level, and the lines."""
+Size = tuple[int, int, int, int]
+"""Of one task: the next line's number, lines and characters kept, lines gone."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -21,76 +34,128 @@ class Bounds(msgspec.Struct, frozen=True):
     size: int
 
 
-def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bounds) -> None:
-    """Lines of one task keep the order in which they were given."""
-    by_task: dict[str, list[LogLine]] = {}
-    for line in lines:
-        by_task.setdefault(line.task_id, []).append(line)
-    for task_id, its_lines in by_task.items():
-        _append_to(connection, task_id, its_lines, bounds)
-
-
-# One statement for many lines: executemany would let go of the interpreter's lock and wait for it again at each.
-_INSERT = (
-    "INSERT INTO onerow_log (task_id, seq, at, phase, attempt, level, text) "
-    "SELECT ?, ? + key, ?, ?, ?, ?, value FROM json_each(?)"
+_COLUMNS = "seq, at, phase, attempt, level, text"
+_AT_ONCE = 16
+_INSERT = f"INSERT INTO onerow_log (task_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERTS = [_INSERT + ", (?, ?, ?, ?, ?, ?, ?)" * more for more in range(_AT_ONCE)]
+_SIZES = (
+    "SELECT task_id, next, lines, size, dropped FROM onerow_log_size WHERE task_id IN (SELECT value FROM json_each(?))"
+)
+_SET_SIZES = (
+    "INSERT INTO onerow_log_size (task_id, next, lines, size, dropped) "
+    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), "
+    "json_extract(value, '$[3]'), json_extract(value, '$[4]') FROM json_each(?) WHERE TRUE "
+    "ON CONFLICT (task_id) DO UPDATE SET next = excluded.next, lines = excluded.lines, size = excluded.size, "
+    "dropped = excluded.dropped"
 )
 
 
-def _append_to(connection: sqlite3.Connection, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
-    row = connection.execute(
-        "SELECT next, lines, size, dropped FROM onerow_log_size WHERE task_id = ?", (task_id,)
-    ).fetchone()
-    next_seq, kept, size, dropped = row or (1, 0, 0, 0)
-    seq = next_seq
+def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bounds) -> None:
+    """Lines of one task keep the order in which they were given."""
+    by_task: dict[str, list[LogLine]] = {}
+    for task_id, group in groupby(lines, key=_WHOSE):
+        by_task.setdefault(task_id, []).extend(group)
+    # Few statements, because at each we let go of the interpreter's lock and have to wait for it again.
+    known: dict[str, Size] = {
+        task_id: (following, kept, size, dropped)
+        for task_id, following, kept, size, dropped in connection.execute(_SIZES, (_encode(list(by_task)).decode(),))
+    }
+    blocks: list[Block] = []
+    grown = {
+        task_id: _grown(blocks, task_id, its_lines, known.get(task_id, (1, 0, 0, 0)))
+        for task_id, its_lines in by_task.items()
+    }
+    for first in range(0, len(blocks), _AT_ONCE):
+        some = blocks[first : first + _AT_ONCE]
+        connection.execute(_INSERTS[len(some) - 1], [value for block in some for value in block])
+    sizes = [(task_id, *_bounded(connection, task_id, size, bounds)) for task_id, size in grown.items()]
+    connection.execute(_SET_SIZES, (_encode(sizes).decode(),))
+
+
+def _grown(blocks: list[Block], task_id: str, lines: list[LogLine], known: Size) -> Size:
+    """Put one task's lines to the blocks to be written; how large its output then is."""
+    seq, kept, size, dropped = known
     for (at, phase, attempt, level), group in groupby(lines, key=_SHARED):
-        texts = [line.text for line in group]
-        connection.execute(_INSERT, (task_id, seq, spell(at), phase, attempt, level, _encode(texts).decode()))
+        texts = list(map(_TEXT, group))
+        size += sum(map(len, texts))
+        for first in range(0, len(texts), _BLOCK):
+            text = _joined(texts[first : first + _BLOCK])
+            blocks.append((task_id, seq + first, spell(at), phase, attempt, level, text))
         seq += len(texts)
-    kept += len(lines)
-    size += sum([len(line.text) for line in lines])
+    return seq, kept + len(lines), size, dropped
+
+
+def _bounded(connection: sqlite3.Connection, task_id: str, grown: Size, bounds: Bounds) -> Size:
+    seq, kept, size, dropped = grown
     if kept > bounds.lines or size > bounds.size:
         gone, gone_size = _drop_oldest(connection, task_id, kept - bounds.lines, size - bounds.size)
         kept, size, dropped = kept - gone, size - gone_size, dropped + gone
-    connection.execute(
-        "INSERT INTO onerow_log_size (task_id, next, lines, size, dropped) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT (task_id) DO UPDATE SET next = excluded.next, lines = excluded.lines, size = excluded.size, "
-        "dropped = excluded.dropped",
-        (task_id, next_seq + len(lines), kept, size, dropped),
-    )
+    return seq, kept, size, dropped
+
+
+def _joined(texts: list[str]) -> str:
+    block = "\n".join(texts)
+    if block.count("\n") >= len(texts):  # no line has a newline; whoever gives us one gets it back as a sign
+        block = "\n".join([text.replace("\n", "\u2424") for text in texts])
+    return block
 
 
 def _drop_oldest(connection: sqlite3.Connection, task_id: str, lines: int, size: int) -> tuple[int, int]:
     """Drop so many lines, or more until so many characters are gone; how many of each went."""
     gone = gone_size = last = 0
-    for seq, length in connection.execute(
-        "SELECT seq, length(text) FROM onerow_log WHERE task_id = ? ORDER BY seq", (task_id,)
+    rest: list[object] | None = None
+    for seq, *shared, text in connection.execute(
+        f"SELECT {_COLUMNS} FROM onerow_log WHERE task_id = ? ORDER BY seq", (task_id,)
     ):
         if gone >= lines and gone_size >= size:
             break
-        gone, gone_size, last = gone + 1, gone_size + length, seq
+        texts = text.split("\n")
+        count = 0
+        while count < len(texts) and (gone < lines or gone_size < size):
+            gone, gone_size, count = gone + 1, gone_size + len(texts[count]), count + 1
+        last = seq
+        if count < len(texts):
+            rest = [task_id, seq + count, *shared, "\n".join(texts[count:])]
     connection.execute("DELETE FROM onerow_log WHERE task_id = ? AND seq <= ?", (task_id, last))
+    if rest is not None:
+        connection.execute(_INSERT, rest)
     return gone, gone_size
 
 
 def read_page(connection: sqlite3.Connection, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
     """Lines after a position, or the last `tail`."""
-    columns = "seq, at, phase, attempt, level, text"
+    lines: list[LogLine] = []
     if tail is not None:
-        rows = connection.execute(
-            f"SELECT {columns} FROM onerow_log WHERE task_id = ? AND seq > ? ORDER BY seq DESC LIMIT ?",
-            (task_id, after, tail),
-        ).fetchall()[::-1]
+        for block in _blocks(connection, task_id, after, "DESC"):
+            if len(lines) >= tail:
+                break
+            lines += reversed(block)
+        lines = lines[:tail][::-1]
     else:
-        rows = connection.execute(
-            f"SELECT {columns} FROM onerow_log WHERE task_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            (task_id, after, limit),
-        ).fetchall()
+        for block in _blocks(connection, task_id, after, "ASC"):
+            if len(lines) >= limit:
+                break
+            lines += block
+        lines = lines[:limit]
     size = connection.execute("SELECT dropped FROM onerow_log_size WHERE task_id = ?", (task_id,)).fetchone()
-    lines = [
-        LogLine(task_id, read(at), phase, attempt, level, text, seq) for seq, at, phase, attempt, level, text in rows
-    ]
     return LogPage(lines, lines[-1].seq if lines else after, size[0] if size else 0)
+
+
+def _blocks(connection: sqlite3.Connection, task_id: str, after: int, direction: str) -> Iterator[list[LogLine]]:
+    """The lines after a position, block by block."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM onerow_log WHERE task_id = ?1 AND seq >= coalesce("
+        "(SELECT max(seq) FROM onerow_log WHERE task_id = ?1 AND seq <= ?2), ?2) "
+        f"ORDER BY seq {direction}",
+        (task_id, after + 1),
+    )
+    for seq, at, phase, attempt, level, text in rows:
+        moment = read(at)
+        yield [
+            LogLine(task_id, moment, phase, attempt, level, line, number)
+            for number, line in enumerate(text.split("\n"), seq)
+            if number > after
+        ]
 
 
 def remove(connection: sqlite3.Connection, task_ids: Sequence[str]) -> None:

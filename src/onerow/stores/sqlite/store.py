@@ -136,6 +136,10 @@ class SqliteStore:
         with self._door.read() as connection:
             return searching.find(connection, where, limit, order, after)
 
+    def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        with self._door.read() as connection:
+            return claiming.due(connection, pipeline, phase, by, limit)
+
     def count(self, where: Filter) -> list[Tally]:
         with self._door.read() as connection:
             return tallies.count(connection, where)

@@ -92,6 +92,7 @@ CREATE TABLE onerow_tally (
   PRIMARY KEY (pipeline, type, status)
 ) WITHOUT ROWID;
 
+-- Output: lines that came together stand in one row, seq being the number of the first.
 CREATE TABLE onerow_log (
   task_id TEXT NOT NULL,
   seq     INTEGER NOT NULL,

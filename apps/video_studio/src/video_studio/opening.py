@@ -1,0 +1,21 @@
+"""The queue of the studio that the environment names."""
+
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote
+
+from onerow import Queue
+from video_studio.settings import Settings
+
+
+def open_queue() -> Queue:
+    """The queue in STUDIO_HOME; the same object each time, and nothing is opened before its first use."""
+    return _queue_at(Settings.of_environment().database)
+
+
+@lru_cache(maxsize=32)
+def _queue_at(database: Path) -> Queue:
+    from video_studio.pipeline import videos
+
+    database.parent.mkdir(parents=True, exist_ok=True)
+    return Queue(f"sqlite:///{quote(str(database))}").serve(videos)

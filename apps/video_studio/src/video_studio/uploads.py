@@ -1,0 +1,149 @@
+"""Pictures from outside: a folder for each task, and a signal when all of them are there, whole.
+
+Whoever drops files into uploads/<task_id>/ says so by a file named READY, written last. What is still being written
+has no READY beside it yet, or bears a name that begins with a dot.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from onerow import BadInput, Filter, IllegalMove, Task
+from video_studio.drawing import draw_scene
+from video_studio.opening import open_queue
+from video_studio.places import inside, partial, safe_name
+from video_studio.script import Script
+from video_studio.settings import Look, Settings
+
+SIGNAL = "images.ready"
+READY = "READY"
+REFUSED = "REFUSED.txt"
+_KINDS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # whatever the name says, no other reader is let loose on it
+_MOST_PICTURES = 60
+
+
+def upload(task_id: str, files: Sequence[Path]) -> Task:
+    """Copy pictures to a task's folder and tell the task; all of them are looked at before any is taken."""
+    queue, settings = open_queue(), Settings.of_environment()
+    folder = inside(settings.uploads, task_id)
+    task = queue.get(task_id)
+    if task.ended or task.phase in ("video", "youtube"):
+        raise IllegalMove(
+            f"task {task_id} has its pictures and is {task.status} at {task.phase}; to make it anew with others, "
+            f"run first: studio queue replay {task_id} --phase image",
+            task_id=task_id,
+            status=task.status,
+        )
+    for file in files:
+        _check_picture(file)
+    names = [f"{number:02}{file.suffix.lower()}" for number, file in enumerate(files, 1)]
+    if not names or len(names) > _MOST_PICTURES:
+        raise BadInput(f"give 1 to {_MOST_PICTURES} pictures", field="files")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, name in zip(files, names, strict=True):
+        _place(folder, name, file)
+    return _tell(task_id, folder, names)
+
+
+def collect_drops() -> list[str]:
+    """Tell each task that waits for pictures and whose drop is complete; the ids of those that were told.
+
+    A drop that can't be used is refused: READY goes, and REFUSED.txt says why.
+    """
+    told = []
+    for task in open_queue().select(Filter(pipeline="videos", awaiting=f"signal:{SIGNAL}")):
+        try:
+            folder = inside(Settings.of_environment().uploads, task.task_id)
+            if not (folder / READY).exists():
+                continue
+            names = _pictures_in(folder)
+            for name in names:
+                _check_picture(folder / name)
+            if not names:
+                raise BadInput(f"READY stands there, but no picture beside it ({', '.join(_KINDS)})", field="files")
+        except BadInput as error:
+            _refuse(folder, str(error))
+            continue
+        except OSError:
+            continue  # someone is tidying up there; the next look will tell
+        try:
+            _tell(task.task_id, folder, names)
+        except IllegalMove:
+            continue  # cancelled meanwhile
+        (folder / REFUSED).unlink(missing_ok=True)
+        told.append(task.task_id)
+    return told
+
+
+def pictures(task_id: str, names: Iterable[str] | None, settings: Settings) -> list[Path]:
+    """The files of a task, by the names that its signal gave (or whatever lies there); BadInput when one is gone."""
+    folder = inside(settings.uploads, task_id)
+    found = [inside(folder, name, what="picture") for name in (names or _pictures_in(folder))]
+    if not found:
+        raise BadInput(f"there are no pictures; run: studio upload {task_id} FILE …", field="image")
+    for path in found:
+        _check_picture(path)
+    return found
+
+
+async def draw(task_id: str, script: Script, settings: Settings, key: str) -> None:
+    """The studio draws its own pictures, one for each scene, and tells the task."""
+    folder = inside(settings.uploads, task_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{number:02}.png" for number in range(1, len(script.scenes) + 1)]
+    for number, name in enumerate(names):
+        await asyncio.to_thread(_draw, folder / name, script.title, number, settings.look)
+    # Under the same id, so that a second attempt tells nothing new.
+    await open_queue().asignal(task_id, SIGNAL, names, signal_id=key, by="studio")
+
+
+def _draw(target: Path, title: str, number: int, look: Look) -> None:
+    copy = partial(target)
+    draw_scene(title, number, look).save(copy, format="PNG", compress_level=1)
+    copy.replace(target)
+
+
+def _tell(task_id: str, folder: Path, names: list[str]) -> Task:
+    state = [(name, stat.st_size, stat.st_mtime_ns) for name in names for stat in [(folder / name).stat()]]
+    drop = sha256(repr(state).encode()).hexdigest()[:16]
+    return open_queue().signal(task_id, SIGNAL, names, signal_id=f"drop:{drop}", by="studio")
+
+
+def _place(folder: Path, name: str, file: Path) -> None:
+    """A copy that appears under its name only when it is whole."""
+    copy = partial(folder / name)
+    shutil.copyfile(file, copy)
+    copy.replace(folder / name)
+
+
+def _pictures_in(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    names = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in _KINDS and not p.name.startswith("."))
+    if len(names) > _MOST_PICTURES:
+        raise BadInput(f"{len(names)} pictures are too many; at most {_MOST_PICTURES}", field="files")
+    return [safe_name(name, "picture") for name in names]
+
+
+def _check_picture(file: Path) -> None:
+    """Raises BadInput unless the file is a whole picture of a kind we can show."""
+    if file.suffix.lower() not in _KINDS:
+        raise BadInput(f"{file.name} is no picture by its name; one of {', '.join(_KINDS)}", field="files")
+    try:
+        with Image.open(file, formats=_FORMATS) as picture:
+            picture.load()  # to its last byte: a picture cut short is not whole
+    except FileNotFoundError:
+        raise BadInput(f"{file.name} is not there", field="files") from None
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise BadInput(f"{file.name} can't be read as a picture: {error}", field="files") from None
+
+
+def _refuse(folder: Path, reason: str) -> None:
+    # First the reason, then the marker: cut off between the two, the next look refuses it again.
+    (folder / REFUSED).write_text(f"{reason}\nPut it right, then write {READY} again.\n", encoding="utf-8")
+    (folder / READY).unlink(missing_ok=True)

@@ -1,0 +1,67 @@
+"""A chat endpoint as OpenAI's protocol has it; what it says next stands in a list."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from apps.video_studio.tests.serving import Handler, Server
+
+SCRIPT = {
+    "title": "Ebb & flow",
+    "description": "Short.",
+    "scenes": [
+        {"title": "One", "caption": "The sea comes."},
+        {"title": "Two", "caption": "The sea goes."},
+    ],
+}
+
+
+def said(content: Any) -> bytes:
+    text = content if isinstance(content, str) else json.dumps(content)
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+
+
+Turn = Callable[["_Chat"], None]
+
+
+class _Chat(Handler):
+    owner: "ChatServer"  # type: ignore[misc]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.owner.asked.append((self.path, self.headers.get("Authorization", ""), body))
+        turns = self.owner.turns
+        (turns.pop(0) if turns else good)(self)
+
+
+def good(chat: _Chat) -> None:
+    chat.answer(200, said(SCRIPT), Content_Type="application/json")
+
+
+def saying(content: Any) -> Turn:
+    return lambda chat: chat.answer(200, said(content))
+
+
+def refusing(status: int, **headers: str) -> Turn:
+    return lambda chat: chat.answer(status, b'{"error":{"message":"no"}}', **headers)
+
+
+def dropping(chat: _Chat) -> None:
+    chat.hang_up()
+
+
+def hanging(chat: _Chat) -> None:
+    """Says nothing until it is released."""
+    chat.owner.released.wait(120)
+    good(chat)
+
+
+class ChatServer(Server):
+    """Answers each request with the next turn, and with a good script when there is none left."""
+
+    handler = _Chat
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[Turn] = []
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []

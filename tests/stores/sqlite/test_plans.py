@@ -1,0 +1,66 @@
+"""Plans: through an index whatever the table has grown to; SQLite counts its own steps."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from onerow.core.times import spell
+from onerow.stores.sqlite import SqliteStore
+from onerow.stores.sqlite.claiming import whole_rows_in_order
+from tests.conformance.kit import HOUR, new
+
+FILL = """
+WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :count)
+INSERT INTO task_queue (task_id, pipeline, type, priority, run_at)
+SELECT :name || n, 'videos', 'script', n % 3 - 1, :run_at FROM n
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "onerow.db")
+    store.prepare()
+    yield store
+    store.close()
+
+
+def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
+    """How many instructions SQLite ran for it, to the hundred."""
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 100
+        return 0
+
+    connection.set_progress_handler(count, 100)
+    ask()
+    connection.set_progress_handler(None, 0)
+    return taken
+
+
+def test_p14_looking_for_what_is_due_costs_the_same_whatever_is_not(store: SqliteStore) -> None:
+    now = store.now()
+    store.insert([new(store, f"due{n}") for n in range(10)])
+    with store._door.write() as connection:
+        alone = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
+        connection.execute(FILL, {"count": 100_000, "name": "early", "run_at": spell(now + 2 * HOUR)})
+        crowded = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
+    # Two priorities more, so two seeks more; a walk over the others would take a million.
+    assert crowded < alone + 500
+    assert [task.task_id for task in store.due("videos", "script", now + HOUR, 500)] == [f"due{n}" for n in range(10)]
+
+
+def test_what_is_due_is_found_in_the_index_s_own_order(store: SqliteStore) -> None:
+    with store._door.read() as connection:
+        given = {"pipeline": "videos", "phase": "script", "now": spell(store.now()), "limit": 500}
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {whole_rows_in_order()}", given)]
+    assert "SEARCH t USING INDEX task_ready (pipeline=? AND type=? AND priority=? AND run_at<?)" in plan
+    assert not any("TEMP B-TREE" in line or line.startswith("SCAN task") or line == "SCAN t" for line in plan), plan
+
+
+def store_due(connection: sqlite3.Connection, by: str) -> None:
+    given = {"pipeline": "videos", "phase": "script", "now": by, "limit": 500}
+    assert len(connection.execute(whole_rows_in_order(), given).fetchall()) == 10
