@@ -46,7 +46,7 @@ class Databases:
 class PostgresServer(Databases):
     """A PostgreSQL server of our own: it may be stopped, killed and started again on the same port and data."""
 
-    def __init__(self, binaries: Path | None = None) -> None:
+    def __init__(self, binaries: Path | None = None, *, replica_of: "PostgresServer | None" = None) -> None:
         found = (binaries or _from_wheel()).resolve()
         if not (found / "initdb").exists():
             raise Missing(f"There is no PostgreSQL in {found}.")
@@ -60,7 +60,10 @@ class PostgresServer(Databases):
         self._process: Process | None = None
         super().__init__(f"postgresql://postgres@127.0.0.1:{self._port}/postgres")
         try:
-            self._initdb()
+            if replica_of is None:
+                self._initdb()
+            else:
+                self._copy(replica_of)
             self.start()
         except BaseException:
             self.close()
@@ -94,10 +97,16 @@ class PostgresServer(Databases):
         shutil.rmtree(self._room, ignore_errors=True)
 
     def _initdb(self) -> None:
+        self._make_data("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
+
+    def _copy(self, primary: "PostgresServer") -> None:
+        """Be its standby, which follows it and may only be read."""
+        self._make_data("pg_basebackup", "-d", primary.url, "-R", "-X", "stream", "-c", "fast")
+
+    def _make_data(self, program: str, *options: str) -> None:
         as_root = os.geteuid() == 0
-        data = self._room / "data"
         done = subprocess.run(
-            [self._binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"],
+            [self._binaries / program, "-D", self._room / "data", *options],
             capture_output=True,
             text=True,
             cwd="/",
@@ -106,7 +115,7 @@ class PostgresServer(Databases):
             extra_groups=[] if as_root else None,
         )
         if done.returncode:
-            raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{program} failed:\n{done.stdout}{done.stderr}")
 
 
 def open_postgres() -> Databases:

@@ -15,12 +15,12 @@ class Proxy:
     `cut()` ends every connection at once. `deafen()` passes on what clients say and swallows what the server answers.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, host: str = "127.0.0.1") -> None:
         behind = urlsplit(url)
         self._target = (behind.hostname, behind.port or 5432)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         port = self._listener.getsockname()[1]
-        self.url = behind._replace(netloc=f"{behind.username}@127.0.0.1:{port}").geturl()
+        self.url = behind._replace(netloc=f"{behind.username}@{host}:{port}").geturl()
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._deaf = False

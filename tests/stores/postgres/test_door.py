@@ -3,18 +3,23 @@
 import os
 import threading
 import time
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from onerow.core.errors import BadStoreUrl, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.core.errors import BadStoreUrl, SchemaMissing, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.core.status import PROCESSING
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.address import mask, parse
 from onerow.stores.postgres.door import ours
+from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
+from tests.engine.kit import until
+from tests.servers.postgres import PostgresServer
 from tests.stores.postgres.proxy import Proxy
 
 
@@ -143,6 +148,32 @@ def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore
     assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
     assert [task.task_id for task in claim(both)] == ["t1"]
     both.close()
+
+
+def test_views_follow_a_real_standby_and_acts_go_to_the_primary(own_postgres: PostgresServer) -> None:
+    url = own_postgres.fresh_database()
+    standby = PostgresServer(replica_of=own_postgres)
+    at_standby = urlsplit(standby.url)._replace(path=urlsplit(url).path).geturl()
+    both = PostgresStore(url, replica=at_standby)
+    both.prepare()
+    put(both)
+    views = both.for_views()
+    until(lambda: _there(views), "the task at the standby")
+    assert [task.task_id for task in claim(both)] == ["t1"]
+    until(lambda: views.fetch(["t1"])[0].status is PROCESSING, "the claim at the standby")
+    alone = PostgresStore(at_standby)
+    with pytest.raises(StoreReadOnly):
+        put(alone, "t2")
+    for store in (alone, both):
+        store.close()
+    standby.close()
+
+
+def _there(views: PostgresStore | OnReplica) -> bool:
+    try:
+        return bool(views.find(Filter()).tasks)
+    except SchemaMissing:  # not even the tables have arrived
+        return False
 
 
 @pytest.mark.parametrize(

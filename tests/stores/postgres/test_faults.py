@@ -6,10 +6,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from onerow import Queue
 from onerow.core import rules
 from onerow.core.errors import StoreError, StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
@@ -17,10 +19,14 @@ from onerow.core.task import Task
 from onerow.ports import Claim, Filter, Inserted, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore
 from tests.conformance.kit import claim, claim_one, every_row, new, put, put_many, stored, want
+from tests.engine.kit import until
 from tests.servers.postgres import PostgresServer
 from tests.stores.postgres.proxy import Proxy
+from tests.stores.postgres.worker import added, done, must_have_one_outcome
 
 pytestmark = pytest.mark.faults
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -121,6 +127,38 @@ def test_a_server_that_restarts_is_found_again(own_postgres: PostgresServer) -> 
     while not waker.hears:
         waker.wait(0.1)
     waker.close()
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["immediate", "kill"])
+def test_a_worker_outlives_its_server_s_crashes_and_records_each_outcome_once(
+    own_postgres: PostgresServer, tmp_path: Path, how: str
+) -> None:
+    url = own_postgres.fresh_database()
+    store = PostgresStore(url)
+    store.prepare()
+    queue = Queue(store)
+    ids = added(queue, 400)
+    output = tmp_path / "output.txt"
+    with output.open("wb") as file:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.stores.postgres.worker", url], stdout=file, stderr=file, cwd=ROOT
+        )
+    try:
+        for crash in (1, 2):
+            until(lambda many=crash * 100: done(queue) >= many, "the worker")  # type: ignore[misc]
+            if how == "kill":
+                own_postgres.kill()
+            else:
+                own_postgres.stop("immediate")
+            until(lambda many=crash: output.read_text().count("away") >= many, "that it notices")  # type: ignore[misc]
+            own_postgres.start()
+            patiently(queue.count)
+        until(lambda: done(queue) == len(ids), "the rest")
+    finally:
+        worker.kill()
+        worker.wait()
+    must_have_one_outcome(queue, ids)
     store.close()
 
 

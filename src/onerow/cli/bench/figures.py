@@ -4,36 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from onerow.cli.bench import commands
+from onerow.cli.bench import commands, lasting
 from onerow.cli.bench.ground import Figure, Ground, finish, start
-from onerow.core.pipeline import Pipeline
+from onerow.cli.bench.work import PAYLOAD, fill, noop, one_phase
 from onerow.core.status import WAITING
 from onerow.engine.adding import Addition
 from onerow.ports import Claim, Want
-from onerow.wiring import Queue, thin_loop
-
-PAYLOAD = {"ts": 0.0, "to": "x" * 60}
-
-
-def fill(queue: Queue, pipeline: Pipeline, count: int) -> None:
-    for first in range(0, count, 1000):
-        queue.add_many(pipeline, [PAYLOAD] * min(1000, count - first))
-
-
-def one_phase(ground: Ground, count: int) -> Pipeline:
-    pipeline = ground.pipeline()
-    pipeline.phase(name="noop")(_noop)
-    with_queue = ground.queue()
-    with_queue.publish(pipeline)
-    fill(with_queue, pipeline, count)
-    with_queue.close()
-    return pipeline
-
-
-async def _noop(job: Any) -> None:
-    """Nothing, quickly."""
+from onerow.wiring import thin_loop
 
 
 def drain(ground: Ground) -> Iterator[Figure]:
@@ -41,11 +19,16 @@ def drain(ground: Ground) -> Iterator[Figure]:
     thin = thin_loop(ground.url, ground.folder)
     thin.add_many(ground.tasks)
     floor = ground.tasks / thin.drain(ground.tasks)
-    thin.close()
     pipeline = one_phase(ground, ground.tasks)
+    server_cpu = getattr(thin, "server_cpu", lambda: None)
+    before = server_cpu()
     found = ground.worker(pipeline.name, count=ground.tasks)
+    after = server_cpu()
+    thin.close()
     yield Figure("drain", ground.store, found["rate"], "tasks/s", floor)
     yield Figure("cpu", ground.store, found["cpu"] / ground.tasks * 1e6, "µs/task")
+    if before is not None and after is not None:
+        yield Figure("cpu, with server", ground.store, (found["cpu"] + after - before) / ground.tasks * 1e6, "µs/task")
     if found["statements"] is not None:
         yield Figure("statements", ground.store, found["statements"] / ground.tasks * 1000, "/1000 tasks")
 
@@ -79,7 +62,7 @@ def drain_five(ground: Ground) -> Iterator[Figure]:
     one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
     pipeline = ground.pipeline()
     for number in range(5):
-        pipeline.phase(name=f"noop{number}")(_noop)
+        pipeline.phase(name=f"noop{number}")(noop)
     queue = ground.queue()
     queue.publish(pipeline)
     fill(queue, pipeline, ground.tasks // 5)
@@ -151,7 +134,7 @@ def scale(ground: Ground) -> Iterator[Figure]:
 
 def _claim_time(ground: Ground, *, waiting: int, not_due: int) -> float:
     pipeline, queue = ground.pipeline(), ground.queue()
-    pipeline.phase(name="noop")(_noop)
+    pipeline.phase(name="noop")(noop)
     queue.publish(pipeline)
     later = queue.store.now() + timedelta(days=300)
     for first in range(0, not_due, 10_000):
@@ -186,6 +169,8 @@ FIGURES = {
     "latency": Measure(latency),
     "idle": Measure(idle, repeats=False),
     "scale": Measure(scale, repeats=False),
+    "backlog": Measure(lasting.backlog, repeats=False),
+    "snapshot": Measure(lasting.snapshot, repeats=False),
     "logs": Measure(commands.log_lines),
     "log_delay": Measure(commands.log_delay, repeats=False),
     "command": Measure(commands.command_start, repeats=False),

@@ -25,13 +25,17 @@ class Probe:
         self.first = self.last = 0.0
         self.latencies: list[float] = []
         self.done = threading.Event()
+        self.marks: list[float] = []  # when each thousandth came
 
     def tick(self, job: Any) -> None:
         now = time.time()
         if self.calls == 0:
             self.first = now
         self.calls += 1
-        self.last = now
+        if self.calls <= self.count:
+            self.last = now
+        if self.calls % 1000 == 0:
+            self.marks.append(now)
         if self.calls >= self.count:
             self.done.set()
 
@@ -55,6 +59,8 @@ def main() -> None:
     if order.get("go"):
         print("ready", flush=True)
         sys.stdin.readline()
+    if order.get("enough"):
+        threading.Thread(target=_enough, args=(worker, probe), daemon=True).start()
     if live:
         threading.Thread(target=_live, args=(worker, probe, order), daemon=True).start()
     before = time.process_time()
@@ -64,13 +70,14 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "rate": probe.calls / span,
+                "rate": min(probe.calls, probe.count) / span,
                 "first": probe.first,
                 "last": probe.last,
                 "calls": probe.calls,
                 "cpu": cpu,
                 "statements": statements() if statements else None,
                 "latencies": probe.latencies,
+                "marks": probe.marks,
             }
             | order.get("found", {})
         )
@@ -110,6 +117,11 @@ def _live(worker: Worker, probe: Probe, order: dict[str, Any]) -> None:
     else:
         probe.done.wait(60)
         time.sleep(0.2)
+    worker.stop()
+
+
+def _enough(worker: Worker, probe: Probe) -> None:
+    probe.done.wait()
     worker.stop()
 
 

@@ -56,11 +56,13 @@ class Claiming:
         if limited:
             keys = sorted({_lock_key(self._schema, want.pipeline, want.phase) for want in limited})
             connection.execute(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
-        for group in _groups(wants, apart=claim.ids is not None):
+        groups = list(_groups(wants, apart=claim.ids is not None))
+        for group in groups:
+            last = group is groups[-1]
             if claim.ids is None and not _is_limited(group[0]):
-                self._send_free(connection, group)
+                self._send_free(connection, group, last=last)
             else:
-                self._send_limited(connection, group[0])
+                self._send_limited(connection, group[0], last=last)
 
     @property
     def left(self) -> int:
@@ -99,7 +101,7 @@ class Claiming:
         if mark is not None and len(found) < want.limit:
             self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
 
-    def _send_free(self, connection: Connection, wants: Sequence[Want]) -> None:
+    def _send_free(self, connection: Connection, wants: Sequence[Want], *, last: bool) -> None:
         marks = [self._hints.of(want) for want in wants]
         leases = [want.lease_for // _MILLI for want in wants]
         limit = sum(want.limit for want in wants)
@@ -116,10 +118,10 @@ class Claiming:
             "ids": column(Texts, [mark and mark.task_id for mark in marks]),
             "limit": Int8(limit),
         }
-        cursor = connection.execute(_returning("claim", self._schema), given, binary=True)
+        cursor = connection.execute(_claim("claim", self._schema, last), given, binary=True)
         self._sent.append(_Sent(wants, marks, limit, cursor))
 
-    def _send_limited(self, connection: Connection, want: Want) -> None:
+    def _send_limited(self, connection: Connection, want: Want, *, last: bool) -> None:
         limit = 1 if self._singly else want.limit
         given: dict[str, Any] = {
             "now": self._now,
@@ -135,8 +137,13 @@ class Claiming:
         if self._claim.ids is not None:
             name = "claim_ids"
             given["ids"] = column(Texts, self._claim.ids)
-        cursor = connection.execute(_returning(name, self._schema), given, binary=True)
+        cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
         self._sent.append(_Sent((want,), (), limit, cursor))
+
+
+def is_free(claim: Claim) -> bool:
+    """Whether what may be claimed depends on nothing but the tasks that wait."""
+    return claim.ids is None and bool(claim.wants) and not any(map(_is_limited, claim.wants))
 
 
 def _is_limited(want: Want) -> bool:
@@ -166,5 +173,6 @@ def _lock_key(schema: str, pipeline: str, phase: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _returning(name: str, schema: str) -> Any:
-    return statement(name, schema).replace("{columns}", CLAIMED_COLUMNS)
+def _claim(name: str, schema: str, last: bool) -> Any:
+    claim = statement(name, schema).replace("{columns}", CLAIMED_COLUMNS)
+    return claim if last else statement("claim_counted", schema).replace("{claim}", claim)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors, pq
 from psycopg.adapt import AdaptersMap
+from psycopg.generators import send as flush
 from psycopg.rows import TupleRow
 
 from onerow.core.errors import (
@@ -61,6 +62,20 @@ class Door:
                 f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
                 f"allow more with pool_size, or find out what holds them"
             )
+        with self._placed() as connection:
+            yield connection
+
+    @contextmanager
+    def spare(self) -> Iterator[Connection | None]:
+        """A second connection for an act that has one already; None when that would mean to wait."""
+        if not self._places.acquire(blocking=False):
+            yield None
+            return
+        with self._placed() as connection:
+            yield connection
+
+    @contextmanager
+    def _placed(self) -> Iterator[Connection]:
         try:
             with self.translated():
                 connection = self._take()
@@ -179,24 +194,38 @@ class Door:
 
 
 @contextmanager
-def in_one_piece(connection: Connection) -> Iterator[None]:
-    """What is executed inside is sent together at the end, and answered then.
+def in_one_piece(connection: Connection) -> Iterator[Callable[[], None]]:
+    """What is executed inside is sent together, at the end or when what this yields is called; answered at the end.
 
     psycopg's own pipeline sends each statement as it comes. A client that is stopped in between (SIGSTOP, a starved
     machine) would leave a transaction open, with locks that others wait for.
     """
     with connection.pipeline() as pipeline:
         pipeline._communicate_gen = _say_nothing  # type: ignore[method-assign]
+        sent = False
+
+        def send() -> None:
+            nonlocal sent
+            sent = True
+            pipeline._enqueue_sync()
+            _into_the_buffer(pipeline)
+            connection.wait(flush(connection.pgconn))
+
         try:
-            yield
-            while pipeline.command_queue:
-                pipeline.command_queue.popleft()()  # into libpq's buffer, which leaves us with the Sync that follows
+            yield send
+            _into_the_buffer(pipeline)  # which leaves us with the Sync that follows
         except BaseException:
-            pipeline.command_queue.clear()
-            pipeline.result_queue.clear()
+            if not sent:
+                pipeline.command_queue.clear()
+                pipeline.result_queue.clear()
             raise
         finally:
             del pipeline._communicate_gen
+
+
+def _into_the_buffer(pipeline: psycopg.Pipeline) -> None:
+    while pipeline.command_queue:
+        pipeline.command_queue.popleft()()
 
 
 def _say_nothing() -> Any:

@@ -1,15 +1,13 @@
 """The Store on PostgreSQL: every act is one short transaction, sent in one piece and answered in one."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
-from onerow.core.errors import BadInput, StoreError
+from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -25,16 +23,15 @@ from onerow.ports import (
     Move,
     Note,
     SwapAnswer,
-    Swapped,
 )
 from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, tallies, upkeep
-from onerow.stores.postgres.claiming import Claiming
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.door import Connection, Door, in_one_piece, violates
+from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.reading import Reading
 from onerow.stores.postgres.statements import statement
-from onerow.stores.postgres.swapping import Swapping, wakes
+from onerow.stores.postgres.transactions import Transactions
+from onerow.stores.postgres.turning import Turns
 from onerow.stores.postgres.waker import PostgresWaker
 from onerow.stores.postgres.wire import Bigs, Texts, column, moment
 
@@ -69,6 +66,8 @@ class PostgresStore(Reading):
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
         self._hints = Hints()
+        self._transaction = Transactions(name, self._server_clock)
+        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now)
         self._bookkeeper = tallies.Bookkeeper(self._door, name)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
@@ -139,17 +138,10 @@ class PostgresStore(Reading):
         return self.turn(moves, None)[0]
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        if not moves and (claim is None or not claim.wants):
-            return [], []
-        collisions = 0
-        while True:
-            try:
-                return self._turn(moves, claim, singly=collisions > 1)
-            except StoreError as error:
-                # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
-                if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
-                    raise
-                collisions += 1
+        done = self._turns.turn(moves, claim)
+        self._poke_the_deaf()
+        self._bookkeeper.tick()
+        return done
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         if not leases:
@@ -229,46 +221,6 @@ class PostgresStore(Reading):
         return self._door.count_statements()
 
     # ── pieces ──
-
-    @contextmanager
-    def _transaction(self, connection: Connection, *, piecewise: bool = False, left: int = 0) -> Iterator[None]:
-        """A transaction whose statements are sent together: one round trip, and no lock that waits for us.
-
-        `piecewise`: each is answered before the next is sent, for the rare case where that must be known. `left`: how
-        many tasks its claims may take.
-        """
-        sent_at = time.monotonic()
-        with nullcontext() if piecewise else in_one_piece(connection):
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
-            yield
-            connection.execute("COMMIT")
-        ((said, *_),) = began.fetchall()
-        self._server_clock.heard(said, sent_at)
-
-    def _turn(self, moves: Sequence[Move], claim: Claim | None, *, singly: bool) -> tuple[list[SwapAnswer], list[Task]]:
-        def turn(connection: Connection) -> tuple[list[SwapAnswer], Claiming | None]:
-            swapping = Swapping(self._schema, moves, self._own_now())
-            claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
-            left = claiming.left if claiming is not None else 0
-            with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
-                swapping.send(connection)
-                if any(map(wakes, moves)):
-                    connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
-                if claiming is not None:
-                    claiming.send(connection)
-            return swapping.receive(), claiming
-
-        answers, claiming = self._door.write(turn)
-        self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
-        self._poke_the_deaf()
-        self._bookkeeper.tick()
-        if claiming is None:
-            return answers, []
-        tasks = claiming.receive()
-        if claiming.missed is not None:
-            tasks += self.claim(claiming.missed)
-        return answers, tasks
 
     def _poke_the_deaf(self) -> None:
         for waker in self._wakers:

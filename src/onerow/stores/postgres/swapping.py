@@ -53,7 +53,7 @@ class Swapping:
         for index, move in enumerate(moves):
             # A second move of the same task comes after the first, in a statement of its own.
             nth = seen[move.before.task_id] = seen.get(move.before.task_id, -1) + 1
-            if "held_key" in fields[index] and move.after.held_key is not None:
+            if is_contested(move):
                 self.contested.append(index)
             else:
                 shape = (nth, move.if_dead, _grown(move), tallies.change(move), fields[index])
@@ -67,6 +67,11 @@ class Swapping:
             self._sent.append(_Sent(indexes, self._write(connection, shape, indexes)))
         for index in self.contested:
             self._contest(connection, index)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether one of the moves gives other workers something to do."""
+        return any(map(wakes, self._moves))
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Stale(move.before.task_id) for move in self._moves]
@@ -127,6 +132,12 @@ class Swapping:
         if row is None:
             raise errors.SerializationFailure("the key's holder went away meanwhile")
         return str(row[0])
+
+
+def is_contested(move: Move) -> bool:
+    """Whether the move takes a unique key, which another task may hold."""
+    key = move.after.held_key
+    return key is not None and key != move.before.held_key
 
 
 def wakes(move: Move) -> bool:

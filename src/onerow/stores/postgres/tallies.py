@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from onerow.core.status import Status
+from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import Move, Tally
 from onerow.stores.postgres.door import Connection, Door
@@ -29,9 +29,13 @@ def change(move: Move) -> Change:
     """What a move changes in the counts."""
     before, after = move.before, move.after
     if before.completed_at is after.completed_at and before.purged_at is after.purged_at:
-        return None, None
-    left, entered = _place(before), _place(after)
-    return (None, None) if left == entered else (left, entered)
+        return _NOTHING
+    left = None if before.status is PROCESSING else _place(before)
+    entered = _place(after)
+    return _NOTHING if left == entered else (left, entered)
+
+
+_NOTHING: Change = (None, None)
 
 
 def _place(task: Task) -> Place | None:

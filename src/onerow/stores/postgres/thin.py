@@ -5,7 +5,11 @@ history, no lease that anyone reads, no result, and knows no retry.
 """
 
 import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -20,8 +24,8 @@ class Thin:
     """A thin queue in a table of its own, gone when it is closed."""
 
     def __init__(self, url: str) -> None:
-        where = address.parse(url)
-        self._connection = psycopg.connect(where.conninfo, autocommit=True, prepare_threshold=0)
+        self._where = address.parse(url)
+        self._connection = psycopg.connect(self._where.conninfo, autocommit=True, prepare_threshold=0)
         self._table = f"onerow_thin_{uuid4().hex[:12]}"
         self._connection.execute(
             f"CREATE TABLE {self._table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
@@ -78,6 +82,38 @@ class Thin:
                     copy.write_row((1, body))
         return time.perf_counter() - start
 
+    @contextmanager
+    def old_snapshot(self) -> Iterator[None]:
+        """Meanwhile somebody looks at the database as it is now, so that no dead row can be cleaned away."""
+        with psycopg.connect(self._where.conninfo) as other:
+            other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SELECT txid_current()")
+            yield
+
+    def tidy(self) -> None:
+        """Clean up now what the server would clean up at some moment of its own, perhaps while something is measured."""
+        self._connection.execute("VACUUM ANALYZE")
+
+    def server_cpu(self) -> float | None:
+        """Seconds of CPU that the server has used, all its processes together; None if it isn't on this host."""
+        try:
+            main = _stat(self._connection.info.backend_pid)[_PARENT]
+            if main == os.getpid() or "postgres" not in Path(f"/proc/{main}/comm").read_text():
+                return None
+            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+            ticks = sum(sum(_stat(int(child))[_OWN]) for child in children) + sum(_stat(main)[_OWN_AND_ENDED])
+        except OSError:
+            return None
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         self._connection.execute(f"DROP TABLE {self._table}")
         self._connection.close()
+
+
+_PARENT, _OWN, _OWN_AND_ENDED = 1, slice(11, 13), slice(11, 15)  # in what stands after a process's name
+
+
+def _stat(pid: int) -> list[int]:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [0, *map(int, fields[1:])]

@@ -2,52 +2,46 @@
 -- Differs from sqlite/sql/claim.sql: chosen and written at once, skipping what others hold; = ANY(ARRAY(…)) keeps its plan where IN would not.
 WITH clock AS MATERIALIZED (
   SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
-),
-claimed AS (
-  UPDATE {schema}.task_queue AS ours
-     SET status = 'processing', leased_by = %(worker)s, token = ours.token + 1, attempt = ours.attempt + 1,
-         version = ours.version + 1, started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
-         completed_at = NULL,
-         leased_until = (SELECT now FROM clock) + interval '1 millisecond' * coalesce(%(lease)s::bigint, (
-           SELECT w.lease FROM unnest(%(pipelines)s, %(phases)s, %(leases)s) AS w (pipeline, phase, lease)
-            WHERE w.pipeline = ours.pipeline AND w.phase = ours.type LIMIT 1))
-   WHERE ours.ctid = ANY (ARRAY(
-     SELECT due.ctid
-       FROM unnest(%(pipelines)s, %(phases)s, %(limits)s, %(priorities)s, %(run_ats)s, %(ids)s)
-            AS want (pipeline, phase, most, priority, run_at, task_id)
-      CROSS JOIN LATERAL (
-        -- From priority to priority, so that what isn't due yet costs a step, not all its tasks. A low-water mark says
-        -- where the last claim ended: the dead versions before it needn't be walked over again.
-        WITH RECURSIVE level (priority) AS (
-          SELECT coalesce(want.priority, (
-            SELECT first.priority FROM {schema}.task_queue AS first
-             WHERE first.status = 'waiting' AND first.awaiting IS NULL AND first.pipeline = want.pipeline
-               AND first.type = want.phase
-             ORDER BY first.priority LIMIT 1))
-          UNION ALL
-          SELECT (SELECT next.priority FROM {schema}.task_queue AS next
-                   WHERE next.status = 'waiting' AND next.awaiting IS NULL AND next.pipeline = want.pipeline
-                     AND next.type = want.phase AND next.priority > level.priority
-                   ORDER BY next.priority LIMIT 1)
-            FROM level WHERE level.priority IS NOT NULL
-        )
-        SELECT t.ctid
-          FROM level CROSS JOIN LATERAL (
-            SELECT s.ctid FROM {schema}.task_queue AS s
-             WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = want.pipeline AND s.type = want.phase
-               AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
-               AND (s.run_at, s.task_id) > (
-                 CASE WHEN level.priority = want.priority THEN want.run_at ELSE '-infinity' END,
-                 CASE WHEN level.priority = want.priority THEN want.task_id ELSE '' END)
-             ORDER BY s.run_at, s.task_id LIMIT want.most
-               FOR UPDATE SKIP LOCKED
-          ) AS t
-         LIMIT want.most
-      ) AS due
-      LIMIT least(%(limit)s::bigint, current_setting('onerow.left')::bigint)))
-  RETURNING {columns}
-),
-left_over AS MATERIALIZED (
-  SELECT set_config('onerow.left', (current_setting('onerow.left')::bigint - (SELECT count(*) FROM claimed))::text, true)
 )
-SELECT claimed.* FROM left_over CROSS JOIN claimed
+UPDATE {schema}.task_queue AS ours
+   SET status = 'processing', leased_by = %(worker)s, token = ours.token + 1, attempt = ours.attempt + 1,
+       version = ours.version + 1, started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
+       completed_at = NULL,
+       leased_until = (SELECT now FROM clock) + interval '1 millisecond' * coalesce(%(lease)s::bigint, (
+         SELECT w.lease FROM unnest(%(pipelines)s, %(phases)s, %(leases)s) AS w (pipeline, phase, lease)
+          WHERE w.pipeline = ours.pipeline AND w.phase = ours.type LIMIT 1))
+ WHERE ours.ctid = ANY (ARRAY(
+   SELECT due.ctid
+     FROM unnest(%(pipelines)s, %(phases)s, %(limits)s, %(priorities)s, %(run_ats)s, %(ids)s)
+          AS want (pipeline, phase, most, priority, run_at, task_id)
+    CROSS JOIN LATERAL (
+      -- From priority to priority, so that what isn't due yet costs a step, not all its tasks. A low-water mark says
+      -- where the last claim ended: the dead versions before it needn't be walked over again.
+      WITH RECURSIVE level (priority) AS (
+        SELECT coalesce(want.priority, (
+          SELECT first.priority FROM {schema}.task_queue AS first
+           WHERE first.status = 'waiting' AND first.awaiting IS NULL AND first.pipeline = want.pipeline
+             AND first.type = want.phase
+           ORDER BY first.priority LIMIT 1))
+        UNION ALL
+        SELECT (SELECT next.priority FROM {schema}.task_queue AS next
+                 WHERE next.status = 'waiting' AND next.awaiting IS NULL AND next.pipeline = want.pipeline
+                   AND next.type = want.phase AND next.priority > level.priority
+                 ORDER BY next.priority LIMIT 1)
+          FROM level WHERE level.priority IS NOT NULL
+      )
+      SELECT t.ctid
+        FROM level CROSS JOIN LATERAL (
+          SELECT s.ctid FROM {schema}.task_queue AS s
+           WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = want.pipeline AND s.type = want.phase
+             AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
+             AND (s.run_at, s.task_id) > (
+               CASE WHEN level.priority = want.priority THEN want.run_at ELSE '-infinity' END,
+               CASE WHEN level.priority = want.priority THEN want.task_id ELSE '' END)
+           ORDER BY s.run_at, s.task_id LIMIT want.most
+             FOR UPDATE SKIP LOCKED
+        ) AS t
+       LIMIT want.most
+    ) AS due
+    LIMIT least(%(limit)s::bigint, current_setting('onerow.left')::bigint)))
+RETURNING {columns}

@@ -38,20 +38,14 @@ chosen AS MATERIALIZED (
       ) AS t
       LIMIT (SELECT size FROM room)
     ) AS due
-),
-claimed AS (
-  UPDATE {schema}.task_queue AS ours
-     SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
-         token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
-         started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
-         slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)]
-   WHERE ours.ctid = ANY (ARRAY(
-     SELECT t.ctid FROM {schema}.task_queue AS t
-      WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
-        FOR UPDATE SKIP LOCKED))
-  RETURNING {columns}
-),
-left_over AS MATERIALIZED (
-  SELECT set_config('onerow.left', (current_setting('onerow.left')::bigint - (SELECT count(*) FROM claimed))::text, true)
 )
-SELECT claimed.* FROM left_over CROSS JOIN claimed
+UPDATE {schema}.task_queue AS ours
+   SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+       token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
+       started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
+       slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)]
+ WHERE ours.ctid = ANY (ARRAY(
+   SELECT t.ctid FROM {schema}.task_queue AS t
+    WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
+      FOR UPDATE SKIP LOCKED))
+RETURNING {columns}

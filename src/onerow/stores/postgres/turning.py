@@ -1,0 +1,115 @@
+"""Turns: swaps and a claim in one transaction, or, when they are many, in two at once."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from onerow.core.errors import RetryTransaction, StoreError
+from onerow.core.task import Task
+from onerow.ports import Claim, Move, SwapAnswer, Swapped
+from onerow.stores.postgres.claiming import Claiming, is_free
+from onerow.stores.postgres.door import Connection, Door, violates
+from onerow.stores.postgres.hints import Hints
+from onerow.stores.postgres.swapping import Swapping, is_contested
+from onerow.stores.postgres.transactions import Transactions
+
+MANY = 50
+"""Moves that are worth a second connection."""
+
+Done = tuple[list[SwapAnswer], list[Task]]
+
+
+class Turns:
+    """See ports.Store.turn; thread-safe."""
+
+    def __init__(
+        self,
+        door: Door,
+        schema: str,
+        transaction: Transactions,
+        hints: Hints,
+        own_now: Callable[[], datetime | None],
+    ) -> None:
+        self._door = door
+        self._schema = schema
+        self._transaction = transaction
+        self._hints = hints
+        self._own_now = own_now
+        self._kept: dict[str, list[Task]] = {}  # claimed by a turn whose swaps then failed, by worker
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+        if not moves and (claim is None or not claim.wants):
+            return [], []
+        if claim is not None and claim.ids is None and (kept := self._kept.pop(claim.worker, None)):
+            return self._again_if_it_collides(moves, None)[0] if moves else [], kept
+        # A claim that depends on what the swaps leave behind (a slot, a key) has to wait for them.
+        if claim is not None and len(moves) >= MANY and is_free(claim) and not any(map(is_contested, moves)):
+            try:
+                if (done := self._side_by_side(moves, claim)) is not None:
+                    return done
+            except RetryTransaction:
+                if claim.worker in self._kept:
+                    return self.turn(moves, claim)
+        return self._again_if_it_collides(moves, claim)
+
+    def _again_if_it_collides(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+        collisions = 0
+        while True:
+            try:
+                return self._in_one(moves, claim, singly=collisions > 1)
+            except StoreError as error:
+                # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
+                if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
+                    raise
+                collisions += 1
+
+    def _in_one(self, moves: Sequence[Move], claim: Claim | None, *, singly: bool) -> Done:
+        def turn(connection: Connection) -> tuple[list[SwapAnswer], Claiming | None]:
+            swapping = Swapping(self._schema, moves, self._own_now())
+            claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
+            left = claiming.left if claiming is not None else 0
+            with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
+                self._send(swapping, connection)
+                if claiming is not None:
+                    claiming.send(connection)
+            return swapping.receive(), claiming
+
+        answers, claiming = self._door.write(turn)
+        return self._complete(answers, claiming.receive() if claiming is not None else [], claiming)
+
+    def _side_by_side(self, moves: Sequence[Move], claim: Claim) -> Done | None:
+        """Two transactions at once, so that the server works while we do; None: no connection is free for that.
+
+        The claim goes first, since there is least to do for it. While the server claims, we put the swaps together;
+        while it writes those, we read what it claimed.
+        """
+        tasks: list[Task] = []
+        try:
+            with self._door.connection() as writer, self._door.spare() as claimer:
+                if claimer is None:
+                    return None
+                claiming = Claiming(self._schema, claim, self._hints, self._own_now())
+                with self._transaction(writer) as send_swaps:
+                    with self._transaction(claimer, left=claiming.left) as send_claim:
+                        claiming.send(claimer)
+                        send_claim()
+                        swapping = Swapping(self._schema, moves, self._own_now())
+                        self._send(swapping, writer)
+                        send_swaps()
+                    tasks = claiming.receive()
+                answers = swapping.receive()
+        except BaseException:
+            if tasks:  # they are ours, whatever became of the swaps: our next claim gets them
+                self._kept[claim.worker] = tasks
+            raise
+        return self._complete(answers, tasks, claiming)
+
+    def _send(self, swapping: Swapping, connection: Connection) -> None:
+        swapping.send(connection)
+        if swapping.wakes:
+            connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
+
+    def _complete(self, answers: list[SwapAnswer], tasks: list[Task], claiming: Claiming | None) -> Done:
+        self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
+        if claiming is not None and claiming.missed is not None:
+            tasks += self.turn((), claiming.missed)[1]
+        return answers, tasks
