@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from time import monotonic
 
 from onerow.core.errors import RetryTransaction, StoreError
 from onerow.core.task import Task
@@ -14,6 +15,7 @@ from onerow.stores.postgres.transactions import Transactions
 
 MANY = 50
 """Moves that are worth a second connection."""
+_KEPT_FOR = 0.5  # the shortest lease is a second
 
 Done = tuple[list[SwapAnswer], list[Task]]
 
@@ -34,12 +36,13 @@ class Turns:
         self._transaction = transaction
         self._hints = hints
         self._own_now = own_now
-        self._kept: dict[str, list[Task]] = {}  # claimed by a turn whose swaps then failed, by worker
+        # Claimed by a turn whose swaps then failed, by worker, and when.
+        self._kept: dict[str, tuple[float, list[Task]]] = {}
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> Done:
         if not moves and (claim is None or not claim.wants):
             return [], []
-        if claim is not None and claim.ids is None and (kept := self._kept.pop(claim.worker, None)):
+        if claim is not None and claim.ids is None and (kept := self._take_kept(claim.worker)):
             return self._again_if_it_collides(moves, None)[0] if moves else [], kept
         # A claim that depends on what the swaps leave behind (a slot, a key) has to wait for them.
         if claim is not None and len(moves) >= MANY and is_free(claim) and not any(map(is_contested, moves)):
@@ -99,9 +102,14 @@ class Turns:
                 answers = swapping.receive()
         except BaseException:
             if tasks:  # they are ours, whatever became of the swaps: our next claim gets them
-                self._kept[claim.worker] = tasks
+                self._kept[claim.worker] = (monotonic(), tasks)
             raise
         return self._complete(answers, tasks, claiming)
+
+    def _take_kept(self, worker: str) -> list[Task]:
+        """What an earlier turn claimed and never told of, unless so much time has passed that its leases may be over."""
+        claimed_at, tasks = self._kept.pop(worker, (0.0, []))
+        return tasks if monotonic() - claimed_at < _KEPT_FOR else []
 
     def _send(self, swapping: Swapping, connection: Connection) -> None:
         swapping.send(connection)
