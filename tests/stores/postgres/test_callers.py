@@ -175,6 +175,14 @@ def test_what_goes_in_comes_out(queue: Queue, postgres_url: str, opened: Opened)
     assert list(queue.get(task.task_id).payload) == ["z", "a"]
 
 
+def test_a_payload_of_nothing_goes_in_too(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    with opened(postgres_url) as tx:
+        task = queue.add(posts, None, tx=tx)
+        again = queue.add_many(posts, [None, {"n": None}], tx=tx)
+    assert queue.get(task.task_id) == task
+    assert [queue.get(each.task_id).payload for each in again] == [None, {"n": None}]
+
+
 def test_a_worker_is_woken_by_the_commit_and_not_before(
     queue: Queue, store: PostgresStore, postgres_url: str, opened: Opened
 ) -> None:

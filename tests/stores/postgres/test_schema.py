@@ -7,9 +7,9 @@ import pytest
 
 from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreReadOnly
 from onerow.core.status import Status
-from onerow.core.task import COLUMN, FIELDS
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS
 from onerow.stores.postgres import PostgresStore, schema
-from onerow.stores.postgres.rows import DEFAULTS, KINDS, SQL_TYPE
+from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from tests.conformance.kit import claim_one, put, stored
 
 

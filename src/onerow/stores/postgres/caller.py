@@ -115,7 +115,12 @@ def _json_value(field: str, value: Any) -> Any:
 def _insert_sql(schema: str, fields: tuple[str, ...]) -> str:
     types = ", ".join(f"{COLUMN[field]} {SQL_TYPE[KINDS[field]]}" for field in fields)
     columns = ", ".join(COLUMN[field] for field in fields)
-    return statement("insert_json", schema).replace("{columns}", columns).replace("{types}", types)
+    # A JSON null reads as no value at all; ours is a value.
+    values = ", ".join(
+        f"coalesce({COLUMN[field]}, 'null')" if KINDS[field] is Jsons else COLUMN[field] for field in fields
+    )
+    sql = statement("insert_json", schema)
+    return sql.replace("{columns}", columns).replace("{values}", values).replace("{types}", types)
 
 
 @lru_cache(maxsize=16)

@@ -10,10 +10,10 @@ from typing import Any
 
 from psycopg import errors
 
-from onerow.core.task import COLUMN, FIELDS, Task
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, Task
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
-from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, DEFAULTS, KINDS, SQL_TYPE, is_newborn, task_of
+from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, KINDS, SQL_TYPE, is_newborn, task_of
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.tallies import counting_insert
 from onerow.stores.postgres.wire import Texts, column

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
 from onerow.core.times import read
 from onerow.stores.postgres.wire import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
 
@@ -32,22 +32,10 @@ _STATUS_OF = {status.value: status for status in Status}
 # What a task may have at birth; the rest then has its column's default, and an insert need not bind it.
 BORN_FIELDS = (
     "task_id", "pipeline", "phase", "user_id", "title", "parent_id", "created_at", "scheduled_time", "run_at",
-    "updated_at", "priority", "awaiting", "max_retries", "own_retries", "limit_key", "unique_key", "unique_for",
-    "held_key", "payload_json", "metadata_json",
+    "updated_at", "priority", "awaiting", "max_retries", "own_retries", "token", "version", "limit_key", "unique_key",
+    "unique_for", "held_key", "payload_json", "metadata_json",
 )  # fmt: skip
-_LATER = {
-    "started_at": None, "completed_at": None, "elapsed_time": None, "status": Status.WAITING, "cancel_requested": False,
-    "attempt": 0, "retry_count": 0, "retry_base": 0, "crash_count": 0, "generation": 0, "error": None,
-    "error_class": None, "leased_by": None, "leased_until": None, "token": 0, "version": 1, "slot": None,
-    "key_slot": None, "held_until": None, "children": None, "purged_at": None, "results_json": "{}",
-    "steps_json": "{}", "signals_json": "[]", "progress_json": "null", "logs_json": "[]",
-}  # fmt: skip
-DEFAULTS = _LATER | {
-    "user_id": "", "title": "", "parent_id": None, "scheduled_time": None, "priority": 0, "awaiting": None,
-    "max_retries": 3, "own_retries": False, "limit_key": "", "unique_key": None, "unique_for": None, "held_key": None,
-    "payload_json": "null", "metadata_json": "{}",
-}  # fmt: skip
-"""What a column has when nobody says otherwise; a test holds them against the schema."""
+_LATER = {field: value for field, value in DEFAULTS.items() if field not in BORN_FIELDS}
 _later = attrgetter(*_LATER)
 _later_at_birth = tuple(_LATER.values())
 
