@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
-JOBS ?= 2
+# Tests wait more than they compute, so that twice as many as there are cores is about right.
+JOBS ?= 4
 BIN := .venv/bin
 # The project with its tools, and each application that is there, all editable.
 PARTS = -e '.[dev]' $(patsubst %/pyproject.toml,-e ./%,$(wildcard apps/*/pyproject.toml))

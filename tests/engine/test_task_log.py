@@ -36,6 +36,14 @@ on_every_store = pytest.mark.parametrize(
 on_every_server = pytest.mark.parametrize(
     "entry", [ENTRIES[name] for name in ("sqlite", "postgres", "mongo")], ids=lambda entry: entry.name
 )
+on_every_store_or_slowly = pytest.mark.parametrize(
+    "entry",
+    [
+        *(ENTRIES[name] for name in ("memory", "sqlite", "postgres")),
+        pytest.param(ENTRIES["mongo"], marks=pytest.mark.slow),  # a document for each of 192,000 lines takes its time
+    ],
+    ids=lambda entry: entry.name,
+)
 QUICK = Retry(3, wait="10ms", jitter=0)
 
 
@@ -100,7 +108,7 @@ def test_binary_output_breaks_nothing(queue: Queue) -> None:
     assert (task.status, lines(queue, task)[-1]) == (Status.COMPLETED, "last")
 
 
-@on_every_store
+@on_every_store_or_slowly
 def test_sixteen_talkers_at_once_stay_within_their_bounds_and_in_order(queue: Queue) -> None:
     films = Pipeline("films")
     count = 12_000

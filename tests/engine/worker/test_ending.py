@@ -106,6 +106,7 @@ def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None
         worker.stop()
         until(lambda: not worker._turner.claiming)
         go.set()
+        until(lambda: any(queue.get(task.task_id).status is Status.COMPLETED for task in tasks))
     left = [queue.get(task.task_id) for task in tasks]
     assert {task.status for task in left} == {Status.COMPLETED, Status.WAITING}
     assert {task.attempt for task in left if task.status is Status.WAITING} == {0}
