@@ -117,6 +117,19 @@ def test_the_same_id_again_gives_the_same_task_and_nothing_of_another_user_s(
         add(sql, "plain", {"n": 3}, "mine", user_id="u2")
 
 
+def test_a_given_id_goes_on_counting_after_its_row_was_purged(queue: Queue, sql: psycopg.Connection) -> None:
+    add(sql, "plain", {}, task_id="again")
+    (lease,) = queue.claim("plain", "run")
+    first = lease.complete()
+    while not queue.purge(older_than="0s"):
+        pass
+    add(sql, "plain", {}, task_id="again")
+    second = queue.get("again")
+    assert second.token >= first.token
+    assert second.version > first.version
+    assert (queue.get(add(sql, "plain", {})).token, queue.get(add(sql, "plain", {})).version) == (0, 1)
+
+
 def test_rolled_back_there_is_no_task(queue: Queue, sql: psycopg.Connection) -> None:
     with sql.transaction(force_rollback=True):
         task_id = add(sql, "plain")

@@ -143,6 +143,7 @@ CREATE FUNCTION {schema}.add(
 #variable_conflict use_column
 DECLARE
   now_is   CONSTANT timestamptz := date_trunc('milliseconds', clock_timestamp());
+  millis   CONSTANT bigint := floor(extract(epoch FROM now_is) * 1000);
   far      CONSTANT timestamptz := '9999-12-31T23:59:59.999Z';
   plan     json;
   first    json;
@@ -230,12 +231,15 @@ BEGIN
   FOR try IN 1..10 LOOP
     INSERT INTO {schema}.task_queue (
       task_id, pipeline, type, user_id, title, parent_id, created_at, scheduled_time, run_at, updated_at, priority,
-      awaiting, max_retries, own_retries, limit_key, unique_key, unique_for, held_key, payload, metadata)
+      awaiting, max_retries, own_retries, token, version, limit_key, unique_key, unique_for, held_key, payload, metadata)
     VALUES (
       new_id, add.pipeline, first ->> 'name', add.user_id, left(name, 500), add.parent_id, now_is,
       coalesce(date_trunc('milliseconds', add.run_at), CASE WHEN first ->> 'kind' = 'wait_until' THEN due END), due, now_is, add.priority,
       signal, coalesce(add.max_retries, CAST(first -> 'retry' ->> 'max_retries' AS integer), 3),
-      add.max_retries IS NOT NULL, add.limit_key, add.unique_key, add.unique_for, add.unique_key,
+      -- A given id may come again after a purge: tokens and versions then go on growing, as time does.
+      add.max_retries IS NOT NULL, CASE WHEN add.task_id IS NULL THEN 0 ELSE millis END,
+      CASE WHEN add.task_id IS NULL THEN 1 ELSE millis + 1 END,
+      add.limit_key, add.unique_key, add.unique_for, add.unique_key,
       CAST(add.payload AS text)::json, CAST(add.metadata AS text)::json)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
