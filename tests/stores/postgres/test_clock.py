@@ -90,11 +90,13 @@ def test_now_is_the_server_s_time(store: PostgresStore, sql: psycopg.Connection)
 
 def test_a_claim_starts_and_a_lease_ends_by_the_server_s_clock(store: PostgresStore, sql: psycopg.Connection) -> None:
     put(store)
-    row = sql.execute("SELECT clock_timestamp()").fetchone()
-    assert row is not None
+    before = sql.execute("SELECT clock_timestamp()").fetchone()
     held = claim_one(store)
+    after = sql.execute("SELECT clock_timestamp()").fetchone()
+    assert before is not None
+    assert after is not None
     assert held.started_at is not None
-    assert to_millis(row[0]) <= held.started_at <= store.now()
+    assert to_millis(before[0]) <= held.started_at <= after[0]
     assert held.leased_until == held.started_at + MINUTE
     assert stored(store) == held
     done = swap(store, held, rules.complete(held, None, store.now()))
