@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onerow.core import checkpoints, rules
 from onerow.core.errors import IllegalMove, OnerowError
@@ -151,6 +152,14 @@ def test_what_a_move_may_change_is_known_by_its_fields() -> None:
     after = rules.report(task, NOW + SECOND, progress="0.5")
     assert changed_fields(task, after) == ("updated_at", "version", "progress_json")
     assert changed_fields(task, task) == ()
+
+
+def test_a_key_that_is_read_from_a_store_and_kept_has_not_changed() -> None:
+    """A store reads two equal texts, not one twice; a key that seems to change would be written row by row."""
+    task = replace(in_status(PROCESSING), unique_key="key", held_key="".join(["k", "ey"]))
+    after = rules.advance(task, PLAN, None, NOW + SECOND)
+    assert after.phase != task.phase
+    assert "held_key" not in changed_fields(task, after)
 
 
 # ── long lives ────────────────────────────────────────────────────────────────────────────────────────────────────

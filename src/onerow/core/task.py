@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from itertools import compress
-from operator import is_not
+from operator import ne
 from typing import Any, Self
 
 import msgspec
@@ -189,8 +189,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
-    """The fields in which two states of one task differ; those that a rule left alone hold the very same value."""
-    return tuple(compress(FIELDS, map(is_not, _values(before), _values(after))))
+    """The fields in which two states of one task differ."""
+    return tuple(compress(FIELDS, map(ne, _values(before), _values(after))))
 
 
 _values = msgspec.structs.astuple
