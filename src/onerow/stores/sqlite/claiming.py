@@ -53,11 +53,11 @@ def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: 
     terms = {"worker": claim.worker, "until": spell(until), "now": spell(now)}
     if slots is None:
         connection.execute(statement("lease"), terms | {"rows": _encode([row[0] for row in rows]).decode()})
-        return [claimed_task(row[1:], want.pipeline, want.phase, claim.worker, now, until) for row in rows]
+        return [claimed_task(row, want.pipeline, want.phase, claim.worker, now, until) for row in rows]
     placed = [(row[0], *slot) for row, slot in zip(rows, slots, strict=True)]
     connection.execute(statement("lease_slots"), terms | {"rows": _encode(placed).decode()})
     return [
-        claimed_task(row[1:], want.pipeline, want.phase, claim.worker, now, until, *slot)
+        claimed_task(row, want.pipeline, want.phase, claim.worker, now, until, *slot)
         for row, slot in zip(rows, slots, strict=True)
     ]
 
