@@ -51,6 +51,31 @@ def test_a_claim_makes_the_task_ours_as_the_rule_says(store: Store) -> None:
     assert (held.status, held.token, held.attempt, held.version) == (PROCESSING, 1, 1, task.version + 1)
 
 
+def test_a_claim_tells_all_of_a_task_whatever_is_unusual_about_it(store: Store) -> None:
+    now = store.now()
+    unusual = {
+        "user_id": "김", "title": "조석 🌊 \"tides\" \\ 'and' more", "parent_id": "p1", "scheduled_time": now,
+        "elapsed_time": 7, "priority": -3, "cancel_requested": True, "attempt": 2, "retry_count": 2, "max_retries": 9,
+        "own_retries": True, "retry_base": 1, "crash_count": 1, "generation": 4, "error": "it said: \"no\"\n\t— 안 돼",
+        "error_class": "network", "token": 2**40, "version": 2**40, "limit_key": "k'1", "unique_key": "u", "unique_for": "1h",
+        "held_key": "u", "held_until": now, "children": 2, "payload_json": '"x"', "results_json": '{"a":1}',
+        "steps_json": '{"s":{"result":"\\n"}}', "signals_json": '[{"name":"go"}]', "progress_json": "0.5",
+        "metadata_json": '{"메모":"\\u0001"}', "logs_json": '[{"at":"2026-11-15T02:29:57.123Z","what":"retried"}]',
+    }  # fmt: skip
+    for field, value in unusual.items():
+        put(store, field, **{field: value})
+    put(store, "all", **unusual)
+    held = {task.task_id: task for task in claim(store, 100)}
+    assert held.keys() == {*unusual, "all"}
+    assert {task.task_id: task for task in store.fetch([*held])} == held
+    for name, task in held.items():
+        told = {field: getattr(task, field) for field in unusual}
+        grown = {"attempt": 1, "token": 1, "version": 1}
+        for field, value in unusual.items():
+            if name in (field, "all"):
+                assert told[field] == (value + grown[field] if field in grown else value)  # type: ignore[operator]
+
+
 def test_p2_a_task_that_is_ours_is_nobody_else_s(store: Store, again: Callable[[], Store]) -> None:
     put_many(store, 3)
     first = claimed_ids(store, 2, worker="w1")

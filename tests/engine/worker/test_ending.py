@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onerow import Cancelled, Context, Pipeline, Queue, Status, TaskCancelled
-from tests.engine.kit import ON_SQLITE, ended, reached, texts, told, until, working
+from onerow import Cancelled, Context, Pipeline, Queue, Status, TaskCancelled, Worker
+from tests.engine.kit import ON_SQLITE, ended, everything, reached, texts, told, until, working
 from tests.engine.worker import isolated_app
 
 
@@ -110,6 +110,29 @@ def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None
     left = [queue.get(task.task_id) for task in tasks]
     assert {task.status for task in left} == {Status.COMPLETED, Status.WAITING}
     assert {task.attempt for task in left if task.status is Status.WAITING} == {0}
+
+
+@pytest.mark.parametrize("stop_at", [1, 700, 1700])
+def test_a_stop_in_the_midst_of_thousands_hands_back_whatever_was_being_claimed(queue: Queue, stop_at: int) -> None:
+    pipeline = Pipeline("short")
+    runs: list[int] = []
+    workers: list[Worker] = []
+
+    @pipeline.phase
+    async def run(job: int) -> None:
+        runs.append(job)
+        if len(runs) == stop_at:
+            workers[0].stop()
+
+    queue.add_many(pipeline, range(5000))
+    workers.append(Worker(queue, [pipeline], grace="30s"))
+    assert workers[0].run() == 0
+    found = everything(queue)
+    done = [task for task in found if task.status is Status.COMPLETED]
+    assert sorted(runs) == sorted(task.payload for task in done)
+    assert {(task.status, task.attempt, task.leased_by) for task in found if task not in done} == {
+        (Status.WAITING, 0, None)
+    }
 
 
 def test_a_cancelled_task_that_returns_all_the_same_is_cancelled_with_its_result(queue: Queue) -> None:

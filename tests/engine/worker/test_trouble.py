@@ -222,18 +222,20 @@ def test_a_queue_that_keeps_tasks_for_a_time_purges_by_itself(queue: Queue) -> N
 class Shaky(MemoryStore):
     """A store behind a bad line: any call may fail before it was heard, or after it was done."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, loses_answers: bool = True) -> None:
         super().__init__()
         self._dice = random.Random(seed)
         self._dice_lock = threading.Lock()
+        self._loses_answers = loses_answers
         self.shaking = False
         self.broken = 0
+        self.turned_in: set[str] = set()  # the threads that came for turns
 
     def _over_the_line(self, act: Callable[[], Any]) -> Any:
         with self._dice_lock:
             fate = self._dice.random() if self.shaking else 1.0
             self.broken += fate < 0.2
-        if fate < 0.1:
+        if fate < (0.1 if self._loses_answers else 0.2):
             raise StoreUnavailable("the line broke on the way there")
         answer = act()
         if fate < 0.2:
@@ -241,6 +243,7 @@ class Shaky(MemoryStore):
         return answer
 
     def turn(self, *given: Any, **more: Any) -> Any:
+        self.turned_in.add(threading.current_thread().name)
         return self._over_the_line(lambda: super(Shaky, self).turn(*given, **more))
 
     def extend(self, *given: Any, **more: Any) -> Any:
@@ -300,6 +303,36 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed
         assert task.results == {"first": "first", "second": "second", "third": "third"}
     assert any(isinstance(event, StoreAway) for event in heard)
     assert not [event for event in heard if isinstance(event, RoleFailed)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_turns_that_overlap_lose_nothing_and_run_nothing_twice_on_a_bad_line(seed: int) -> None:
+    store = Shaky(seed, loses_answers=False)
+    queue = Queue(store)
+    pipeline = Pipeline("clips")
+    runs: list[tuple[str, int]] = []
+
+    @pipeline.phase
+    async def cut(job: int) -> str:
+        runs.append(("cut", job))
+        return "cut"
+
+    @pipeline.phase
+    async def post(job: int, cut: str) -> None:
+        runs.append(("post", job))
+
+    added = 0
+    with working(queue, pipeline):
+        store.shaking = True
+        while store.broken < 3 or "onerow-turn_0" not in store.turned_in:  # until there were trouble and overlap
+            queue.add_many(pipeline, range(added, added + 2000))
+            added += 2000
+            until(lambda: len(runs) >= 2 * added)
+        store.shaking = False
+        until(lambda: [tally.count for tally in queue.count()] == [added])
+    assert sorted(runs) == [(phase, job) for phase in ("cut", "post") for job in range(added)]
+    done = everything(queue)
+    assert {(task.status, task.crash_count, task.token) for task in done} == {(Status.COMPLETED, 0, 2)}
 
 
 def test_a_worker_waits_out_an_outage_and_settles_what_ended_meanwhile() -> None:

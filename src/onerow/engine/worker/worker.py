@@ -143,6 +143,7 @@ class Worker:
             interval=self._interval,
             statistics=self._statistician.count,
             room=self._room,
+            overlap=True,
         )
         for lane in lanes:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
@@ -239,7 +240,7 @@ class Worker:
         while not self._stopping.is_set():
             rest = self._turn()
             if self._until_idle:
-                quiet = not self._turner.hungry and not self._hands.attempts and not self._turner.found
+                quiet = not (self._turner.hungry or self._hands.attempts or self._turner.found or self._turner.busy)
                 idle_turns = idle_turns + 1 if quiet and self._nothing_due() else 0
                 if idle_turns >= 2:
                     return
@@ -314,7 +315,7 @@ class Worker:
             self.exit_code = self.exit_code or 70
 
     def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
-        while self._hands.attempts and monotonic() < deadline and not enough():
+        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline and not enough():
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))
@@ -355,6 +356,7 @@ class Worker:
                 alarm.close(self.queue.store.now())
         except StoreError as error:
             self._outage.away(error)
+        self._turner.close()
         self._waker.close()
         self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
 

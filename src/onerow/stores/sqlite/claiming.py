@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,14 +25,36 @@ Row = tuple[Any, ...]
 Slots = tuple[int | None, int | None]
 
 
-def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Task]:
+class Catch(NamedTuple):
+    """What a claim took of one phase: rows as they were before, and their slots if the phase has limits."""
+
+    want: Want
+    worker: str
+    now: datetime
+    rows: list[Row]
+    slots: list[Slots] | None
+
+    def tasks(self) -> list[Task]:
+        """The tasks, now ours; made when the transaction is over."""
+        pipeline, phase, until = self.want.pipeline, self.want.phase, self.now + self.want.lease_for
+        slots = self.slots or [(None, None)] * len(self.rows)
+        return [
+            claimed_task(row, pipeline, phase, self.worker, self.now, until, slot, key_slot)
+            for row, (slot, key_slot) in zip(self.rows, slots, strict=True)
+        ]
+
+
+def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Catch]:
     """See ports.Store.claim; inside an open transaction."""
-    tasks: list[Task] = []
+    catches: list[Catch] = []
+    found = 0
     for want in claim.wants:
-        room = want.limit if claim.limit is None else min(want.limit, claim.limit - len(tasks))
+        room = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
         if room > 0:
-            tasks += _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now)
-    return tasks
+            catch = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now)
+            found += len(catch.rows)
+            catches.append(catch)
+    return catches
 
 
 def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
@@ -41,25 +63,20 @@ def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime,
     return [task_of(row[1:]) for row in connection.execute(whole_rows_in_order(), terms)]
 
 
-def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime) -> list[Task]:
+def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime) -> Catch:
     slots: list[Slots] | None = None
     if want.slots is None and want.key_slots is None:
         rows = _due(connection, want, now, want.limit, claim.ids)
     else:
         rows, slots = _due_in_slots(connection, want, now, claim.ids)
-    if not rows:
-        return []
-    until = now + want.lease_for
-    terms = {"worker": claim.worker, "until": spell(until), "now": spell(now)}
-    if slots is None:
-        connection.execute(statement("lease"), terms | {"rows": _encode([row[0] for row in rows]).decode()})
-        return [claimed_task(row[1:], want.pipeline, want.phase, claim.worker, now, until) for row in rows]
-    placed = [(row[0], *slot) for row, slot in zip(rows, slots, strict=True)]
-    connection.execute(statement("lease_slots"), terms | {"rows": _encode(placed).decode()})
-    return [
-        claimed_task(row[1:], want.pipeline, want.phase, claim.worker, now, until, *slot)
-        for row, slot in zip(rows, slots, strict=True)
-    ]
+    if rows:
+        terms = {"worker": claim.worker, "until": spell(now + want.lease_for), "now": spell(now)}
+        if slots is None:
+            connection.execute(statement("lease"), terms | {"rows": _encode([row[0] for row in rows]).decode()})
+        else:
+            placed = [(row[0], *slot) for row, slot in zip(rows, slots, strict=True)]
+            connection.execute(statement("lease_slots"), terms | {"rows": _encode(placed).decode()})
+    return Catch(want, claim.worker, now, rows, slots)
 
 
 def _due(

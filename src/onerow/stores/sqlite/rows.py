@@ -4,17 +4,22 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec.structs import astuple
 
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task
 from onerow.core.times import read, spell
 
+_decode = msgspec.json.Decoder().decode
+
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
+FOREIGN = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
+"""Fields whose values SQLite doesn't take as they are."""
 _STATUS_OF = {status.value: status for status in Status}
 
 values_of: Callable[[Task], tuple[Any, ...]] = astuple  # in the order of FIELDS
@@ -48,6 +53,12 @@ def to_sql(value: Any) -> Any:
     return int(value) if kind is bool else value
 
 
+def literal(value: Any) -> str:
+    """A default as SQL spells it."""
+    value = to_sql(value)
+    return "NULL" if value is None else f"'{value}'" if type(value) is str else str(value)
+
+
 def task_of(row: Sequence[Any]) -> Task:
     """The task in a row of COLUMNS."""
     found = list(row)
@@ -60,13 +71,23 @@ def task_of(row: Sequence[Any]) -> Task:
     return Task(*found)
 
 
-# A claim knows what it writes, so it reads only the rest.
-CLAIMED_FIELDS = tuple(
-    field
-    for field in FIELDS
-    if field not in ("pipeline", "phase", "status", "awaiting", "leased_by", "leased_until", "started_at", "completed_at", "updated_at", "slot", "key_slot", "purged_at")
+# A claim knows what it writes, so it reads only the rest. Of that the driver makes an object per column, which costs
+# more than the claim itself: what nearly always has its default comes as one column, NULL when all of it has.
+CLAIMED_FIELDS = (
+    "task_id", "user_id", "title", "created_at", "run_at", "elapsed_time", "priority", "attempt", "max_retries",
+    "token", "version", "limit_key", "payload_json", "results_json", "logs_json",
 )  # fmt: skip
-CLAIMED_COLUMNS = ", ".join(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS)
+_SELDOM = (
+    "parent_id", "scheduled_time", "cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count",
+    "generation", "error", "error_class", "unique_key", "unique_for", "held_key", "held_until", "children",
+    "steps_json", "signals_json", "progress_json", "metadata_json",
+)  # fmt: skip
+_SELDOM_AS_JSON = (
+    f"CASE WHEN {' AND '.join(f't.{COLUMN[field]} IS {literal(DEFAULTS[field])}' for field in _SELDOM)} THEN NULL "
+    f"ELSE json_array({', '.join(f't.{COLUMN[field]}' for field in _SELDOM)}) END"
+)
+CLAIMED_COLUMNS = ", ".join([*(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS), _SELDOM_AS_JSON])
+_SELDOM_DEFAULTS = tuple(to_sql(DEFAULTS[field]) for field in _SELDOM)
 
 
 def claimed_task(
@@ -79,13 +100,15 @@ def claimed_task(
     slot: int | None = None,
     key_slot: int | None = None,
 ) -> Task:
-    """The task in a row of CLAIMED_COLUMNS as read just before the claim wrote to it; see rules.claimed."""
+    """The task in a row of its rowid and CLAIMED_COLUMNS as read just before the claim wrote to it; see rules.claimed."""
     (
-        task_id, user_id, title, parent_id, created_at, scheduled_time, run_at, elapsed_time, priority,
-        cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base, crash_count, generation, error,
-        error_class, token, version, limit_key, unique_key, unique_for, held_key, held_until, children, payload,
-        results, steps, signals, progress, metadata, logs,
+        _, task_id, user_id, title, created_at, run_at, elapsed_time, priority, attempt, max_retries,
+        token, version, limit_key, payload, results, logs, seldom,
     ) = row  # fmt: skip
+    (
+        parent_id, scheduled_time, cancel_requested, retry_count, own_retries, retry_base, crash_count, generation,
+        error, error_class, unique_key, unique_for, held_key, held_until, children, steps, signals, progress, metadata,
+    ) = _SELDOM_DEFAULTS if seldom is None else _decode(seldom)  # fmt: skip
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id,
         read(created_at), scheduled_time and read(scheduled_time), read(run_at), now, None, now, elapsed_time,

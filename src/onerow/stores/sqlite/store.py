@@ -32,12 +32,13 @@ from onerow.ports import (
     SwapAnswer,
     Tally,
 )
-from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, swapping, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
+from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, tallies, titles, upkeep
+from onerow.stores.sqlite.batches import batches, columns_of, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
-from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
+from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of
 from onerow.stores.sqlite.statements import statement
+from onerow.stores.sqlite.swapping import Swapping
 from onerow.stores.sqlite.waker import SqliteWaker
 
 _encode = msgspec.json.Encoder().encode
@@ -105,13 +106,11 @@ class SqliteStore:
         return self.turn(moves, None)[0]
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        swapping = Swapping(moves)
         with self._door.write() as connection:
-            answers: list[SwapAnswer] = []
-            if moves:
-                answers = swapping.swap(connection, moves, self.now())
-                tallies.note_moves(connection, moves, answers)
-            tasks = claiming.claim(connection, claim, self.now()) if claim is not None else []
-        return answers, tasks
+            answers = swapping.write(connection, self.now())
+            catches = claiming.claim(connection, claim, self.now()) if claim is not None else []
+        return answers, [task for catch in catches for task in catch.tasks()]
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         now = self.now()
@@ -188,7 +187,7 @@ class SqliteStore:
             gone = connection.execute(statement("remove"), {"rows": asked}).fetchall()
             ids = {task_id for (task_id,) in gone}
             logbook.remove(connection, sorted(ids))
-            tallies.note_removed(connection, [task for task in tasks if task.task_id in ids])
+            tallies.write(connection, tallies.of_removed(task for task in tasks if task.task_id in ids))
             titles.note_removed(connection)
         return len(gone)
 
@@ -243,10 +242,10 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
         # Nearly always every row is new; a closer look only if some were not.
         cursor.execute("SAVEPOINT onerow_insert")
         written = 0
-        for batch in batches(FIELDS, [values_of(task) for task in tasks], always=1):
+        for batch in batches(FIELDS, columns_of(tasks), always=1):
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
-            tallies.note_inserted(cursor, tasks)
+            tallies.write(cursor, tallies.of_tasks(tasks))
             cursor.execute("RELEASE onerow_insert")
             return [Inserted(task) for task in tasks]
         cursor.execute("ROLLBACK TO onerow_insert")
@@ -261,7 +260,7 @@ def _insert_of(task: Task) -> tuple[str, list[Any]]:
 
 def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
     if cursor.execute(*_insert_of(task)).rowcount == 1:
-        tallies.note_inserted(cursor, [task])
+        tallies.write(cursor, tallies.of_tasks([task]))
         return Inserted(task)
     row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()
     if row is None:

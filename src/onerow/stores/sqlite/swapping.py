@@ -1,64 +1,91 @@
 """Swapping: what rules decided is written, many rows in one statement, an answer for each.
 
-Rows that change the same columns share a statement; a value that all of them share is bound once. Nearly always every
-row is written, and the count says so; only when some were not does a second look, row by row, find out which.
+All rows share a statement, and a value that all of them share is bound once. Nearly always every row is written, and the
+count says so; only when some were not does a second look, row by row, find out which.
 """
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from operator import attrgetter
+from typing import Any
 
-from onerow.core.task import COLUMN, Task, changed_fields
+from onerow.core.task import COLUMN, FIELDS, Task, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.sqlite.batches import batches, chunks, update_sql
+from onerow.stores.sqlite import tallies
+from onerow.stores.sqlite.batches import MOST, batches, columns_of, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
+_ID = FIELDS.index("task_id")
 
-def swap(connection: sqlite3.Connection, moves: Sequence[Move], now: datetime) -> list[SwapAnswer]:
-    """See ports.Store.swap; inside an open transaction."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    single: list[int] = []
-    for index, move in enumerate(moves):
-        fields = changed_fields(move.before, move.after)
-        if move.if_dead or "held_key" in fields or move.after.version != move.before.version + 1:
-            single.append(index)  # has a condition of its own, or may collide with another task's key
-        else:
-            groups.setdefault(fields, []).append(index)
-    answers: list[SwapAnswer | None] = [None] * len(moves)
-    for fields, indexes in groups.items():
-        for chunk in chunks(indexes):
-            if _swap_together(connection, fields, [moves[index] for index in chunk]):
-                for index in chunk:
-                    answers[index] = Swapped(moves[index].after)
+
+class Swapping:
+    """Moves, put together before there is a transaction, so that the write lock is held for no more than the SQL."""
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self._moves = moves
+        self._singly: list[int] = []
+        together: list[int] = []
+        for index, move in enumerate(moves):
+            before, after = move.before, move.after
+            # Some have a condition of their own, or may collide with another task's key.
+            alone = move.if_dead or after.held_key != before.held_key or after.version != before.version + 1
+            (self._singly if alone else together).append(index)
+        if len(together) == 1:
+            self._singly += together
+            together = []
+        self._together = [
+            _Together(some, [moves[index] for index in some])
+            for some in (together[first : first + MOST] for first in range(0, len(together), MOST))
+        ]
+
+    def write(self, connection: sqlite3.Connection, now: datetime) -> list[SwapAnswer]:
+        """See ports.Store.swap; inside an open transaction."""
+        answers: list[SwapAnswer | None] = [None] * len(self._moves)
+        singly = self._singly
+        for together in self._together:
+            if together.write(connection):
+                for index in together.indexes:
+                    answers[index] = Swapped(self._moves[index].after)
             else:
-                single += chunk
-    for index in single:
-        answers[index] = _swap_one(connection, moves[index], now)
-    return answers  # type: ignore[return-value]
+                singly = [*singly, *together.indexes]
+        for index in singly:
+            answers[index] = _swap_one(connection, self._moves[index], now)
+        alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
+        tallies.write(connection, tallies.of_moves(alone))
+        return answers  # type: ignore[return-value]
 
 
-def _swap_together(connection: sqlite3.Connection, fields: tuple[str, ...], moves: Sequence[Move]) -> bool:
-    """Write rows that change the same columns; nothing at all unless every one could be written."""
-    if len(moves) == 1:
-        return False
-    names = ("task_id", "version", *(field for field in fields if field != "version"))
-    read = attrgetter(*names)
-    rows = [read(move.after) for move in moves]
-    connection.execute("SAVEPOINT onerow_swap")
-    try:
-        written = 0
-        for batch in batches(names, rows, always=2):
-            sql = update_sql(batch.shared, batch.varying, batch.size)
-            written += connection.execute(sql, batch.given).rowcount
-        whole = written == len(moves)
-    except sqlite3.IntegrityError:
-        whole = False  # a row that can't be written; found singly
-    if not whole:
-        connection.execute("ROLLBACK TO onerow_swap")
-    connection.execute("RELEASE onerow_swap")
-    return whole
+class _Together:
+    """Rows that are written by one statement: each column that changes in one of them is set in all."""
+
+    def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
+        self.indexes = indexes
+        before = columns_of(move.before for move in moves)
+        after = columns_of(move.after for move in moves)
+        changed = {field: column for field, was, column in zip(FIELDS, before, after, strict=True) if was != column}
+        written = {"task_id": after[_ID], "version": changed.pop("version")} | changed
+        self._statements: list[tuple[str, list[Any]]] = [
+            (update_sql(batch.shared, batch.varying, batch.size), batch.given)
+            for batch in batches(tuple(written), list(written.values()), always=2)
+        ]
+        counted = "completed_at" in changed or "purged_at" in changed
+        self._ended = tallies.of_moves(moves) if counted else {}
+
+    def write(self, connection: sqlite3.Connection) -> bool:
+        """Write them; nothing at all unless every one could be written."""
+        connection.execute("SAVEPOINT onerow_swap")
+        try:
+            written = sum(connection.execute(sql, given).rowcount for sql, given in self._statements)
+            whole = written == len(self.indexes)
+        except sqlite3.IntegrityError:
+            whole = False  # a row that can't be written; found singly
+        if whole:
+            tallies.write(connection, self._ended)
+        else:
+            connection.execute("ROLLBACK TO onerow_swap")
+        connection.execute("RELEASE onerow_swap")
+        return whole
 
 
 def _swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:

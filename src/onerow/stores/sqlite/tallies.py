@@ -1,17 +1,23 @@
 """How many tasks stand where: open ones counted in their indexes, ended ones kept as counters by whoever writes."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from onerow.core.status import ENDS, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import read
-from onerow.ports import Filter, Move, SwapAnswer, Swapped, Tally
+from onerow.ports import Filter, Move, Tally
 from onerow.stores.sqlite.filters import where_sql
 from onerow.stores.sqlite.statements import statement
 
-Place = tuple[str, str, Status]
+Place = tuple[str, str, Status, datetime | None]
+"""Pipeline, phase, status, and when it was purged."""
+Change = dict[tuple[str, str, Status], int]
+"""So many more tasks that have ended, by pipeline, phase and status."""
 
 _ADD = (
     "INSERT INTO onerow_tally (pipeline, type, status, count) VALUES (?, ?, ?, ?) "
@@ -19,51 +25,38 @@ _ADD = (
 )
 
 
-def note_moves(connection: sqlite3.Connection, moves: Sequence[Move], answers: Sequence[SwapAnswer]) -> None:
-    """Count the tasks that these moves ended, brought back or buried; in the transaction that writes them."""
-    change: dict[Place, int] = {}
-    for move, answer in zip(moves, answers, strict=True):
-        before, after = move.before, move.after
-        if before.completed_at is after.completed_at and before.purged_at is after.purged_at:
-            continue
-        if type(answer) is Swapped:
-            _leave(change, before)
-            _enter(change, after)
-    _write(connection, change)
+def of_moves(moves: Sequence[Move]) -> Change:
+    """What these moves change: tasks that they end, bring back or bury."""
+    change: Counter[Place] = Counter(map(_place, (move.after for move in moves)))
+    change.subtract(Counter(map(_place, (move.before for move in moves))))
+    return _of_ended(change)
 
 
-def note_removed(connection: sqlite3.Connection, tasks: Iterable[Task]) -> None:
-    """Count the tasks that are gone."""
-    change: dict[Place, int] = {}
-    for task in tasks:
-        _leave(change, task)
-    _write(connection, change)
+def of_tasks(tasks: Iterable[Task]) -> Change:
+    """What these tasks add if they were put in as ended already."""
+    return _of_ended(Counter(map(_place, tasks)))
 
 
-def note_inserted(cursor: sqlite3.Cursor, tasks: Iterable[Task]) -> None:
-    """Count the tasks that were put in as ended already."""
-    change: dict[Place, int] = {}
-    for task in tasks:
-        _enter(change, task)
-    _write(cursor, change)
+def of_removed(tasks: Iterable[Task]) -> Change:
+    """What it changes that these tasks are gone."""
+    return {place: -count for place, count in of_tasks(tasks).items()}
 
 
-def _enter(change: dict[Place, int], task: Task) -> None:
-    if task.status in ENDS and task.purged_at is None:
-        place = (task.pipeline, task.phase, task.status)
-        change[place] = change.get(place, 0) + 1
+def write(connection: sqlite3.Connection | sqlite3.Cursor, change: Change) -> None:
+    """Count it; in the transaction that makes it so."""
+    if change:
+        connection.executemany(_ADD, [(*place, count) for place, count in change.items()])
 
 
-def _leave(change: dict[Place, int], task: Task) -> None:
-    if task.status in ENDS and task.purged_at is None:
-        place = (task.pipeline, task.phase, task.status)
-        change[place] = change.get(place, 0) - 1
+_place = attrgetter("pipeline", "phase", "status", "purged_at")
 
 
-def _write(connection: sqlite3.Connection | sqlite3.Cursor, change: dict[Place, int]) -> None:
-    rows = [(*place, count) for place, count in change.items() if count]
-    if rows:
-        connection.executemany(_ADD, rows)
+def _of_ended(change: "Counter[Place]") -> Change:
+    return {
+        (pipeline, phase, status): count
+        for (pipeline, phase, status, purged_at), count in change.items()
+        if count and purged_at is None and status in ENDS
+    }
 
 
 def count(connection: sqlite3.Connection, where: Filter) -> list[Tally]:
