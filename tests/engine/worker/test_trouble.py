@@ -322,12 +322,16 @@ def test_turns_that_overlap_lose_nothing_and_run_nothing_twice_on_a_bad_line(see
         runs.append(("post", job))
 
     added = 0
+
+    def all_ran() -> bool:
+        return len(runs) >= 2 * added
+
     with working(queue, pipeline):
         store.shaking = True
         while store.broken < 3 or "onerow-turn_0" not in store.turned_in:  # until there were trouble and overlap
             queue.add_many(pipeline, range(added, added + 2000))
             added += 2000
-            until(lambda: len(runs) >= 2 * added)
+            until(all_ran)
         store.shaking = False
         until(lambda: [tally.count for tally in queue.count()] == [added])
     assert sorted(runs) == [(phase, job) for phase in ("cut", "post") for job in range(added)]

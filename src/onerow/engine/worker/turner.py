@@ -24,6 +24,7 @@ from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 
 _MANY = 100  # tasks in a claim that make it worth while to prepare the next turn meanwhile
 _GATHER_FOR = 0.001
+_LOOK_AGAIN = 0.01
 
 Finished = list[tuple[Attempt, Outcome]]
 Answer = tuple[list[SwapAnswer], list[Task]]
@@ -166,7 +167,7 @@ class Turner:
                 coming = self._under_way.claim.limit or 0
         claim = self._appetite.claim(settling, coming, now)
         if claim is not None and not claim.wants:
-            self._claimed(0)  # every phase is paused or held, which is as if nothing were due
+            self._claimed(claim, 0)  # every phase is paused or held, which is as if nothing were due
             return None
         return claim
 
@@ -181,7 +182,7 @@ class Turner:
                 self._appetite.give_back_unused(tasks)
             self._begin(tasks, turn.sent_at)
             if turn.claim is not None:
-                self._claimed(len(tasks))
+                self._claimed(turn.claim, len(tasks))
             again: Finished = []
             for (attempt, outcome), answer in zip(turn.settling, answers, strict=False):
                 if type(answer) is Swapped:
@@ -204,11 +205,13 @@ class Turner:
 
     # ── claiming ──
 
-    def _claimed(self, found: int) -> None:
+    def _claimed(self, claim: Claim, found: int) -> None:
         self.found = found
-        self.hungry = found > 0
-        if not found:
-            self._look_at = monotonic() + self._interval
+        self.hungry = 0 < (claim.limit or 0) <= found
+        if not self.hungry:
+            # What fell short of the limit was all that is due, unless others claim beside us. To look again at once
+            # would only keep the handlers from beginning.
+            self._look_at = monotonic() + (_LOOK_AGAIN if found else self._interval)
 
     def _begin(self, tasks: Sequence[Task], sent_at: float) -> None:
         if not tasks:
