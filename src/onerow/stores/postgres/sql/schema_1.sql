@@ -1,7 +1,9 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
 -- Differs from sqlite/sql/schema_1.sql: times are timestamptz, JSON is json (kept as written, see ADR 0010), keys compare by code point.
 CREATE TABLE {schema}.task_queue (
-  task_id          text COLLATE "C" PRIMARY KEY,
+  -- Half of each page of this index is left free, because a claim doubles its entries; else every page would be split
+  -- then, to the same size, and searched for dead entries again and again.
+  task_id          text COLLATE "C" PRIMARY KEY WITH (fillfactor = 45),
   pipeline         text COLLATE "C" NOT NULL DEFAULT '',
   type             text COLLATE "C" NOT NULL,
   status           text COLLATE "C" NOT NULL DEFAULT 'waiting'
