@@ -112,8 +112,6 @@ def _statuses(statuses: frozenset[Status]) -> str:
     sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
     if statuses == {Status.PROCESSING}:
         return f"{sql} AND leased_by IS NOT NULL"  # the index of what is processing
-    if statuses == {Status.FAILED}:
-        return f"{sql} AND error_class IS NOT NULL AND completed_at IS NOT NULL"
     if statuses <= ENDS:
         return f"{sql} AND completed_at IS NOT NULL"
     return sql
