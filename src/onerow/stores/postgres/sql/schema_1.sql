@@ -77,7 +77,7 @@ CREATE UNIQUE INDEX task_slot ON {schema}.task_queue (pipeline, type, slot) WHER
 CREATE UNIQUE INDEX task_key_slot ON {schema}.task_queue (pipeline, type, limit_key, key_slot) WHERE key_slot IS NOT NULL;
 CREATE UNIQUE INDEX task_unique ON {schema}.task_queue (pipeline, user_id, held_key) WHERE held_key IS NOT NULL;
 CREATE INDEX task_remembered ON {schema}.task_queue (held_until) WHERE held_until IS NOT NULL;
-CREATE INDEX task_child ON {schema}.task_queue (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX task_child ON {schema}.task_queue (parent_id, created_at, task_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON {schema}.task_queue (completed_at, task_id) WHERE completed_at IS NOT NULL;
 -- The few among them that people and sweeps ask for, which a million completed ones must not hide.
 CREATE INDEX task_missed ON {schema}.task_queue (status, completed_at, task_id) WHERE status IN ('failed', 'cancelled');
