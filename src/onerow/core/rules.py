@@ -476,10 +476,12 @@ def _enter(task: Task, plan: Plan, phase: PhasePlan, now: datetime, *, fresh: bo
         changes["progress_json"] = "null"  # it told of the phase before
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
-    return task.to(
-        WAITING, now, phase=phase.name, attempt=0, crash_count=0, error=None, error_class=None, started_at=None,
-        completed_at=None, held_key=task.unique_key, held_until=None, **changes,
-    )  # fmt: skip
+    changes["phase"] = phase.name
+    changes["attempt"] = changes["crash_count"] = 0
+    changes["error"] = changes["error_class"] = changes["started_at"] = changes["completed_at"] = None
+    changes["held_key"] = task.unique_key
+    changes["held_until"] = None
+    return task.become(WAITING, now, changes)
 
 
 def _end(task: Task, status: Status, now: datetime, **changes: Any) -> Task:

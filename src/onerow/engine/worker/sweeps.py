@@ -18,6 +18,7 @@ from onerow.engine.worker.identity import Identity
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500
+_TIDY_EVERY = 5.0
 
 
 class Usher:
@@ -162,13 +163,13 @@ class Tidier:
 
     def __init__(self, store: Tidied) -> None:
         self._store = store
-        self._due_at = 0.0
+        self._due_at = monotonic() + _TIDY_EVERY  # who starts has work to do first
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         left = self._due_at - monotonic()
         if left > 0:  # woken together with the other roles
             return left
-        rest = 0.2 if self._store.tidy() else 5.0
+        rest = 0.2 if self._store.tidy() else _TIDY_EVERY
         self._due_at = monotonic() + rest
         return rest

@@ -3,14 +3,15 @@
 One statement for 500 rows costs a quarter of 500 executions of the same prepared statement.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
-from onerow.core.task import COLUMN
-from onerow.stores.sqlite.rows import to_sql
+from onerow.core.task import COLUMN, Task
+from onerow.stores.sqlite.rows import FOREIGN, to_sql, values_of
 
-Item = TypeVar("Item")
+Column = tuple[Any, ...]
 
 MOST = 800
 _VARIABLES = 32_766  # that one statement may have, unless SQLite was built otherwise
@@ -20,36 +21,41 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, MOST)
 class Batch:
     """Rows of the same fields, told apart into what is shared and what varies."""
 
-    def __init__(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> None:
+    def __init__(self, fields: Sequence[str], columns: Sequence[Column], always: int) -> None:
         """`always`: so many leading fields vary in any case."""
-        columns = list(zip(*rows, strict=True))
+        count = len(columns[0])
         # count() compares in C, and mostly finds the very same object.
-        alike = [index >= always and column.count(column[0]) == len(rows) for index, column in enumerate(columns)]
+        alike = [index >= always and column.count(column[0]) == count for index, column in enumerate(columns)]
         self.shared = tuple(field for field, same in zip(fields, alike, strict=True) if same)
         self.varying = tuple(field for field, same in zip(fields, alike, strict=True) if not same)
         # Few sizes, so that few statements have to be prepared; the list is filled up with rows of nothing.
-        self.size = next(size for size in _SIZES if size >= len(rows))
+        self.size = next(size for size in _SIZES if size >= count)
         once = [to_sql(column[0]) for column, same in zip(columns, alike, strict=True) if same]
-        places = [index for index, same in enumerate(alike) if not same]
-        each = [to_sql(row[place]) for row in rows for place in places]
-        self.given = [*once, *each, *[""] * ((self.size - len(rows)) * len(places))]
+        each = [
+            map(to_sql, column) if field in FOREIGN else column
+            for field, column, same in zip(fields, columns, alike, strict=True)
+            if not same
+        ]
+        nothing = [""] * ((self.size - count) * len(each))
+        self.given = [*once, *chain.from_iterable(zip(*each, strict=True)), *nothing]
 
 
-def batches(fields: Sequence[str], rows: Sequence[Sequence[Any]], always: int) -> Iterator[Batch]:
+def batches(fields: Sequence[str], columns: Sequence[Column], always: int) -> Iterator[Batch]:
     """The rows in as few batches as SQLite takes: one, unless there are very many or they differ in nearly everything."""
-    for chunk in chunks(rows):
-        batch = Batch(fields, chunk, always)
+    count = len(columns[0])
+    if count <= MOST:
+        batch = Batch(fields, columns, always)
         if len(batch.given) <= _VARIABLES:
             yield batch
-        else:
-            middle = len(chunk) // 2
-            yield from batches(fields, chunk[:middle], always)
-            yield from batches(fields, chunk[middle:], always)
+            return
+    middle = min(MOST, -(-count // 2))
+    yield from batches(fields, [column[:middle] for column in columns], always)
+    yield from batches(fields, [column[middle:] for column in columns], always)
 
 
-def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), MOST):
-        yield items[start : start + MOST]
+def columns_of(tasks: Iterable[Task]) -> list[Column]:
+    """The values of tasks by field, in the order of FIELDS."""
+    return list(zip(*map(values_of, tasks), strict=True))
 
 
 @lru_cache(maxsize=512)

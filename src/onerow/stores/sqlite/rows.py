@@ -18,6 +18,8 @@ COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
+FOREIGN = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
+"""Fields whose values SQLite doesn't take as they are."""
 _STATUS_OF = {status.value: status for status in Status}
 
 values_of: Callable[[Task], tuple[Any, ...]] = astuple  # in the order of FIELDS

@@ -33,10 +33,10 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
+from onerow.stores.sqlite.batches import batches, columns_of, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
-from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of, values_of
+from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.swapping import Swapping
 from onerow.stores.sqlite.waker import SqliteWaker
@@ -242,7 +242,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
         # Nearly always every row is new; a closer look only if some were not.
         cursor.execute("SAVEPOINT onerow_insert")
         written = 0
-        for batch in batches(FIELDS, [values_of(task) for task in tasks], always=1):
+        for batch in batches(FIELDS, columns_of(tasks), always=1):
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
             tallies.write(cursor, tallies.of_tasks(tasks))

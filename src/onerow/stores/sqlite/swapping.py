@@ -1,21 +1,22 @@
 """Swapping: what rules decided is written, many rows in one statement, an answer for each.
 
-Rows that change the same columns share a statement; a value that all of them share is bound once. Nearly always every
-row is written, and the count says so; only when some were not does a second look, row by row, find out which.
+All rows share a statement, and a value that all of them share is bound once. Nearly always every row is written, and the
+count says so; only when some were not does a second look, row by row, find out which.
 """
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
-from onerow.core.task import COLUMN, Task, changed_fields
+from onerow.core.task import COLUMN, FIELDS, Task, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.sqlite import tallies
-from onerow.stores.sqlite.batches import batches, chunks, update_sql
+from onerow.stores.sqlite.batches import MOST, batches, columns_of, update_sql
 from onerow.stores.sqlite.rows import to_sql
+
+_ID = FIELDS.index("task_id")
 
 
 class Swapping:
@@ -24,20 +25,19 @@ class Swapping:
     def __init__(self, moves: Sequence[Move]) -> None:
         self._moves = moves
         self._singly: list[int] = []
-        groups: dict[tuple[str, ...], list[int]] = {}
+        together: list[int] = []
         for index, move in enumerate(moves):
-            fields = changed_fields(move.before, move.after)
-            if move.if_dead or "held_key" in fields or move.after.version != move.before.version + 1:
-                self._singly.append(index)  # has a condition of its own, or may collide with another task's key
-            else:
-                groups.setdefault(fields, []).append(index)
-        self._together: list[_Together] = []
-        for fields, indexes in groups.items():
-            for chunk in chunks(indexes):
-                if len(chunk) == 1:
-                    self._singly += chunk
-                else:
-                    self._together.append(_Together(fields, chunk, [moves[index] for index in chunk]))
+            before, after = move.before, move.after
+            # Some have a condition of their own, or may collide with another task's key.
+            alone = move.if_dead or after.held_key != before.held_key or after.version != before.version + 1
+            (self._singly if alone else together).append(index)
+        if len(together) == 1:
+            self._singly += together
+            together = []
+        self._together = [
+            _Together(some, [moves[index] for index in some])
+            for some in (together[first : first + MOST] for first in range(0, len(together), MOST))
+        ]
 
     def write(self, connection: sqlite3.Connection, now: datetime) -> list[SwapAnswer]:
         """See ports.Store.swap; inside an open transaction."""
@@ -57,17 +57,19 @@ class Swapping:
 
 
 class _Together:
-    """Rows that change the same columns."""
+    """Rows that are written by one statement: each column that changes in one of them is set in all."""
 
-    def __init__(self, fields: tuple[str, ...], indexes: Sequence[int], moves: Sequence[Move]) -> None:
+    def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
         self.indexes = indexes
-        names = ("task_id", "version", *(field for field in fields if field != "version"))
-        read = attrgetter(*names)
+        before = columns_of(move.before for move in moves)
+        after = columns_of(move.after for move in moves)
+        changed = {field: column for field, was, column in zip(FIELDS, before, after, strict=True) if was != column}
+        written = {"task_id": after[_ID], "version": changed.pop("version")} | changed
         self._statements: list[tuple[str, list[Any]]] = [
             (update_sql(batch.shared, batch.varying, batch.size), batch.given)
-            for batch in batches(names, [read(move.after) for move in moves], always=2)
+            for batch in batches(tuple(written), list(written.values()), always=2)
         ]
-        counted = "completed_at" in fields or "purged_at" in fields
+        counted = "completed_at" in changed or "purged_at" in changed
         self._ended = tallies.of_moves(moves) if counted else {}
 
     def write(self, connection: sqlite3.Connection) -> bool:

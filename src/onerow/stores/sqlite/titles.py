@@ -12,9 +12,10 @@ from functools import cache
 from onerow.stores.sqlite.door import Door
 
 _MARK, _ROW_AT_MARK = "titled", "titled_row"
-_STEP = 500
+_STEP = 500  # titles to index at once, of so many rows:
 _MOST = 5_000
 _TOO_MANY_GONE = 4
+_NEXT = "SELECT rowid, title FROM task_queue WHERE rowid > ? ORDER BY rowid LIMIT ?"
 
 
 @cache
@@ -43,15 +44,18 @@ def tidy(door: Door) -> bool:
             "CREATE VIRTUAL TABLE IF NOT EXISTS onerow_title "
             "USING fts5(title, content='', tokenize='trigram', detail=none)"
         )
+        seen, up_to = connection.execute(
+            f"SELECT count(*), coalesce(max(rowid), ?) FROM ({_NEXT})", (mark, mark, _MOST)
+        ).fetchone()
         rows = connection.execute(
-            "SELECT rowid, title FROM task_queue WHERE rowid > ? ORDER BY rowid LIMIT ?", (mark, _STEP)
+            f"SELECT rowid, title FROM ({_NEXT}) WHERE title <> '' LIMIT ?", (mark, _MOST, _STEP)
         ).fetchall()
         connection.executemany(
             "INSERT INTO onerow_title (rowid, title) VALUES (?, ?)",
-            [(number, title.casefold()) for number, title in rows if title],
+            [(number, title.casefold()) for number, title in rows],
         )
-        _set_mark(connection, rows[-1][0] if rows else mark)
-    return len(rows) == _STEP
+        _set_mark(connection, rows[-1][0] if len(rows) == _STEP else up_to)
+    return len(rows) == _STEP or seen == _MOST
 
 
 def note_removed(connection: sqlite3.Connection) -> None:
