@@ -1,0 +1,67 @@
+"""The moves: each takes a task and returns what becomes of it. No store, no clock, no log.
+
+Claiming is the one move that a store makes itself, because only it can choose: `claimed` says what it must write.
+A rule that the task's status forbids raises IllegalMove and changes nothing.
+"""
+
+from onerow.core.rules.acts import (
+    annotate,
+    cancel,
+    fail_by_hand,
+    finish,
+    replay,
+    reprioritise,
+    reschedule,
+    retry,
+    signal,
+)
+from onerow.core.rules.holding import (
+    CRASH_LIMIT,
+    advance,
+    claimed,
+    complete,
+    crash,
+    fail,
+    hand_back,
+    park,
+    report,
+    rescue,
+    snooze,
+    stop_cancelled,
+)
+from onerow.core.rules.pieces import check_priority, check_retry_count, due_time, entering
+from onerow.core.rules.sweeping import bury, expire, gather, pass_, release_key, rename
+
+__all__ = [
+    "CRASH_LIMIT",
+    "advance",
+    "annotate",
+    "bury",
+    "cancel",
+    "check_priority",
+    "check_retry_count",
+    "claimed",
+    "complete",
+    "crash",
+    "due_time",
+    "entering",
+    "expire",
+    "fail",
+    "fail_by_hand",
+    "finish",
+    "gather",
+    "hand_back",
+    "park",
+    "pass_",
+    "release_key",
+    "rename",
+    "replay",
+    "report",
+    "reprioritise",
+    "reschedule",
+    "rescue",
+    "retry",
+    "signal",
+    "snooze",
+    "stop_cancelled",
+]
