@@ -102,9 +102,7 @@ class Swapping:
             if was != values and field != "version"
         }
         shared = tuple(
-            field
-            for field, values in written.items()
-            if field not in _OWN and values.count(values[0]) == len(values)
+            field for field, values in written.items() if field not in _OWN and values.count(values[0]) == len(values)
         )
         given: dict[str, Any] = {
             "ids": column(Texts, after[_ID]),
