@@ -9,6 +9,7 @@ FAR = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
 """The far future: the deadline of what has none."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI = timedelta(milliseconds=1)
 
 
 def to_millis(moment: datetime) -> datetime:
@@ -39,7 +40,7 @@ def read(text: str) -> datetime:
 
 def since_epoch(moment: datetime) -> int:
     """Milliseconds since 1970."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - _EPOCH) // _MILLI
 
 
 def parse_time(value: datetime | str | None, field: str) -> datetime:

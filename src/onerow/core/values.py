@@ -31,7 +31,7 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
     plain = value if type(value) in _PLAIN else to_plain(value, field)
     try:
         raw = _encoder.encode(plain)
-        if _is_deep(plain, raw):
+        if len(raw) > 2 * MAX_DEPTH and _is_deep(plain, raw):  # a bracket at each end of each level
             raise RecursionError
         if _decode(raw) != plain or (b"\\" in raw and b"\\u0000" in raw) or _LONG_NUMBER in raw.translate(_ZEROS):
             _walk(plain, field, 0)
@@ -70,8 +70,8 @@ def to_plain(value: Any, field: str) -> Any:
 
 
 def _is_deep(value: Any, raw: bytes) -> bool:
-    """Whether a value has more levels than a store can be trusted with; most show by their length or their few brackets."""
-    if len(raw) <= 2 * MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    """Whether a value has more levels than a store can be trusted with; most show by their few brackets."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     level = [value]
     for _ in range(MAX_DEPTH):

@@ -211,11 +211,6 @@ class Queue:
             if not own and not plan.timed and not plan.title:
                 pattern = task
             tasks.append(task)
-        self._check_strangers(tasks, items)
-        return tasks
-
-    def _check_strangers(self, tasks: list[Task], items: Sequence[Any]) -> None:
-        """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
         given = {
             task.task_id: task
             for task, item in zip(tasks, items, strict=True)
@@ -223,11 +218,16 @@ class Queue:
         }
         parents = {task.parent_id for task in tasks if task.parent_id} if self._user is not None else set()
         if given or parents:
-            for known in self.store.fetch([*given, *parents]):
-                if known.task_id in given:
-                    _own(given[known.task_id], Existing(known))
-                if known.task_id in parents and known.user_id == self._user:
-                    parents.remove(known.task_id)
+            self._check_strangers(given, parents)
+        return tasks
+
+    def _check_strangers(self, given: dict[str, Task], parents: set[str]) -> None:
+        """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
+        for known in self.store.fetch([*given, *parents]):
+            if known.task_id in given:
+                _own(given[known.task_id], Existing(known))
+            if known.task_id in parents and known.user_id == self._user:
+                parents.remove(known.task_id)
         if parents:
             raise UnknownName(f"parent_id: no task {min(parents)!r}", field="parent_id")
 

@@ -19,10 +19,10 @@ MILLION = 1_000_000
 
 FILL = """
 INSERT INTO onerow.task_queue (task_id, pipeline, type, status, priority, run_at, completed_at, leased_by, leased_until, token)
-SELECT %(name)s || n, 'videos', %(phase)s, %(status)s, %(priority)s, clock_timestamp() + %(later)s * interval '1 s',
-       CASE WHEN %(status)s IN ('completed', 'failed', 'cancelled') THEN clock_timestamp() - n * interval '1 ms' END,
-       CASE WHEN %(status)s = 'processing' THEN 'w9' END,
-       CASE WHEN %(status)s = 'processing' THEN clock_timestamp() + %(later)s * interval '1 s' END, 1
+SELECT %(name)s || n, 'videos', %(phase)s, %(status)s::text, %(priority)s, clock_timestamp() + %(later)s * interval '1 s',
+       CASE WHEN %(status)s::text IN ('completed', 'failed', 'cancelled') THEN clock_timestamp() - n * interval '1 ms' END,
+       CASE WHEN %(status)s::text = 'processing' THEN 'w9' END,
+       CASE WHEN %(status)s::text = 'processing' THEN clock_timestamp() + %(later)s * interval '1 s' END, 1
   FROM generate_series(1, %(count)s) AS n
 """
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from onerow.core.times import to_millis
 from onerow.stores.postgres.wire import EPOCH
 
 REFRESH_AFTER = 10.0
@@ -30,7 +29,7 @@ class ServerClock:
         if self._monotonic() - self._heard_at > REFRESH_AFTER:
             sent_at = self._monotonic()
             self.heard(self._ask(), sent_at)
-        return to_millis(EPOCH + timedelta(seconds=self._monotonic() + self._ahead))
+        return EPOCH + timedelta(milliseconds=int((self._monotonic() + self._ahead) * 1000))
 
     def heard(self, said: int, sent_at: float) -> None:
         """The server said what time it is (µs since 2000), in answer to what we sent then."""

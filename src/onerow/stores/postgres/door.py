@@ -5,7 +5,8 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import psycopg
@@ -25,13 +26,29 @@ from onerow.core.errors import (
 from onerow.stores.postgres.address import Address
 from onerow.stores.postgres.wire import teach
 
-Connection = psycopg.Connection[TupleRow]
 Cursor = psycopg.Cursor[TupleRow]
 T = TypeVar("T")
 
 _TRIES = 8
+_IDLE = pq.TransactionStatus.IDLE
 _ADAPTERS = AdaptersMap(psycopg.adapters)
 teach(_ADAPTERS)
+
+
+class Connection(psycopg.Connection[TupleRow]):
+    """One of ours, which also knows what `straight` has prepared in it."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.prepared: dict[str, bytes] = {}
+        self.sending: Callable[[object], None] | None = None  # hears of statements that no cursor sends
+        self._hangup = select.poll()
+        self._hangup.register(self.fileno(), select.POLLIN)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server hasn't hung up: an idle connection that has something to say has come to its end."""
+        return not self.closed and not self._hangup.poll(0)
 
 
 class Door:
@@ -42,53 +59,38 @@ class Door:
         self._size = size
         self._patience = patience
         self._prepare: bool | None = address.prepare
-        self._cursors: type[psycopg.Cursor[Any]] = psycopg.Cursor
+        self._connections: type[Connection] = Connection
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(self._size)
+        self._places: SimpleQueue[None] = SimpleQueue()  # a semaphore, but in C
+        for _ in range(self._size):
+            self._places.put(None)
         self._idle: list[Connection] = []
         self._closings = 0
 
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> AbstractContextManager[Connection]:
         """A connection for one act, in autocommit; whatever transaction is left open is rolled back."""
         if self._pid != os.getpid():
             self._reset()  # a connection must not cross a fork: two processes would talk into one another
-        if not self._places.acquire(timeout=self._patience):
+        try:
+            self._places.get(timeout=self._patience)
+        except Empty:
             raise StoreUnavailable(
                 f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
                 f"allow more with pool_size, or find out what holds them"
-            )
-        with self._placed() as connection:
-            yield connection
+            ) from None
+        return _Loan(self, self._places)
 
-    @contextmanager
-    def spare(self) -> Iterator[Connection | None]:
+    def spare(self) -> AbstractContextManager[Connection | None]:
         """A second connection for an act that has one already; None when that would mean to wait."""
-        if not self._places.acquire(blocking=False):
-            yield None
-            return
-        with self._placed() as connection:
-            yield connection
-
-    @contextmanager
-    def _placed(self) -> Iterator[Connection]:
         try:
-            with self.translated():
-                connection = self._take()
-                closings = self._closings
-                try:
-                    yield connection
-                except BaseException:
-                    _restore(connection)
-                    raise
-                finally:
-                    self._give_back(connection, closings)
-        finally:
-            self._places.release()
+            self._places.get_nowait()
+        except Empty:
+            return nullcontext()
+        return _Loan(self, self._places)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Do something that changes nothing, and do it again if the connection turned out to be dead."""
@@ -115,13 +117,9 @@ class Door:
 
     def open(self) -> Connection:
         """A new connection in autocommit, which the caller closes."""
-        with self.translated():
-            connection = psycopg.connect(
-                self.address.conninfo,
-                autocommit=True,
-                context=_Taught(),
-                cursor_factory=self._cursors,
-                **self.address.defaults,
+        try:
+            connection = self._connections.connect(
+                self.address.conninfo, autocommit=True, context=_Taught(), **self.address.defaults
             )
             if self._prepare is None:
                 # A pooler answers with a process id of its own. Behind one a session isn't ours, and neither are the
@@ -131,6 +129,8 @@ class Door:
             connection.prepare_threshold = 1 if self._prepare else None
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
             return connection
+        except psycopg.Error as error:
+            raise ours(error, self.address.masked) from error
 
     @property
     def is_pooled(self) -> bool:
@@ -144,13 +144,22 @@ class Door:
         """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
         seen = 0
 
+        def count(query: object) -> None:
+            nonlocal seen
+            seen += not str(query).startswith(("BEGIN", "COMMIT"))
+
         class CountingCursor(psycopg.Cursor[Any]):
             def execute(self, query: Any, *given: Any, **more: Any) -> Any:
-                nonlocal seen
-                seen += not str(query).startswith(("BEGIN", "COMMIT"))
+                count(query)
                 return super().execute(query, *given, **more)
 
-        self._cursors = CountingCursor
+        class CountingConnection(Connection):
+            def __init__(self, *given: Any, **more: Any) -> None:
+                super().__init__(*given, **more)
+                self.cursor_factory = CountingCursor
+                self.sending = count
+
+        self._connections = CountingConnection
         self.close()
         return lambda: seen
 
@@ -162,35 +171,50 @@ class Door:
             for connection in idle:
                 connection.close()
 
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Driver exceptions become ours."""
-        try:
-            yield
-        except psycopg.Error as error:
-            raise ours(error, self.address.masked) from error
-
     def _take(self) -> Connection:
         while True:
             with self._lock:
                 if not self._idle:
                     break
                 connection = self._idle.pop()  # the last one used is the likeliest to be warm
-            if _is_alive(connection):
+            if connection.is_alive:
                 return connection
             connection.close()
         return self.open()
 
     def _give_back(self, connection: Connection, closings: int) -> None:
         with self._lock:
-            if (
-                closings == self._closings
-                and not connection.closed
-                and connection.info.transaction_status == pq.TransactionStatus.IDLE
-            ):
+            if closings == self._closings and connection.pgconn.transaction_status == _IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+class _Loan:
+    """A connection for one act and its place in the door; driver exceptions that pass become ours."""
+
+    def __init__(self, door: Door, places: SimpleQueue[None]) -> None:
+        self._door = door
+        self._places = places
+
+    def __enter__(self) -> Connection:
+        try:
+            self._closings = self._door._closings
+            self._connection = self._door._take()
+        except BaseException:
+            self._places.put(None)
+            raise
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None:
+                _restore(self._connection)
+            self._door._give_back(self._connection, self._closings)
+        finally:
+            self._places.put(None)
+        if isinstance(error, psycopg.Error):
+            raise ours(error, self._door.address.masked) from error
 
 
 @contextmanager
@@ -241,19 +265,10 @@ class _Taught:
 
 def _restore(connection: Connection) -> None:
     try:
-        if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
+        if not connection.closed and connection.pgconn.transaction_status != _IDLE:
             connection.rollback()
     except psycopg.Error:
         connection.close()
-
-
-def _is_alive(connection: Connection) -> bool:
-    """Whether the server hasn't hung up: an idle connection that has something to say has come to its end."""
-    if connection.closed:
-        return False
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
 
 
 _RETRIED = {"40001", "40P01"}

@@ -1,29 +1,24 @@
-"""Inserting: many rows in one statement, one array per column; a value that all rows share is sent once.
+"""Inserting where somebody may be in the way: an id that was given, a unique key, the caller's own transaction.
 
-As fast as COPY, which would need a table of its own beside it to know ON CONFLICT.
+Many rows are one statement, one array per column; a value that all rows share is sent once. See `fresh` for the rest.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
-from operator import attrgetter
+from functools import lru_cache
 from typing import Any
 
 from psycopg import errors
 
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, Task
+from onerow.core.task import COLUMN, Task
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
-from onerow.stores.postgres.rows import BORN_FIELDS, COLUMNS, KINDS, SQL_TYPE, is_newborn, task_of
+from onerow.stores.postgres.fresh import CHUNK
+from onerow.stores.postgres.rows import BORN, COLUMNS, KINDS, SQL_TYPE, task_of, told, told_together
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.tallies import counting_insert
 from onerow.stores.postgres.wire import Texts, column
 
-CHUNK = 5_000
-"""Rows in one statement: enough to be fast, few enough for a statement_timeout."""
-
 _TRIES = 10
-# Nearly always each row has its own; so that the same statement serves every batch, they are never sent as shared.
-_OWN = frozenset({"task_id", "payload_json"})
 
 
 def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted | Existing]:
@@ -38,32 +33,16 @@ def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted 
 
 def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert what is in nobody's way; the ids that went in."""
-    fields, answering = (
-        (BORN_FIELDS, _returning) if all(map(is_newborn, tasks)) else (FIELDS, partial(counting_insert, schema))
-    )
-    read = attrgetter(*fields)
-    if len(tasks) == 1:
-        given = {field: value for field, value in zip(fields, read(tasks[0]), strict=True) if _must_send(field, value)}
-        cursor.execute(answering(_insert_one(schema, tuple(given))), tuple(given.values()))
-        return {task_id for (task_id,) in cursor.fetchall()}
     own: dict[str, Any] = {}
-    shared: dict[str, Any] = {}
-    for field, values in zip(fields, zip(*map(read, tasks), strict=True), strict=True):
-        if field in _OWN or values.count(values[0]) != len(values):
-            own[field] = column(KINDS[field], values)
-        elif _must_send(field, values[0]):
-            shared[field] = values[0]
-    cursor.execute(answering(_insert(schema, tuple(own), tuple(shared))), own | shared)
+    if len(tasks) == 1:
+        shared = told(tasks[0])
+    else:
+        differing, shared = told_together(tasks)
+        own = {field: column(KINDS[field], values) for field, values in differing.items()}
+    sql = _insert(schema, tuple(own), tuple(shared))
+    is_newborn = BORN.issuperset(own) and BORN.issuperset(shared)
+    cursor.execute(f"{sql} RETURNING task_id" if is_newborn else counting_insert(schema, sql), own | shared)
     return {task_id for (task_id,) in cursor.fetchall()}
-
-
-def _returning(insert: str) -> str:
-    return f"{insert} RETURNING task_id"
-
-
-def _must_send(field: str, value: Any) -> bool:
-    """Whether the column's default is not what the task has."""
-    return field not in DEFAULTS or DEFAULTS[field] != value
 
 
 def _sort_out(cursor: Cursor, schema: str, tasks: Sequence[Task], new: set[str]) -> list[Inserted | Existing]:
@@ -98,18 +77,10 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
 
 
 @lru_cache(maxsize=256)
-def _insert_one(schema: str, fields: tuple[str, ...]) -> str:
-    return (
-        f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in fields)}) "
-        f"VALUES ({', '.join(['%s'] * len(fields))}) ON CONFLICT DO NOTHING"
-    )
-
-
-@lru_cache(maxsize=256)
 def _insert(schema: str, own: tuple[str, ...], shared: tuple[str, ...]) -> str:
     values = [f"m.{field}" for field in own] + [f"%({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared]
+    rows = f" FROM unnest({', '.join(f'%({field})s' for field in own)}) AS m ({', '.join(own)})" if own else ""
     return (
         f"INSERT INTO {quoted(schema)}.task_queue ({', '.join(COLUMN[field] for field in (*own, *shared))}) "
-        f"SELECT {', '.join(values)} FROM unnest({', '.join(f'%({field})s' for field in own)}) AS m ({', '.join(own)}) "
-        f"ON CONFLICT DO NOTHING"
+        f"SELECT {', '.join(values)}{rows} ON CONFLICT DO NOTHING"
     )

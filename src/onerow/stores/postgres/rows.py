@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import astuple
 
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
@@ -35,14 +36,38 @@ BORN_FIELDS = (
     "updated_at", "priority", "awaiting", "max_retries", "own_retries", "token", "version", "limit_key", "unique_key",
     "unique_for", "held_key", "payload_json", "metadata_json",
 )  # fmt: skip
-_LATER = {field: value for field, value in DEFAULTS.items() if field not in BORN_FIELDS}
-_later = attrgetter(*_LATER)
-_later_at_birth = tuple(_LATER.values())
+BORN = frozenset(BORN_FIELDS)
+
+_NOTHING = object()  # equal to no value: the field has no default, or one that only the clock knows
+_FIELDS_WITH_DEFAULTS = tuple((field, DEFAULTS.get(field, _NOTHING)) for field in FIELDS)
+# Nearly always each row has its own; so that the same statement serves every batch, they are never sent as shared.
+_OWN = frozenset({"task_id", "payload_json"})
+
+
+def told(task: Task) -> dict[str, Any]:
+    """What an insert has to say of a task, by field: whatever is not its column's default."""
+    return {
+        field: value
+        for (field, default), value in zip(_FIELDS_WITH_DEFAULTS, astuple(task), strict=True)
+        if value is not default and value != default
+    }
 
 
 def is_newborn(task: Task) -> bool:
     """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
-    return bool(_later(task) == _later_at_birth)
+    return BORN.issuperset(told(task))
+
+
+def told_together(tasks: Sequence[Task]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """The same of many: fields in which they differ, with the value of each; fields in which they don't, with that."""
+    own: dict[str, tuple[Any, ...]] = {}
+    shared: dict[str, Any] = {}
+    for (field, default), values in zip(_FIELDS_WITH_DEFAULTS, zip(*map(astuple, tasks), strict=True), strict=True):
+        if field in _OWN or values.count(values[0]) != len(values):
+            own[field] = values
+        elif values[0] != default:
+            shared[field] = values[0]
+    return own, shared
 
 
 def task_of(row: Sequence[Any]) -> Task:

@@ -24,7 +24,7 @@ from onerow.ports import (
     Note,
     SwapAnswer,
 )
-from onerow.stores.postgres import address, caller, inserting, logbook, notes, schema, tallies, upkeep
+from onerow.stores.postgres import address, caller, fresh, inserting, logbook, notes, schema, tallies, upkeep
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.hints import Hints
@@ -228,8 +228,10 @@ class PostgresStore(Reading):
                 waker.poke()
 
     def _insert(self, connection: Connection, tasks: Sequence[Task]) -> list[Inserted | Existing]:
+        if fresh.insert(connection, self._schema, tasks):
+            return [Inserted(task) for task in tasks]
         with connection.cursor(binary=True) as cursor:
-            if len(tasks) <= inserting.CHUNK:
+            if len(tasks) <= fresh.CHUNK:
                 return inserting.insert(cursor, self._schema, tasks)
             with connection.transaction():
                 return inserting.insert(cursor, self._schema, tasks)

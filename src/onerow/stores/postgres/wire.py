@@ -5,7 +5,7 @@ a batch of five hundred rows one statement.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -89,27 +89,35 @@ _NUMBER: dict[type[Column], tuple[str, int]] = {
 }
 
 
+ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
+    Texts: str.encode,
+    Jsons: str.encode,
+    Shorts: struct.Struct(">h").pack,
+    Integers: struct.Struct(">i").pack,
+    Bigs: struct.Struct(">q").pack,
+    Flags: struct.Struct(">?").pack,
+    Moments: lambda moment: struct.pack(">q", micros(moment)),
+}
+"""How one value of a column is sent; None is sent as no value at all."""
+
+
+def cells(kind: type[Column], values: Sequence[Any]) -> list[bytes]:
+    """The values of a column, each behind its length: as they stand in an array, and in a COPY's rows."""
+    encode = ENCODE[kind]
+    return [_NULL if value is None else _length(len(raw := encode(value))) + raw for value in values]
+
+
 def column(kind: type[Column], values: Sequence[Any]) -> Column:
     """A whole column as one parameter."""
     if not values:
         return kind(struct.pack(">iii", 0, 0, _ELEMENT[kind]))
-    head = struct.pack(">iiiii", 1, 1 if None in values else 0, _ELEMENT[kind], len(values), 1)
-    if kind is Texts or kind is Jsons:
-        parts = [head]
-        for value in values:
-            if value is None:
-                parts.append(_NULL)
-            else:
-                raw = value.encode()
-                parts.append(_length(len(raw)))
-                parts.append(raw)
-        return kind(b"".join(parts))
+    has_nulls = None in values
+    head = struct.pack(">iiiii", 1, has_nulls, _ELEMENT[kind], len(values), 1)
+    if has_nulls or kind is Texts or kind is Jsons:
+        return kind(head + b"".join(cells(kind, values)))
     if kind is Moments:
-        values = [None if value is None else micros(value) for value in values]
+        values = [micros(value) for value in values]
     form, size = _NUMBER[kind]
-    if None in values:
-        one = struct.Struct(f">{form}").pack
-        return kind(head + b"".join([_NULL if value is None else one(size, value) for value in values]))
     flat: list[Any] = [size] * (2 * len(values))
     flat[1::2] = values
     return kind(head + struct.pack(f">{form * len(values)}", *flat))

@@ -13,7 +13,8 @@ SELECT pg_get_indexdef(indexrelid) || CASE WHEN indisvalid THEN '' ELSE ' (inval
   FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
  WHERE relnamespace = to_regnamespace(%(schema)s)
 UNION ALL
-SELECT format('constraint %%s %%s', conrelid::regclass, pg_get_constraintdef(oid)) FROM pg_constraint
+SELECT format('constraint %%s %%s', CASE WHEN contypid <> 0 THEN contypid::regtype::text ELSE conrelid::regclass::text END,
+              pg_get_constraintdef(oid)) FROM pg_constraint
  WHERE connamespace = to_regnamespace(%(schema)s) AND contype <> 'n'
 UNION ALL
 SELECT pg_get_triggerdef(t.oid) FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid

@@ -1,0 +1,81 @@
+"""Adding: the short ways of tasks that nobody can be in the way of, and what happens when somebody is after all."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from onerow.core.task import Task
+from onerow.ports import Existing, Inserted
+from onerow.stores.postgres import PostgresStore, fresh, straight
+from tests.conformance.kit import every_row, new, put, put_many, same
+
+SIZES = [1, 5, 100, fresh.CHUNK + 100]
+
+
+def batch(store: PostgresStore, count: int) -> list[Task]:
+    return [new(store, f"t{n:05d}") for n in range(count)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_batch_of_any_size_goes_in_as_it_is(store: PostgresStore, size: int) -> None:
+    """With what a task may have at birth: in some of them, in all, in none."""
+    now = store.now()
+    tasks = [
+        new(
+            store,
+            f"t{n:05d}",
+            user_id="ann",
+            title="" if n % 2 else "a title, 제목",
+            parent_id=None if n % 3 else "t0",
+            priority=n % 7 - 3,
+            scheduled_time=now + timedelta(hours=1) if n % 5 == 0 else None,
+            max_retries=7,
+            own_retries=n % 2 == 0,
+            limit_key="k" if n % 4 == 0 else "",
+            payload_json="null" if n % 6 else '{"n":1}',
+            metadata_json='{"by":"me"}',
+        )
+        for n in range(size)
+    ]
+    assert all(isinstance(answer, Inserted) for answer in store.insert(tasks))
+    rows = every_row(store)
+    assert len(rows) == size
+    assert all(same(rows[task.task_id], task) for task in tasks)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_when_an_id_is_taken_after_all_the_others_go_in_and_its_owner_is_named(store: PostgresStore, size: int) -> None:
+    tasks = batch(store, size)
+    owner = put(store, tasks[-1].task_id, title="was here first")
+    answers = store.insert(tasks)
+    assert all(isinstance(answer, Inserted) for answer in answers[:-1])
+    assert isinstance(answers[-1], Existing)
+    assert answers[-1].task.title == owner.title
+    assert set(every_row(store)) == {task.task_id for task in tasks}
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_adding_is_one_statement(store: PostgresStore, size: int) -> None:
+    seen = store.count_statements()
+    tasks = batch(store, size)
+    before = seen()  # the clock was asked
+    store.insert(tasks)
+    assert seen() - before == 1
+
+
+def test_more_kinds_of_tasks_than_a_connection_keeps_statements_for_go_in_all_the_same(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(straight, "_MOST", 1)
+    for number, given in enumerate(({}, {"title": "one"}, {"user_id": "ann"}, {"title": "two"})):
+        put(store, f"t{number}", **given)
+    assert [row.title for row in every_row(store).values()] == ["", "one", "", "two"]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_whoever_listens_hears_of_it_once(store: PostgresStore, sql: psycopg.Connection, size: int) -> None:
+    sql.execute('LISTEN "onerow.onerow"')
+    put_many(store, size)
+    assert len(list(sql.notifies(timeout=5, stop_after=1))) == 1
+    assert list(sql.notifies(timeout=0)) == []
