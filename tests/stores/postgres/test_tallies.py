@@ -7,7 +7,7 @@ import psycopg
 from onerow.core import rules
 from onerow.ports import Filter, Move
 from onerow.stores.postgres import PostgresStore
-from tests.conformance.kit import claim, put_many
+from tests.conformance.kit import HOUR, claim, put_many
 
 
 def counted(store: PostgresStore) -> dict[tuple[object, ...], int]:
@@ -27,7 +27,9 @@ def lines(sql: psycopg.Connection) -> int:
 def test_a_turn_adds_one_line_however_many_tasks_it_ends(store: PostgresStore, sql: psycopg.Connection) -> None:
     put_many(store, 50)
     for _ in range(5):
-        store.swap([Move(task, rules.complete(task, None, store.now())) for task in claim(store, 10)])
+        held = claim(store, 10)
+        now = store.now() + HOUR  # one moment that isn't the claim's, so that all of them change the same columns
+        store.swap([Move(task, rules.complete(task, None, now)) for task in held])
     assert lines(sql) == 5
     assert told(store) == counted(store)
 

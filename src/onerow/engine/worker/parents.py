@@ -81,7 +81,7 @@ class Parents:
     def _sweep(self, now: datetime) -> None:
         """What a dead worker or a hand left undone: a page of parked parents, and what was cancelled lately."""
         where = Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children")
-        page = self._store.find(where, limit=_PAGE, order="oldest", after=self._swept_to)
+        page = self._store.find(where, limit=_PAGE, order="due", after=self._swept_to)
         self._swept_to = page.next
         for task in page.tasks:
             self._put(task.task_id)

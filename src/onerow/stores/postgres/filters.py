@@ -36,7 +36,8 @@ def page_sql(
             given += place
     ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
     page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
-    if by != "created_at" or where.statuses == {Status.PROCESSING} or where.leased_by is not None:
+    own_index = where.statuses == {Status.PROCESSING} or where.leased_by or where.parent_id or where.held_until_by
+    if by != "created_at" or own_index:
         return f"{page} {ordered}", [*given, limit]
     if where.statuses and Status.PROCESSING not in where.statuses:
         return f"{page} AND leased_by IS NULL {ordered}", [*given, limit]
@@ -112,8 +113,6 @@ def _statuses(statuses: frozenset[Status]) -> str:
     sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
     if statuses == {Status.PROCESSING}:
         return f"{sql} AND leased_by IS NOT NULL"  # the index of what is processing
-    if statuses == {Status.FAILED}:
-        return f"{sql} AND error_class IS NOT NULL AND completed_at IS NOT NULL"
     if statuses <= ENDS:
         return f"{sql} AND completed_at IS NOT NULL"
     return sql

@@ -15,6 +15,7 @@ from onerow.ports import Filter, Order, Page, Search
 from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.filters import ORDERS, Place, page_sql
 from onerow.stores.postgres.rows import task_of
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import moment
 
 _encode = msgspec.json.Encoder().encode
@@ -80,11 +81,12 @@ def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:
     if where.statuses != {Status.WAITING}:
         return False
     sql = f"SELECT count(*) FROM (SELECT FROM {table} WHERE {{}} LIMIT {_FEW}) AS few"
-    counts = [
-        connection.execute(sql.format(condition)).fetchone()
-        for condition in ("status = 'waiting' AND awaiting IS NULL", "awaiting IS NOT NULL")
-    ]
-    return all(row is not None and row[0] < _FEW for row in counts)
+    with looking(connection):
+        counted = [
+            connection.execute(sql.format(condition))
+            for condition in ("status = 'waiting' AND awaiting IS NULL", "awaiting IS NOT NULL")
+        ]
+    return all(row[0] < _FEW for cursor in counted for row in cursor.fetchall())
 
 
 def _page(
@@ -97,7 +99,9 @@ def _page(
     until: Place | None,
 ) -> list[Task]:
     sql, given = page_sql(table, where, order, limit, after, until)
-    return [task_of(row) for row in connection.execute(sql, given, binary=True, prepare=False).fetchall()]
+    with looking(connection):
+        cursor = connection.execute(sql, given, binary=True, prepare=False)
+    return [task_of(row) for row in cursor.fetchall()]
 
 
 def _end_of_stretch(
@@ -113,12 +117,14 @@ def _end_of_stretch(
     if after is not None:
         condition += f" AND ({by}, task_id) < (%s, %s)"
         given += after
-    row = connection.execute(
-        f"SELECT {by}, task_id FROM {table} WHERE {condition} ORDER BY {by} DESC, task_id DESC LIMIT 1 OFFSET %s",
-        (*given, length - 1),
-        binary=True,
-        prepare=False,
-    ).fetchone()
+    with looking(connection):
+        cursor = connection.execute(
+            f"SELECT {by}, task_id FROM {table} WHERE {condition} ORDER BY {by} DESC, task_id DESC LIMIT 1 OFFSET %s",
+            (*given, length - 1),
+            binary=True,
+            prepare=False,
+        )
+    row = cursor.fetchone()
     return None if row is None else (moment(row[0]), row[1])
 
 

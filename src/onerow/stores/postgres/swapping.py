@@ -1,21 +1,21 @@
 """Swapping: what rules decided is written, many rows in one statement, an answer for each.
 
-Rows that change the same columns share a statement. A value that all of them share is sent once; the others go as one
-array per column, and RETURNING tells which rows were written.
+Rows whose writes have the same conditions share a statement, which sets each column that changes in one of them. A value
+that all of them share is sent once; the others go as one array per column, and RETURNING tells which rows were written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.types.numeric import Int8
 
 from onerow.core.status import WAITING
-from onerow.core.task import COLUMN, Task, changed_fields
+from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
 from onerow.stores.postgres.door import Connection, Cursor
@@ -25,11 +25,10 @@ from onerow.stores.postgres.wire import Bigs, Texts, column
 
 # Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
 _OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
-_ALWAYS_WRITTEN = "version"
+_ID, _VERSION = FIELDS.index("task_id"), FIELDS.index("version")
 
-
-_Shape = tuple[int, bool, int, tallies.Change, tuple[str, ...]]
-"""Moves that share a statement: which turn, if_dead, growth of version, what is counted, changed fields."""
+_Shape = tuple[int, bool, int, tallies.Change]
+"""Moves that share a statement: which turn, if_dead, growth of version, what is counted."""
 
 
 class _Sent(msgspec.Struct):
@@ -45,7 +44,6 @@ class Swapping:
         self._moves = moves
         self._now = now
         self._sent: list[_Sent] = []
-        fields = [changed_fields(move.before, move.after) for move in moves]
         self._groups: dict[_Shape, list[int]] = {}
         self.contested: list[int] = []  # they can collide, so that each must be answered before the next is sent
         self._conflicts: dict[int, str] = {}
@@ -56,7 +54,7 @@ class Swapping:
             if is_contested(move):
                 self.contested.append(index)
             else:
-                shape = (nth, move.if_dead, _grown(move), tallies.change(move), fields[index])
+                shape = (nth, move.if_dead, _grown(move), tallies.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
@@ -86,8 +84,7 @@ class Swapping:
     def _contest(self, connection: Connection, index: int) -> None:
         """Write a move that takes a unique key which another task may hold."""
         move = self._moves[index]
-        fields = changed_fields(move.before, move.after)
-        shape = (0, move.if_dead, _grown(move), tallies.change(move), fields)
+        shape = (0, move.if_dead, _grown(move), tallies.change(move))
         try:
             with connection.transaction():
                 self._sent.append(_Sent([index], self._write(connection, shape, [index])))
@@ -95,22 +92,24 @@ class Swapping:
             self._conflicts[index] = self._holder(connection, move.after)
 
     def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> Cursor:
-        _, if_dead, grown, change, fields = shape
+        _, if_dead, grown, change = shape
         moves = [self._moves[index] for index in indexes]
-        written = tuple(field for field in fields if field != _ALWAYS_WRITTEN)
-        rows = [attrgetter("task_id", "version", *written)(move.after) for move in moves]
-        ids, _, *columns = zip(*rows, strict=True)
+        # Comparing two columns of hundreds of values costs less than comparing hundreds of pairs of rows.
+        before, after = _columns(move.before for move in moves), _columns(move.after for move in moves)
+        written = {
+            field: values
+            for field, was, values in zip(FIELDS, before, after, strict=True)
+            if was != values and field != "version"
+        }
         shared = tuple(
-            field
-            for field, values in zip(written, columns, strict=True)
-            if field not in _OWN and values.count(values[0]) == len(values)
+            field for field, values in written.items() if field not in _OWN and values.count(values[0]) == len(values)
         )
         given: dict[str, Any] = {
-            "ids": column(Texts, ids),
-            "versions": column(Bigs, [move.before.version for move in moves]),
+            "ids": column(Texts, after[_ID]),
+            "versions": column(Bigs, before[_VERSION]),
             "grown": Int8(grown),
         }
-        for field, values in zip(written, columns, strict=True):
+        for field, values in written.items():
             given[field] = values[0] if field in shared else column(KINDS[field], values)
         if if_dead:
             given["now"] = self._now
@@ -150,6 +149,11 @@ def wakes(move: Move) -> bool:
         or (after.cancel_requested and not before.cancel_requested)
         or (after.parent_id is not None and after.ended)
     )
+
+
+def _columns(tasks: Iterable[Task]) -> list[tuple[Any, ...]]:
+    """The values of tasks by field, in the order of FIELDS."""
+    return list(zip(*map(astuple, tasks), strict=True))
 
 
 def _grown(move: Move) -> int:

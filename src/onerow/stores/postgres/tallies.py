@@ -8,6 +8,7 @@ from onerow.core.task import Task
 from onerow.ports import Move, Tally
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import moment
 
 _ADD_UP_EVERY = 30.0
@@ -76,11 +77,11 @@ def counting_insert(schema: str, insert: str) -> str:
 
 def census(connection: Connection, schema: str) -> list[Tally]:
     """Every task, by place; nothing is read but indexes and counts."""
+    with looking(connection):
+        cursor = connection.execute(statement("census", schema), binary=True)
     return [
         Tally(pipeline, phase, Status(status), parked, number, None if oldest is None else moment(oldest))
-        for pipeline, phase, status, parked, number, oldest in connection.execute(
-            statement("census", schema), binary=True
-        ).fetchall()
+        for pipeline, phase, status, parked, number, oldest in cursor.fetchall()
     ]
 
 

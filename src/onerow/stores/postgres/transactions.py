@@ -44,5 +44,20 @@ class Transactions:
         self._clock.heard(said, sent_at)
 
 
+@contextmanager
+def looking(connection: Connection) -> Iterator[None]:
+    """A transaction that only reads, sent in one piece; each of its statements goes through an index.
+
+    A table that has just been filled has no statistics, and without them the planner would rather read all of it, each
+    second, for every worker.
+    """
+    with in_one_piece(connection):
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+        connection.execute("SET LOCAL enable_seqscan = off")
+        connection.execute("SET LOCAL enable_bitmapscan = off")
+        yield
+        connection.execute("COMMIT")
+
+
 def _nothing() -> None:
     """There is nothing to send: it was sent already."""

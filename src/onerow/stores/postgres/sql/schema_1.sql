@@ -7,7 +7,9 @@ CREATE DOMAIN {schema}.task_status AS text COLLATE "C"
 CREATE DOMAIN {schema}.task_priority AS smallint CHECK (VALUE BETWEEN -100 AND 100);
 
 CREATE TABLE {schema}.task_queue (
-  task_id          text COLLATE "C" PRIMARY KEY,
+  -- Half of each page of this index is left free, because a claim doubles its entries; else every page would be split
+  -- then, to the same size, and searched for dead entries again and again.
+  task_id          text COLLATE "C" PRIMARY KEY WITH (fillfactor = 45),
   pipeline         text COLLATE "C" NOT NULL DEFAULT '',
   type             text COLLATE "C" NOT NULL,
   status           {schema}.task_status NOT NULL DEFAULT 'waiting',
@@ -73,14 +75,17 @@ CREATE INDEX task_ready_by_key ON {schema}.task_queue (pipeline, type, limit_key
 CREATE INDEX task_parked ON {schema}.task_queue (run_at, task_id) WHERE awaiting IS NOT NULL;
 -- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them.
 CREATE INDEX task_leased ON {schema}.task_queue (pipeline, type, limit_key, leased_until) WHERE leased_by IS NOT NULL;
+-- Each worker asks each second which of its tasks it shall stop.
+CREATE INDEX task_stopping ON {schema}.task_queue (leased_by) WHERE leased_by IS NOT NULL AND cancel_requested;
 -- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
 CREATE UNIQUE INDEX task_slot ON {schema}.task_queue (pipeline, type, slot) WHERE slot IS NOT NULL;
 CREATE UNIQUE INDEX task_key_slot ON {schema}.task_queue (pipeline, type, limit_key, key_slot) WHERE key_slot IS NOT NULL;
 CREATE UNIQUE INDEX task_unique ON {schema}.task_queue (pipeline, user_id, held_key) WHERE held_key IS NOT NULL;
 CREATE INDEX task_remembered ON {schema}.task_queue (held_until) WHERE held_until IS NOT NULL;
-CREATE INDEX task_child ON {schema}.task_queue (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX task_child ON {schema}.task_queue (parent_id, created_at, task_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON {schema}.task_queue (completed_at, task_id) WHERE completed_at IS NOT NULL;
-CREATE INDEX task_erred ON {schema}.task_queue (completed_at, task_id) WHERE error_class IS NOT NULL;
+-- The few among them that people and sweeps ask for, which a million completed ones must not hide.
+CREATE INDEX task_missed ON {schema}.task_queue (status, completed_at, task_id) WHERE status IN ('failed', 'cancelled');
 -- Lists by age. What is processing is left out, so that a claim needn't pay; there it is few, and sorted when asked for.
 CREATE INDEX task_created ON {schema}.task_queue (created_at, task_id) WHERE leased_by IS NULL;
 CREATE INDEX task_user ON {schema}.task_queue (user_id, created_at, task_id) WHERE user_id <> '' AND leased_by IS NULL;
