@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from onerow.core.times import spell
+from onerow.ports import Claim, Want
 from onerow.stores.sqlite import SqliteStore
-from onerow.stores.sqlite.claiming import whole_rows_in_order
+from onerow.stores.sqlite.claiming import whole_rows
 from tests.conformance.kit import HOUR, new
 
 FILL = """
@@ -55,12 +56,32 @@ def test_p14_looking_for_what_is_due_costs_the_same_whatever_is_not(store: Sqlit
 
 def test_what_is_due_is_found_in_the_index_s_own_order(store: SqliteStore) -> None:
     with store._door.read() as connection:
-        given = {"pipeline": "videos", "phase": "script", "now": spell(store.now()), "limit": 500}
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {whole_rows_in_order()}", given)]
-    assert "SEARCH t USING INDEX task_ready (pipeline=? AND type=? AND priority=? AND run_at<?)" in plan
+        given = {"pipeline": "videos", "phase": "script", "now": spell(store.now()), "limit": 500, "keyed": 500}
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {whole_rows()}", given)]
+    search = "SEARCH t USING INDEX task_ready (pipeline=? AND type=? AND priority=? AND <expr>=? AND run_at<?)"
+    assert plan.count(search) == 2
     assert not any("TEMP B-TREE" in line or line.startswith("SCAN task") or line == "SCAN t" for line in plan), plan
 
 
+def test_where_each_key_is_limited_a_claim_costs_the_same_however_many_wait(store: SqliteStore) -> None:
+    def claimed() -> list[str]:
+        wanted = Want(pipeline="videos", phase="script", limit=10, lease_for=HOUR, key_slots=1)
+        return [task.task_id for task in store.claim(Claim("w1", [wanted]))]
+
+    store.insert([new(store, f"keyed{n:02}", limit_key=f"k{n % 3}") for n in range(20)])
+    assert claimed() == ["keyed00", "keyed01", "keyed02"]  # a key each; from now on they are full
+    connection = store._door.writer()
+    alone = steps(connection, claimed)
+    with store._door.write():
+        connection.execute(FILL, {"count": 100_000, "name": "behind", "run_at": spell(store.now())})
+        connection.execute("UPDATE task_queue SET limit_key = 'k1' WHERE task_id LIKE 'behind%'")
+    crowded = steps(connection, claimed)
+    # Some places more, so some seeks more; a walk over the others would take a million.
+    assert crowded < alone + 2000
+    store.insert([new(store, "free")])
+    assert claimed() == ["free"]
+
+
 def store_due(connection: sqlite3.Connection, by: str) -> None:
-    given = {"pipeline": "videos", "phase": "script", "now": by, "limit": 500}
-    assert len(connection.execute(whole_rows_in_order(), given).fetchall()) == 10
+    given = {"pipeline": "videos", "phase": "script", "now": by, "limit": 500, "keyed": 500}
+    assert len(connection.execute(whole_rows(), given).fetchall()) == 10

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,9 +17,7 @@ from onerow.stores.sqlite.statements import statement
 
 _encode = msgspec.json.Encoder().encode
 
-_ID = 1 + CLAIMED_FIELDS.index("task_id")
-_PRIORITY = 1 + CLAIMED_FIELDS.index("priority")
-_RUN_AT = 1 + CLAIMED_FIELDS.index("run_at")
+_place = itemgetter(*(1 + CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
 _KEY = 1 + CLAIMED_FIELDS.index("limit_key")
 
 Row = tuple[Any, ...]
@@ -59,8 +58,9 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[C
 
 def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
     """See ports.Store.due: what a claim would choose."""
-    terms = {"pipeline": pipeline, "phase": phase, "now": spell(by), "limit": limit}
-    return [task_of(row[1:]) for row in connection.execute(whole_rows_in_order(), terms)]
+    terms = {"pipeline": pipeline, "phase": phase, "now": spell(by), "limit": limit, "keyed": limit}
+    tasks = [task_of(row[1:]) for row in connection.execute(whole_rows(), terms)]
+    return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))[:limit]
 
 
 def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime) -> Catch:
@@ -90,7 +90,10 @@ def _due(
     terms = {"pipeline": want.pipeline, "phase": want.phase, "now": spell(now), "limit": limit}
     if ids is not None:
         return connection.execute(_by_id(), terms | {"ids": _encode(list(ids)).decode()}).fetchall()
-    return connection.execute(_in_order(keyless), terms).fetchall()
+    rows = connection.execute(_in_order(), terms | {"keyed": 0 if keyless else limit}).fetchall()
+    if rows and rows[-1][_KEY] and not rows[0][_KEY]:  # some with a key and some without, each in order
+        return sorted(rows, key=_place)[:limit]
+    return rows
 
 
 def _due_in_slots(
@@ -114,10 +117,7 @@ def _due_in_slots(
         found = _due(connection, want, now, len(ids), ids)
     else:
         keyed = connection.execute(_by_key(), terms | {"now": spell(now), "key_slots": want.key_slots}).fetchall()
-        found = sorted(
-            [*keyed, *_due(connection, want, now, room, None, keyless=True)],
-            key=lambda row: (row[_PRIORITY], row[_RUN_AT], row[_ID]),
-        )
+        found = sorted([*keyed, *_due(connection, want, now, room, None, keyless=True)], key=_place)
     of_key: dict[str, set[int]] = {}
     running: dict[str, int] = {}
     for key, _, key_slot in taken:
@@ -142,14 +142,14 @@ def _due_in_slots(
 
 
 @cache
-def _in_order(keyless: bool) -> str:
-    return statement("claim").format(columns=CLAIMED_COLUMNS, and_keyless="AND t.limit_key = ''" if keyless else "")
+def _in_order() -> str:
+    return statement("claim").format(columns=CLAIMED_COLUMNS)
 
 
 @cache
-def whole_rows_in_order() -> str:
+def whole_rows() -> str:
     """The statement of `due`."""
-    return statement("claim").format(columns=", ".join(f"t.{column}" for column in COLUMNS.split(", ")), and_keyless="")
+    return statement("claim").format(columns=", ".join(f"t.{column}" for column in COLUMNS.split(", ")))
 
 
 @cache

@@ -32,7 +32,11 @@ SELECT pipeline, type,
        (SELECT count(*) FROM task_queue AS c
          WHERE c.status = 'waiting' AND c.awaiting IS NULL AND c.pipeline = level.pipeline AND c.type = level.type
            AND c.priority = level.priority),
-       (SELECT min(run_at) FROM task_queue AS o
-         WHERE o.status = 'waiting' AND o.awaiting IS NULL AND o.pipeline = level.pipeline AND o.type = level.type
-           AND o.priority = level.priority)
+       (SELECT min(coalesce(min(a.first, b.first), a.first, b.first))
+          FROM (SELECT min(run_at) AS first FROM task_queue AS o
+                 WHERE o.status = 'waiting' AND o.awaiting IS NULL AND o.pipeline = level.pipeline
+                   AND o.type = level.type AND o.priority = level.priority AND (o.limit_key <> '') = 0) AS a,
+               (SELECT min(run_at) AS first FROM task_queue AS o
+                 WHERE o.status = 'waiting' AND o.awaiting IS NULL AND o.pipeline = level.pipeline
+                   AND o.type = level.type AND o.priority = level.priority AND (o.limit_key <> '') = 1) AS b)
   FROM level WHERE priority IS NOT NULL

@@ -8,11 +8,16 @@ WITH RECURSIVE place (limit_key, priority) AS (
   UNION ALL
   SELECT n.limit_key, n.priority
     FROM place CROSS JOIN task_queue AS n
-   WHERE n.rowid = (
-     SELECT s.rowid FROM task_queue AS s INDEXED BY task_ready_by_key
-      WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = :pipeline
-        AND s.type = :phase AND (s.limit_key, s.priority) > (place.limit_key, place.priority)
-      ORDER BY s.limit_key, s.priority LIMIT 1)
+   WHERE n.rowid = coalesce(
+     -- Two seeks, since of (limit_key, priority) > (…) SQLite would seek the key only.
+     (SELECT s.rowid FROM task_queue AS s INDEXED BY task_ready_by_key
+       WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = :pipeline
+         AND s.type = :phase AND s.limit_key = place.limit_key AND s.priority > place.priority
+       ORDER BY s.priority LIMIT 1),
+     (SELECT s.rowid FROM task_queue AS s INDEXED BY task_ready_by_key
+       WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = :pipeline
+         AND s.type = :phase AND s.limit_key > place.limit_key
+       ORDER BY s.limit_key, s.priority LIMIT 1))
 ),
 room (limit_key, priority, free) AS (
   SELECT limit_key, priority,

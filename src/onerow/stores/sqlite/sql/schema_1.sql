@@ -52,8 +52,9 @@ CREATE TABLE task_queue (
   logs             TEXT NOT NULL DEFAULT '[]'
 );
 
--- The claim's own order: one seek per priority finds what is due, however much stands in front.
-CREATE INDEX task_ready ON task_queue (pipeline, type, priority, run_at, task_id)
+-- The claim's own order: one seek per priority finds what is due, however much stands in front. Tasks with a key stand
+-- apart, so that where each key is limited, those without one are found as soon.
+CREATE INDEX task_ready ON task_queue (pipeline, type, priority, limit_key <> '', run_at, task_id)
   WHERE status = 'waiting' AND awaiting IS NULL;
 -- The same per key, for phases that limit each key.
 CREATE INDEX task_ready_by_key ON task_queue (pipeline, type, limit_key, priority, run_at, task_id)
