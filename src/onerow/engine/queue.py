@@ -9,7 +9,7 @@ from typing import Any, Self, overload
 
 from msgspec.structs import replace
 
-from onerow.core import rules, values
+from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.pipeline import Pipeline
@@ -17,24 +17,22 @@ from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
-from onerow.engine import acts, definitions, purging
+from onerow.engine import acts, definitions, inserting, purging
 from onerow.engine.acting import act, find_task
 from onerow.engine.acts import Act
-from onerow.engine.adding import Addition, new_task
+from onerow.engine.adding import Addition
 from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
-from onerow.engine.calls import check_payload
 from onerow.engine.crons import Crons
 from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
-from onerow.engine.ids import new_ids
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
 from onerow.engine.rescuing import rescue_all
-from onerow.ports import Existing, Filter, Inserted, LogPage, Move, Order, Page, Store, Tally
+from onerow.ports import Existing, Filter, Inserted, LogPage, Order, Page, Store, Tally
 
 
 class Queue:
@@ -166,89 +164,39 @@ class Queue:
         """As `add`, for callers who must know: None when the unique key or id is taken."""
         addition = Addition(payload, **terms)
         tasks = self._new_tasks(pipeline, [addition], addition)
-        answers = self._insert(tasks, tx)
-        self._tell_added(answers, tx)
-        task = _own(tasks[0], answers[0])
-        return task if isinstance(answers[0], Inserted) else None
+        (answer,) = self._insert(tasks, tx)
+        task = inserting.own(tasks[0], answer)
+        return task if isinstance(answer, Inserted) else None
 
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
         """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
         items = list(payloads)
-        return self._add(pipeline, items, Addition(None, **_common(common)), tx) if items else []
+        return self._add(pipeline, items, Addition(None, **inserting.for_all(common)), tx) if items else []
 
     def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
         tasks = self._new_tasks(pipeline, items, common)
         answers = self._insert(tasks, tx)
-        self._tell_added(answers, tx)
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
-
-    def _tell_added(self, answers: Iterable[Inserted | Existing], tx: Any) -> None:
-        if self.events.wanted(TaskAdded):
-            for answer in answers:
-                if isinstance(answer, Inserted) and tx is None:
-                    self.events.send(TaskAdded(answer.task))
+        return [inserting.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
-        """The rows as they will first stand; nothing is stored yet."""
-        plan, declared = self._plan_to_add(pipeline)
-        now = self.store.now()
-        tasks: list[Task] = []
-        pattern: Task | None = None  # the first of those that differ in nothing but id and payload
-        for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
-            own = isinstance(item, Addition)
-            try:
-                text = check_payload(declared, item.payload if own else item, plan.required)
-                if pattern is not None and not own:
-                    tasks.append(replace(pattern, task_id=new_id, payload_json=text))
-                    continue
-                task = new_task(plan, item if own else common, text, new_id, now, self._user)
-            except BadInput as error:
-                if len(items) > 1:
-                    error.args = (f"item {number}: {error.args[0]}",)
-                raise
-            if not own and not plan.timed and not plan.title:
-                pattern = task
-            tasks.append(task)
-        given = {
-            task.task_id: task
-            for task, item in zip(tasks, items, strict=True)
-            if isinstance(item, Addition) and item.task_id
-        }
-        parents = {task.parent_id for task in tasks if task.parent_id} if self._user is not None else set()
-        if given or parents:
-            self._check_strangers(given, parents)
-        return tasks
-
-    def _check_strangers(self, given: dict[str, Task], parents: set[str]) -> None:
-        """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
-        for known in self.store.fetch([*given, *parents]):
-            if known.task_id in given:
-                _own(given[known.task_id], Existing(known))
-            if known.task_id in parents and known.user_id == self._user:
-                parents.remove(known.task_id)
-        if parents:
-            raise UnknownName(f"parent_id: no task {min(parents)!r}", field="parent_id")
+        if isinstance(pipeline, str) and pipeline in self.pipelines:
+            pipeline = self.pipelines[pipeline]
+        declared = None
+        if isinstance(pipeline, Pipeline):
+            plan, declared = pipeline.plan, pipeline.payload_type
+        else:
+            plan = self.plan(pipeline)
+        return inserting.new_tasks(self.store, plan, declared, items, common, self._user)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
-        answers = self.store.insert(tasks, tx=tx)
-        for index, answer in enumerate(answers):
-            # A key that was remembered for a time is free when the time is over, whoever notices. (Not in the caller's
-            # transaction, which may hold the lock that this write needs: there the next sweep does it.)
-            if type(answer) is Existing and tx is None and (held_until := answer.task.held_until) is not None:
-                now = self.store.now()
-                if held_until <= now:
-                    self.store.swap([Move(answer.task, rules.release_key(answer.task, now))])
-                    answers[index] = self.store.insert([tasks[index]])[0]
+        answers = inserting.insert(self.store, tasks, tx)
+        if self.events.wanted(TaskAdded) and tx is None:
+            for answer in answers:
+                if isinstance(answer, Inserted):
+                    self.events.send(TaskAdded(answer.task))
         return answers
-
-    def _plan_to_add(self, pipeline: Pipeline | str) -> tuple[Plan, Any]:
-        if isinstance(pipeline, Pipeline):
-            return pipeline.plan, pipeline.payload_type
-        if pipeline in self.pipelines:
-            return self.pipelines[pipeline].plan, self.pipelines[pipeline].payload_type
-        return self.plan(pipeline), None
 
     def serve(self, *pipelines: Pipeline) -> Self:
         """Name the pipelines that a worker of this queue runs."""
@@ -538,14 +486,14 @@ class Queue:
         if tx is None:
             return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **common))
         items = list(payloads)
-        return await self._add_in(tx, pipeline, items, Addition(None, **_common(common))) if items else []
+        return await self._add_in(tx, pipeline, items, Addition(None, **inserting.for_all(common))) if items else []
 
     async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
         """Add in a transaction of the caller's, here in its own thread: a connection is not to be used from another."""
         tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common)
         insert_async = getattr(self.store, "insert_async", None)
         answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
-        return [_own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+        return [inserting.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     async def aget(self, task_id: str) -> Task:
         """`get`, awaited."""
@@ -562,22 +510,6 @@ class Queue:
     async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
         """`signal`, awaited."""
         return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
-
-
-def _own(asked: Task, answer: Inserted | Existing) -> Task:
-    """The task that was added or found; one of another user is an error that shows nothing of it."""
-    if answer.task.user_id != asked.user_id:
-        raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
-    return answer.task
-
-
-def _common(given: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(given) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(given))
-    if unknown:
-        raise BadInput(
-            f"add_many can't take {', '.join(sorted(unknown))} for all; use Addition items", field="add_many"
-        )
-    return given
 
 
 def _status(value: Status | str) -> Status:
