@@ -12,7 +12,7 @@ from onerow.ports import Filter, Order, Want
 from onerow.stores.mongo import MongoStore, claiming, counting
 from onerow.stores.mongo.claiming import ORDER, due_filter
 from onerow.stores.mongo.filters import ORDERS, query_of
-from onerow.stores.mongo.schema import A_TIME, READY_INDEX
+from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY_INDEX
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]
@@ -110,6 +110,15 @@ def test_open_tasks_are_counted_without_reading_them(crowd: MongoStore) -> None:
     )
     assert "COLLSCAN" not in str(told)
     assert "'totalDocsExamined': 0" in str(told)
+
+
+def test_what_has_no_key_is_found_behind_all_that_has_one(store: MongoStore) -> None:
+    store.insert([new(store, f"a{n:05d}", limit_key="ann") for n in range(CROWD)])
+    put(store, "free")
+    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE, key_slots=1)
+    without_key = due_filter(want, store.now(), None) | {"limit_key": ""}
+    assert examined(store, without_key, ORDER, hint=BY_KEY_INDEX) < 10
+    assert [task.task_id for task in claim(store, 5, key_slots=1)] == ["a00000", "free"]
 
 
 def test_a_key_that_is_full_is_stepped_over(store: MongoStore) -> None:

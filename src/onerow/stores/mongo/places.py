@@ -116,8 +116,7 @@ def _place_by_key(rooms: Rooms, plan: Plan, due: Document) -> None:
         rows: list[Document] = []
         horizon = None  # beyond it, some group may have rows that we did not read
         for group in groups:
-            hint = BY_KEY_INDEX if group["limit_key"] else READY_INDEX
-            found = list(rooms.tasks.find(due | group, _TOLD, hint=hint).sort(_ORDER).limit(most))
+            found = list(rooms.tasks.find(due | group, _TOLD, hint=BY_KEY_INDEX).sort(_ORDER).limit(most))
             rows += found
             if len(found) == most:
                 horizon = _rank(found[-1]) if horizon is None else min(horizon, _rank(found[-1]))

@@ -54,12 +54,8 @@ INDEXES = (
     # The claim's own order. The server skips from priority to priority, over whatever isn't due yet. The status is the
     # same in all of it: it stands in front so that questions without a pipeline can use the index too.
     Index(READY_INDEX, ("status", "pipeline", "type", "priority", "run_at", "_id"), READY),
-    # The same per key, for phases that limit each key.
-    Index(
-        BY_KEY_INDEX,
-        ("status", "pipeline", "type", "limit_key", "priority", "run_at", "_id"),
-        READY | {"limit_key": {"$gt": ""}},
-    ),
+    # The same per key, for phases that limit each key; what has none is there too, so that it is found behind the others.
+    Index(BY_KEY_INDEX, ("status", "pipeline", "type", "limit_key", "priority", "run_at", "_id"), READY),
     Index("task_parked", ("status", "pipeline", "type", "run_at"), {"status": "waiting", "awaiting": _A_TEXT}),
     # Whatever is processing: a few thousand entries at the most, so that rescues and looks at cancels may walk them.
     Index("task_leased", ("status", "pipeline", "type", "leased_until"), PROCESSING),
