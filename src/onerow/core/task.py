@@ -1,5 +1,6 @@
 """The row: one task from its first phase to its last, as an immutable value."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import compress
 from operator import ne
@@ -191,6 +192,20 @@ DEFAULTS: dict[str, Any] = {
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
     """The fields in which two states of one task differ."""
     return tuple(compress(FIELDS, map(ne, _values(before), _values(after))))
+
+
+def columns_of(tasks: Iterable[Task]) -> list[tuple[Any, ...]]:
+    """The values of tasks by field, in the order of FIELDS."""
+    return list(zip(*map(_values, tasks), strict=True))
+
+
+def changed_columns(before: Iterable[Task], after: Iterable[Task]) -> dict[str, tuple[Any, ...]]:
+    """The fields in which one of these tasks differs from its earlier state, with the later values of all.
+
+    Comparing two columns of hundreds of values costs less than comparing hundreds of pairs of tasks.
+    """
+    columns = zip(FIELDS, columns_of(before), columns_of(after), strict=True)
+    return {field: values for field, were, values in columns if were != values}
 
 
 _values = msgspec.structs.astuple

@@ -124,6 +124,7 @@ class Turner:
         return self._rest(now)
 
     def close(self) -> None:
+        """No turn follows; the thread of those that overlapped ends."""
         self._thread.shutdown(wait=False)
 
     def _gather(self) -> None:

@@ -4,18 +4,17 @@ Rows whose writes have the same conditions share a statement, which sets each co
 that all of them share is sent once; the others go as one array per column, and RETURNING tells which rows were written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.types.numeric import Int8
 
 from onerow.core.status import WAITING
-from onerow.core.task import COLUMN, FIELDS, Task
+from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
 from onerow.stores.postgres.door import Connection, Cursor
@@ -25,7 +24,6 @@ from onerow.stores.postgres.wire import Bigs, Texts, column
 
 # Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
 _OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
-_ID, _VERSION = FIELDS.index("task_id"), FIELDS.index("version")
 
 _Shape = tuple[int, bool, int, tallies.Change]
 """Moves that share a statement: which turn, if_dead, growth of version, what is counted."""
@@ -94,19 +92,14 @@ class Swapping:
     def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> Cursor:
         _, if_dead, grown, change = shape
         moves = [self._moves[index] for index in indexes]
-        # Comparing two columns of hundreds of values costs less than comparing hundreds of pairs of rows.
-        before, after = _columns(move.before for move in moves), _columns(move.after for move in moves)
-        written = {
-            field: values
-            for field, was, values in zip(FIELDS, before, after, strict=True)
-            if was != values and field != "version"
-        }
+        written = changed_columns((move.before for move in moves), (move.after for move in moves))
+        written.pop("version", None)  # which always grows
         shared = tuple(
             field for field, values in written.items() if field not in _OWN and values.count(values[0]) == len(values)
         )
         given: dict[str, Any] = {
-            "ids": column(Texts, after[_ID]),
-            "versions": column(Bigs, before[_VERSION]),
+            "ids": column(Texts, [move.before.task_id for move in moves]),
+            "versions": column(Bigs, [move.before.version for move in moves]),
             "grown": Int8(grown),
         }
         for field, values in written.items():
@@ -149,11 +142,6 @@ def wakes(move: Move) -> bool:
         or (after.cancel_requested and not before.cancel_requested)
         or (after.parent_id is not None and after.ended)
     )
-
-
-def _columns(tasks: Iterable[Task]) -> list[tuple[Any, ...]]:
-    """The values of tasks by field, in the order of FIELDS."""
-    return list(zip(*map(astuple, tasks), strict=True))
 
 
 def _grown(move: Move) -> int:

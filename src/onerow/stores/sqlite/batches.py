@@ -3,13 +3,13 @@
 One statement for 500 rows costs a quarter of 500 executions of the same prepared statement.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from onerow.core.task import COLUMN, Task
-from onerow.stores.sqlite.rows import FOREIGN, to_sql, values_of
+from onerow.core.task import COLUMN
+from onerow.stores.sqlite.rows import FOREIGN, to_sql
 
 Column = tuple[Any, ...]
 
@@ -51,11 +51,6 @@ def batches(fields: Sequence[str], columns: Sequence[Column], always: int) -> It
     middle = min(MOST, -(-count // 2))
     yield from batches(fields, [column[:middle] for column in columns], always)
     yield from batches(fields, [column[middle:] for column in columns], always)
-
-
-def columns_of(tasks: Iterable[Task]) -> list[Column]:
-    """The values of tasks by field, in the order of FIELDS."""
-    return list(zip(*map(values_of, tasks), strict=True))
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core.errors import StoreError
-from onerow.core.task import FIELDS, Task
+from onerow.core.task import FIELDS, Task, columns_of
 from onerow.core.times import spell, to_millis
 from onerow.ports import (
     Census,
@@ -33,7 +33,7 @@ from onerow.ports import (
     Tally,
 )
 from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import batches, columns_of, insert_one_sql, insert_sql
+from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
 from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from onerow.core.task import COLUMN, FIELDS, Task, changed_fields
+from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.sqlite import tallies
-from onerow.stores.sqlite.batches import MOST, batches, columns_of, update_sql
+from onerow.stores.sqlite.batches import MOST, batches, update_sql
 from onerow.stores.sqlite.rows import to_sql
-
-_ID = FIELDS.index("task_id")
 
 
 class Swapping:
@@ -61,10 +59,9 @@ class _Together:
 
     def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
         self.indexes = indexes
-        before = columns_of(move.before for move in moves)
-        after = columns_of(move.after for move in moves)
-        changed = {field: column for field, was, column in zip(FIELDS, before, after, strict=True) if was != column}
-        written = {"task_id": after[_ID], "version": changed.pop("version")} | changed
+        changed = changed_columns((move.before for move in moves), (move.after for move in moves))
+        ids = tuple(move.before.task_id for move in moves)
+        written = {"task_id": ids, "version": changed.pop("version")} | changed
         self._statements: list[tuple[str, list[Any]]] = [
             (update_sql(batch.shared, batch.varying, batch.size), batch.given)
             for batch in batches(tuple(written), list(written.values()), always=2)
