@@ -245,6 +245,16 @@ def test_a_limit_counts_those_that_run_without_a_slot(store: Store) -> None:
     assert len(claim(store, slots=3)) == 1
 
 
+def test_a_limit_per_key_counts_those_that_run_without_a_slot(store: Store) -> None:
+    for n in range(4):
+        put(store, f"a{n}", limit_key="ann")
+    put(store, "b", limit_key="bob")
+    assert [task.key_slot for task in claim(store, 2)] == [None, None]
+    assert claimed_ids(store, key_slots=2) == ["b"]
+    assert claimed_ids(store, key_slots=2, ids=["a2", "a3"]) == []
+    assert claimed_ids(store, key_slots=3) == ["a2"]
+
+
 def test_a_limit_of_none_at_all_lets_nothing_start(store: Store) -> None:
     put_many(store, 2)
     assert claim(store, slots=0) == []
@@ -291,6 +301,29 @@ def test_keyed_tasks_come_in_the_order_of_all(store: Store) -> None:
     put(store, "e", limit_key="bob", priority=3)
     assert claimed_ids(store, 2, key_slots=2) == ["a", "b"]
     assert claimed_ids(store, 9, key_slots=2) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("slots", [None, 9])
+def test_where_keys_aren_t_limited_tasks_with_and_without_one_come_in_one_order(
+    store: Store, slots: int | None
+) -> None:
+    now = store.now()
+    for n, key in enumerate(("ann", "", "bob", "", "", "ann", "")):
+        put(store, f"t{n}", limit_key=key, run_at=now - (9 - n) * SECOND)
+    put(store, "urgent", limit_key="zoe", priority=-1)
+    assert [task.task_id for task in store.due("videos", "script", store.now(), 4)] == ["urgent", "t0", "t1", "t2"]
+    assert claimed_ids(store, 3, slots=slots) == ["urgent", "t0", "t1"]
+    assert claimed_ids(store, 3, slots=slots) == ["t2", "t3", "t4"]
+    assert claimed_ids(store, 3, slots=slots) == ["t5", "t6"]
+
+
+def test_what_has_no_key_doesn_t_overtake_a_key_with_room_that_a_full_one_hides(store: Store) -> None:
+    now = store.now()
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", run_at=now - HOUR) for n in range(600)])
+    put(store, "b", limit_key="bob", run_at=now - MINUTE)
+    put_many(store, 5)
+    assert claimed_ids(store, 1, key_slots=1) == ["a000"]
+    assert claimed_ids(store, 2, key_slots=1) == ["b", "t0000"]
 
 
 def test_the_first_of_very_many_keys_is_still_the_first(store: Store) -> None:

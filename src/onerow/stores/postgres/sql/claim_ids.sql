@@ -1,10 +1,16 @@
 -- claim_ids: those of the named tasks that are due in a phase, and that its limits let in, become ours.
 -- Differs from claim.sql: the caller names the tasks; the limits may be none.
 WITH RECURSIVE clock AS MATERIALIZED (
-  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+  SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
+    FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
 taken AS MATERIALIZED (
-  SELECT slot FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+  SELECT slot, limit_key, key_slot FROM {schema}.task_queue
+   WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+),
+-- Those of a key are counted by their slots; who was claimed while there was no limit per key has none.
+stray AS MATERIALIZED (
+  SELECT limit_key, count(*) AS many FROM taken WHERE limit_key <> '' AND key_slot IS NULL GROUP BY limit_key
 ),
 -- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
 room (size) AS MATERIALIZED (
@@ -25,8 +31,9 @@ ranked AS (
   SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
          %(key_slots)s::bigint - (
            SELECT count(*) FROM {schema}.task_queue AS p
-            WHERE p.leased_by IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-              AND p.limit_key = c.limit_key) AS open
+            WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
+              AND p.limit_key = c.limit_key)
+           - coalesce((SELECT many FROM stray WHERE stray.limit_key = c.limit_key), 0) AS open
     FROM candidate AS c
 ),
 chosen AS MATERIALIZED (
@@ -46,7 +53,7 @@ chosen AS MATERIALIZED (
     ) AS admitted
 )
 UPDATE {schema}.task_queue AS ours
-   SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+   SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, leased_until = (SELECT until FROM clock),
        token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
        started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
        slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)],

@@ -1,7 +1,8 @@
 -- claim_slots: the first due tasks of one phase that find a free slot become ours.
 -- Differs from claim.sql: the phase allows only so many at once. The caller holds the phase's advisory lock since an earlier statement.
 WITH RECURSIVE clock AS MATERIALIZED (
-  SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+  SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
+    FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
 taken AS MATERIALIZED (
   SELECT slot FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
@@ -30,17 +31,21 @@ chosen AS MATERIALIZED (
   SELECT array_agg(due.place ORDER BY due.priority, due.run_at, due.task_id) AS places
     FROM (
       SELECT t.* FROM level CROSS JOIN LATERAL (
-        SELECT s.ctid AS place, s.priority, s.run_at, s.task_id FROM {schema}.task_queue AS s
-         WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-           AND s.priority = level.priority AND s.run_at <= (SELECT now FROM clock)
-         ORDER BY s.run_at, s.task_id LIMIT (SELECT size FROM room)
-           FOR UPDATE SKIP LOCKED
+        SELECT one.* FROM (VALUES (false), (true)) AS kind (keyed) CROSS JOIN LATERAL (
+          SELECT s.ctid AS place, s.priority, s.run_at, s.task_id FROM {schema}.task_queue AS s
+           WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+             AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed
+             AND s.run_at <= (SELECT now FROM clock)
+           ORDER BY s.run_at, s.task_id LIMIT (SELECT size FROM room)
+             FOR UPDATE SKIP LOCKED
+        ) AS one
+        ORDER BY one.run_at, one.task_id LIMIT (SELECT size FROM room)
       ) AS t
       LIMIT (SELECT size FROM room)
     ) AS due
 )
 UPDATE {schema}.task_queue AS ours
-   SET status = 'processing', leased_by = %(worker)s, leased_until = (SELECT now FROM clock) + %(lease)s::bigint * interval '1 millisecond',
+   SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, leased_until = (SELECT until FROM clock),
        token = ours.token + 1, attempt = ours.attempt + 1, version = ours.version + 1, completed_at = NULL,
        started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),
        slot = (SELECT slots FROM free)[array_position((SELECT places FROM chosen), ours.ctid)]

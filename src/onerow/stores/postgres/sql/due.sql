@@ -13,9 +13,12 @@ WITH RECURSIVE level (priority) AS (
 )
 SELECT t.*
   FROM level CROSS JOIN LATERAL (
-    SELECT {columns} FROM {schema}.task_queue AS s
-     WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-       AND s.priority = level.priority AND s.run_at <= %(by)s
-     ORDER BY s.run_at, s.task_id LIMIT %(limit)s
+    SELECT one.* FROM (VALUES (false), (true)) AS kind (keyed) CROSS JOIN LATERAL (
+      SELECT {columns} FROM {schema}.task_queue AS s
+       WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+         AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed AND s.run_at <= %(by)s
+       ORDER BY s.run_at, s.task_id LIMIT %(limit)s
+    ) AS one
+    ORDER BY one.run_at, one.task_id LIMIT %(limit)s
   ) AS t
  LIMIT %(limit)s

@@ -6,48 +6,50 @@ CREATE DOMAIN {schema}.task_status AS text COLLATE "C"
   CHECK (VALUE IN ('waiting', 'processing', 'completed', 'failed', 'cancelled'));
 CREATE DOMAIN {schema}.task_priority AS smallint CHECK (VALUE BETWEEN -100 AND 100);
 
+-- The columns of indexes stand first, those of a fixed width in front: an update looks at each of them, in the row as it was
+-- and as it will be, and walks to it over all that stand before.
 CREATE TABLE {schema}.task_queue (
+  created_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
+  run_at           timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
+  priority         {schema}.task_priority NOT NULL DEFAULT 0,
+  cancel_requested boolean NOT NULL DEFAULT false,
+  status           {schema}.task_status NOT NULL DEFAULT 'waiting',
   -- Half of each page of this index is left free, because a claim doubles its entries; else every page would be split
   -- then, to the same size, and searched for dead entries again and again.
   task_id          text COLLATE "C" PRIMARY KEY WITH (fillfactor = 45),
   pipeline         text COLLATE "C" NOT NULL DEFAULT '',
   type             text COLLATE "C" NOT NULL,
-  status           {schema}.task_status NOT NULL DEFAULT 'waiting',
   user_id          text COLLATE "C" NOT NULL DEFAULT '',
-  title            text NOT NULL DEFAULT '',
-  parent_id        text COLLATE "C",
-  priority         {schema}.task_priority NOT NULL DEFAULT 0,
-  created_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
-  scheduled_time   timestamptz(3),
-  run_at           timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
-  started_at       timestamptz(3),
+  limit_key        text COLLATE "C" NOT NULL DEFAULT '',
+  leased_by        text COLLATE "C",
+  leased_until     timestamptz(3),
   completed_at     timestamptz(3),
-  updated_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
-  elapsed_time     bigint,
   awaiting         text COLLATE "C",
-  cancel_requested boolean NOT NULL DEFAULT false,
+  parent_id        text COLLATE "C",
+  slot             integer,
+  key_slot         integer,
+  held_key         text COLLATE "C",
+  held_until       timestamptz(3),
+  token            bigint NOT NULL DEFAULT 0,
+  version          bigint NOT NULL DEFAULT 1,
+  updated_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
+  started_at       timestamptz(3),
+  scheduled_time   timestamptz(3),
+  purged_at        timestamptz(3),
+  elapsed_time     bigint,
   attempt          integer NOT NULL DEFAULT 0,
   retry_count      integer NOT NULL DEFAULT 0,
   max_retries      integer NOT NULL DEFAULT 3,
-  own_retries      boolean NOT NULL DEFAULT false,
   retry_base       integer NOT NULL DEFAULT 0,
   crash_count      integer NOT NULL DEFAULT 0,
   generation       integer NOT NULL DEFAULT 0,
+  children         integer,
+  own_retries      boolean NOT NULL DEFAULT false,
+  title            text NOT NULL DEFAULT '',
   error            text,
   error_class      text COLLATE "C",
-  leased_by        text COLLATE "C",
-  leased_until     timestamptz(3),
-  token            bigint NOT NULL DEFAULT 0,
-  version          bigint NOT NULL DEFAULT 1,
-  limit_key        text COLLATE "C" NOT NULL DEFAULT '',
-  slot             integer,
-  key_slot         integer,
   unique_key       text COLLATE "C",
   unique_for       text COLLATE "C",
-  held_key         text COLLATE "C",
-  held_until       timestamptz(3),
-  children         integer,
-  purged_at        timestamptz(3),
   payload          json NOT NULL DEFAULT 'null',
   results          json NOT NULL DEFAULT '{}',
   steps            json NOT NULL DEFAULT '{}',
@@ -66,15 +68,17 @@ CREATE TABLE {schema}.task_queue (
   autovacuum_vacuum_cost_delay = 1
 );
 
--- The claim's own order: one seek per priority finds what is due, however much stands in front.
-CREATE INDEX task_ready ON {schema}.task_queue (pipeline, type, priority, run_at, task_id)
+-- The claim's own order: one seek per priority finds what is due, however much stands in front. Tasks with a key stand
+-- apart, so that where each key is limited, those without one are found as soon.
+CREATE INDEX task_ready ON {schema}.task_queue (pipeline, type, priority, (limit_key <> ''), run_at, task_id)
   WHERE status = 'waiting' AND awaiting IS NULL;
--- The same per key, for phases that limit each key; what has no key is found here too, behind a million that have one.
+-- The same per key, for phases that limit each key.
 CREATE INDEX task_ready_by_key ON {schema}.task_queue (pipeline, type, limit_key, priority, run_at, task_id)
-  WHERE status = 'waiting' AND awaiting IS NULL;
+  WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
 CREATE INDEX task_parked ON {schema}.task_queue (run_at, task_id) WHERE awaiting IS NOT NULL;
--- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them.
-CREATE INDEX task_leased ON {schema}.task_queue (pipeline, type, limit_key, leased_until) WHERE leased_by IS NOT NULL;
+-- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them. Without the
+-- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase.
+CREATE INDEX task_leased ON {schema}.task_queue (type, leased_until) WHERE leased_by IS NOT NULL;
 -- Each worker asks each second which of its tasks it shall stop.
 CREATE INDEX task_stopping ON {schema}.task_queue (leased_by) WHERE leased_by IS NOT NULL AND cancel_requested;
 -- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
@@ -131,7 +135,9 @@ CREATE TABLE {schema}.onerow_tally (
 -- One hint per statement, however many rows it adds and whoever adds them.
 CREATE FUNCTION {schema}.onerow_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_notify('onerow.' || TG_TABLE_SCHEMA, '');
+  -- As a condition, which is only computed: PERFORM would run a query for it, a twentieth of what an add costs the server.
+  IF pg_notify('onerow.' || TG_TABLE_SCHEMA, '') IS NULL THEN
+  END IF;
   RETURN NULL;
 END
 $$;
