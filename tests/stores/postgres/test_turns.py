@@ -1,4 +1,4 @@
-"""Large turns: swaps and a claim at once, on two connections."""
+"""Turns: swaps and a claim at once, on two connections when they are many; what was claimed is written where it lies."""
 
 import psycopg
 import pytest
@@ -6,10 +6,11 @@ import pytest
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
-from onerow.ports import Claim, Move, Swapped
+from onerow.ports import Claim, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.turning import MANY
-from tests.conformance.kit import claim, every_row, put_many, want
+from tests.conformance.kit import claim, every_row, put, put_many, want
+from tests.stores.postgres.test_plans import explained, of_table
 
 
 def completing(store: PostgresStore, count: int) -> list[Move]:
@@ -62,3 +63,46 @@ def test_what_was_claimed_beside_swaps_that_failed_is_given_with_the_next_claim(
     }, "nothing is held that its holder doesn't know"
     assert len(claim(hasty, 100)) == MANY - 10
     hasty.close()
+
+
+def test_what_was_claimed_is_written_where_it_lies(store: PostgresStore) -> None:
+    put_many(store, 3)
+    moves = completing(store, 3)
+    with explained(store) as plans:
+        assert [type(answer) for answer in store.swap(moves)] == [Swapped] * 3
+    (plan,) = of_table(plans)
+    assert "Tid Scan on task_queue" in plan
+    assert "task_queue_pkey" not in plan
+
+
+def test_a_table_that_moved_meanwhile_costs_a_search(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """Rows lie elsewhere after a VACUUM FULL, and are the same."""
+    put_many(store, 6)
+    store.swap(completing(store, 3))
+    moves = completing(store, 3)
+    sql.execute("VACUUM FULL onerow.task_queue")
+    assert [type(answer) for answer in store.swap(moves)] == [Swapped] * 3
+    assert {row.status for row in every_row(store).values()} == {COMPLETED}
+
+
+def test_who_wrote_meanwhile_is_noticed_where_the_row_lay(store: PostgresStore, postgres_url: str) -> None:
+    put_many(store, 3)
+    moves = completing(store, 3)
+    elsewhere = PostgresStore(postgres_url)
+    asked = rules.cancel(moves[1].before, store.now())
+    assert [type(answer) for answer in elsewhere.swap([Move(moves[1].before, asked)])] == [Swapped]
+    assert [type(answer) for answer in store.swap(moves)] == [Swapped, Stale, Swapped]
+    assert every_row(store)["t0001"] == asked
+    elsewhere.close()
+
+
+def test_another_task_that_lies_there_now_is_left_alone(store: PostgresStore, sql: psycopg.Connection) -> None:
+    put_many(store, 1)
+    moves = completing(store, 1)
+    sql.execute("DELETE FROM onerow.task_queue")
+    sql.execute("VACUUM onerow.task_queue")
+    for n in range(1, 4):  # where the claimed version lay
+        put(store, f"new{n}")
+    rows = every_row(store)
+    assert [type(answer) for answer in store.swap(moves)] == [Stale]
+    assert every_row(store) == rows

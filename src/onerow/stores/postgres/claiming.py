@@ -14,6 +14,7 @@ from onerow.core.task import Task
 from onerow.ports import Claim, Want
 from onerow.stores.postgres.door import Connection, Cursor
 from onerow.stores.postgres.hints import Hints, Mark
+from onerow.stores.postgres.places import Places
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.wire import Bigs, Moments, Shorts, Texts, column
@@ -70,11 +71,13 @@ class Claiming:
         asked = sum(max(0, want.limit) for want in self._claim.wants)
         return asked if self._claim.limit is None else min(asked, self._claim.limit)
 
-    def receive(self) -> list[Task]:
+    def receive(self, places: Places) -> list[Task]:
         """What became ours, want by want, each in order."""
         tasks: list[Task] = []
         for sent in self._sent:
-            found = [claimed_task(row, self._claim.worker) for row in sorted(sent.cursor.fetchall(), key=_in_order)]
+            rows = sorted(sent.cursor.fetchall(), key=_in_order)
+            found = [claimed_task(row, self._claim.worker) for row in rows]
+            places.note(found, [row[-1] for row in rows])
             if len(sent.wants) == 1:
                 self._look_back(sent, sent.wants[0], found, len(found))
                 tasks += found

@@ -90,30 +90,38 @@ def task_of_texts(row: Sequence[Any]) -> Task:
     return Task(*found)
 
 
-# A claim knows much of what it writes, so it reads only the rest.
+# A claim knows much of what it writes, so it reads only the rest. Each column that comes costs the server and us; numbers
+# that are nearly always 0 come as one, NULL when all of them are.
+_SELDOM = ("cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count", "generation")
 CLAIMED_FIELDS = tuple(
     field
     for field in FIELDS
-    if field not in ("status", "awaiting", "leased_by", "completed_at", "updated_at", "purged_at")
+    if field not in ("status", "awaiting", "leased_by", "completed_at", "updated_at", "purged_at", *_SELDOM)
 )
-CLAIMED_COLUMNS = ", ".join(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS)
+_SELDOM_AS_ONE = (
+    f"CASE WHEN {' OR '.join(f'ours.{COLUMN[field]}' + ('' if KINDS[field] is Flags else ' <> 0') for field in _SELDOM)} "
+    f"THEN ARRAY[{', '.join(f'ours.{COLUMN[field]}::integer' for field in _SELDOM)}] END"
+)
+CLAIMED_COLUMNS = ", ".join([*(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS), _SELDOM_AS_ONE, "ours.ctid"])
+_ALL_ZERO = (0,) * len(_SELDOM)
 
 
 def claimed_task(row: Sequence[Any], worker: str) -> Task:
-    """The task in a row of CLAIMED_COLUMNS, as the claim left it; see rules.claimed."""
+    """The task in a row of CLAIMED_COLUMNS, as the claim left it; its place is not the task's. See rules.claimed."""
     (
         task_id, pipeline, phase, user_id, title, parent_id, created_at, scheduled_time, run_at, started_at,
-        elapsed_time, priority, cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base,
-        crash_count, generation, error, error_class, leased_until, token, version, limit_key, slot, key_slot,
-        unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress, metadata,
-        logs,
+        elapsed_time, priority, attempt, max_retries, error, error_class, leased_until, token, version, limit_key, slot,
+        key_slot, unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress,
+        metadata, logs, seldom, _,
     ) = row  # fmt: skip
+    cancel_requested, retry_count, own_retries, retry_base, crash_count, generation = seldom or _ALL_ZERO
     now: datetime = moment(started_at)
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id, moment(created_at),
         None if scheduled_time is None else moment(scheduled_time), moment(run_at), now, None, now, elapsed_time,
-        priority, PROCESSING, None, cancel_requested, attempt, retry_count, max_retries, own_retries, retry_base,
-        crash_count, generation, error, error_class, worker, moment(leased_until), token, version, limit_key, slot,
-        key_slot, unique_key, unique_for, held_key, None if held_until is None else moment(held_until), children, None,
+        priority, PROCESSING, None, cancel_requested == 1, attempt, retry_count, max_retries, own_retries == 1,
+        retry_base, crash_count, generation, error, error_class, worker, moment(leased_until), token, version,
+        limit_key, slot, key_slot, unique_key, unique_for, held_key,
+        None if held_until is None else moment(held_until), children, None,
         payload, results, steps, signals, progress, metadata, logs,
     )  # fmt: skip

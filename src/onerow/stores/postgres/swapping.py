@@ -1,7 +1,8 @@
 """Swapping: what rules decided is written, many rows in one statement, an answer for each.
 
 Rows whose writes have the same conditions share a statement, which sets each column that changes in one of them. A value
-that all of them share is sent once; the others go as one array per column, and RETURNING tells which rows were written.
+that all of them share is sent once; the others go as one array per column. The answer is nothing when all were written,
+else which of them.
 """
 
 from collections.abc import Sequence
@@ -18,33 +19,38 @@ from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
 from onerow.stores.postgres.door import Connection, Cursor
+from onerow.stores.postgres.places import Places
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.wire import Bigs, Texts, column
+from onerow.stores.postgres.wire import Places as PlaceColumn
 
 # Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
 _OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
 
-_Shape = tuple[int, bool, int, tallies.Change]
-"""Moves that share a statement: which turn, if_dead, growth of version, what is counted."""
+_Shape = tuple[int, bool, bool, int, tallies.Change]
+"""Moves that share a statement: which turn, whether their places are known, if_dead, growth of version, what is counted."""
 
 
 class _Sent(msgspec.Struct):
     indexes: Sequence[int]
+    placed: bool
     cursor: Cursor
 
 
 class Swapping:
     """Some moves on their way: sent in a pipeline, received when that is over."""
 
-    def __init__(self, schema: str, moves: Sequence[Move], now: datetime | None) -> None:
+    def __init__(self, schema: str, moves: Sequence[Move], places: Places, now: datetime | None) -> None:
         self._schema = schema
-        self._moves = moves
+        self.moves = moves
+        self._places = places.take([move.before for move in moves])
         self._now = now
         self._sent: list[_Sent] = []
         self._groups: dict[_Shape, list[int]] = {}
         self.contested: list[int] = []  # they can collide, so that each must be answered before the next is sent
         self._conflicts: dict[int, str] = {}
+        self.misplaced: list[int] = []  # not found where they were claimed, which says nothing about their versions
         seen: dict[str, int] = {}
         for index, move in enumerate(moves):
             # A second move of the same task comes after the first, in a statement of its own.
@@ -52,46 +58,51 @@ class Swapping:
             if is_contested(move):
                 self.contested.append(index)
             else:
-                shape = (nth, move.if_dead, _grown(move), tallies.change(move))
+                shape = (nth, self._places[index] is not None, move.if_dead, _grown(move), tallies.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
         """Write them; inside an open transaction."""
         for shape, indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
             # In one order everywhere, so that two who write the same rows don't wait for each other.
-            indexes.sort(key=lambda index: self._moves[index].before.task_id)
-            self._sent.append(_Sent(indexes, self._write(connection, shape, indexes)))
+            indexes.sort(key=lambda index: self.moves[index].before.task_id)
+            self._sent.append(_Sent(indexes, shape[1], self._write(connection, shape, indexes)))
         for index in self.contested:
             self._contest(connection, index)
 
     @property
     def wakes(self) -> bool:
         """Whether one of the moves gives other workers something to do."""
-        return any(map(wakes, self._moves))
+        return any(map(wakes, self.moves))
 
     def receive(self) -> list[SwapAnswer]:
-        answers: list[SwapAnswer] = [Stale(move.before.task_id) for move in self._moves]
+        answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]
         for sent in self._sent:
-            for (place,) in sent.cursor.fetchall():
-                index = sent.indexes[place - 1]
-                answers[index] = Swapped(self._moves[index].after)
+            ((written,),) = sent.cursor.fetchall()
+            if written is None:
+                continue
+            missing = set(sent.indexes).difference(sent.indexes[nth - 1] for nth in written)
+            for index in missing:
+                answers[index] = Stale(self.moves[index].before.task_id)
+            if sent.placed:
+                self.misplaced += sorted(missing)
         for index, other_id in self._conflicts.items():
-            answers[index] = Conflict(self._moves[index].before.task_id, other_id)
+            answers[index] = Conflict(self.moves[index].before.task_id, other_id)
         return answers
 
     def _contest(self, connection: Connection, index: int) -> None:
         """Write a move that takes a unique key which another task may hold."""
-        move = self._moves[index]
-        shape = (0, move.if_dead, _grown(move), tallies.change(move))
+        move = self.moves[index]
+        shape = (0, False, move.if_dead, _grown(move), tallies.change(move))
         try:
             with connection.transaction():
-                self._sent.append(_Sent([index], self._write(connection, shape, [index])))
+                self._sent.append(_Sent([index], False, self._write(connection, shape, [index])))
         except errors.UniqueViolation:
             self._conflicts[index] = self._holder(connection, move.after)
 
     def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> Cursor:
-        _, if_dead, grown, change = shape
-        moves = [self._moves[index] for index in indexes]
+        _, placed, if_dead, grown, change = shape
+        moves = [self.moves[index] for index in indexes]
         written = changed_columns((move.before for move in moves), (move.after for move in moves))
         written.pop("version", None)  # which always grows
         shared = tuple(
@@ -101,17 +112,18 @@ class Swapping:
             "ids": column(Texts, [move.before.task_id for move in moves]),
             "versions": column(Bigs, [move.before.version for move in moves]),
             "grown": Int8(grown),
+            "size": Int8(len(moves)),
         }
         for field, values in written.items():
             given[field] = values[0] if field in shared else column(KINDS[field], values)
+        if placed:
+            given["places"] = column(PlaceColumn, [self._places[index] for index in indexes])
         if if_dead:
             given["now"] = self._now
         varying = tuple(field for field in written if field not in shared)
-        sql = _update(self._schema, shared, varying, if_dead)
-        if change != (None, None):
-            sql = tallies.counting_sql(self._schema, sql, change)
-            given |= tallies.given(change)
-        return connection.execute(sql, given, binary=True)
+        fewer, more = (place is not None for place in change)
+        sql = _update(self._schema, shared, varying, placed=placed, if_dead=if_dead, fewer=fewer, more=more)
+        return connection.execute(sql, given | tallies.given(change), binary=True)
 
     def _holder(self, connection: Connection, task: Task) -> str:
         row = connection.execute(
@@ -149,19 +161,35 @@ def _grown(move: Move) -> int:
 
 
 @lru_cache(maxsize=512)
-def _update(schema: str, shared: tuple[str, ...], varying: tuple[str, ...], if_dead: bool) -> Any:
+def _update(
+    schema: str,
+    shared: tuple[str, ...],
+    varying: tuple[str, ...],
+    *,
+    placed: bool,
+    if_dead: bool,
+    fewer: bool,
+    more: bool,
+) -> Any:
     sets = ["version = t.version + %(grown)s::bigint"]
-    sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared]
+    sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared if field != "status"]
     sets += [f"{COLUMN[field]} = m.{field}" for field in varying]
-    arrays = ", ".join(["%(ids)s", "%(versions)s", *(f"%({field})s" for field in varying)])
-    names = ", ".join(["task_id", "version", *varying, "place"])
+    if "status" in shared:
+        # In a SELECT of its own, so that it is checked once and not for each row.
+        sets.append(f"status = (SELECT %(status)s::{quoted(schema)}.task_status)")
+    arrays = ", ".join(["%(ids)s", "%(versions)s", *["%(places)s"] * placed, *(f"%({field})s" for field in varying)])
+    names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
+    # IS TRUE keeps the planner from searching by id after all, as it would in a small table.
+    same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
     dead = (
         " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
         if if_dead
         else ""
     )
     return (
-        f"UPDATE {quoted(schema)}.task_queue AS t SET {', '.join(sets)} "
+        f"WITH written AS (UPDATE {quoted(schema)}.task_queue AS t SET {', '.join(sets)} "
         f"FROM unnest({arrays}) WITH ORDINALITY AS m ({names}) "
-        f"WHERE t.task_id = m.task_id AND t.version = m.version{dead} RETURNING m.place"
+        f"WHERE {same} AND t.version = m.version{dead} RETURNING m.nth)"
+        f"{tallies.counting_sql(schema, fewer=fewer, more=more)} "
+        f"SELECT CASE WHEN count(*) < %(size)s::bigint THEN coalesce(array_agg(nth), '{{}}') END FROM written"
     )

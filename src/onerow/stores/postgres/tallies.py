@@ -1,7 +1,6 @@
 """How many tasks stand where: open ones counted in their indexes, ended ones counted as they end and come back."""
 
 import time
-from typing import NamedTuple
 
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
@@ -15,14 +14,7 @@ _ADD_UP_EVERY = 30.0
 _ENDED = "status IN ('completed', 'failed', 'cancelled') AND purged_at IS NULL"
 
 
-class Place(NamedTuple):
-    """Where ended tasks are counted."""
-
-    pipeline: str
-    phase: str
-    status: Status
-
-
+Place = tuple[str, str, Status]  # pipeline, phase and status in which ended tasks are counted
 Change = tuple[Place | None, Place | None]  # one fewer here, one more there
 
 
@@ -40,20 +32,20 @@ _NOTHING: Change = (None, None)
 
 
 def _place(task: Task) -> Place | None:
-    return Place(task.pipeline, task.phase, task.status) if task.ended and task.purged_at is None else None
+    return (task.pipeline, task.phase, task.status) if task.ended and task.purged_at is None else None
 
 
-def counting_sql(schema: str, update: str, change: Change) -> str:
-    """A statement that returns a `place` for each row it writes, and counts them."""
-    parts = [f"WITH written AS ({update})"]
-    for name, sign, place in (("fewer", "-", change[0]), ("more", "", change[1])):
-        if place is not None:
+def counting_sql(schema: str, *, fewer: bool, more: bool) -> str:
+    """What follows `WITH written AS (…)` to count what was written: fewer in one place, more in another."""
+    parts = [""]
+    for name, sign, counted in (("fewer", "-", fewer), ("more", "", more)):
+        if counted:
             parts.append(
                 f"{name} AS (INSERT INTO {quoted(schema)}.onerow_tally (pipeline, type, status, count) "
                 f"SELECT %({name}_pipeline)s, %({name}_phase)s, %({name}_status)s, {sign}count(*) FROM written "
                 f"HAVING count(*) > 0)"
             )
-    return f"{', '.join(parts)} SELECT place FROM written"
+    return ", ".join(parts)
 
 
 def given(change: Change) -> dict[str, str]:
@@ -61,7 +53,8 @@ def given(change: Change) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, place in zip(("fewer", "more"), change, strict=True):
         if place is not None:
-            found |= {f"{name}_pipeline": place.pipeline, f"{name}_phase": place.phase, f"{name}_status": place.status}
+            pipeline, phase, status = place
+            found |= {f"{name}_pipeline": pipeline, f"{name}_phase": phase, f"{name}_status": status}
     return found
 
 

@@ -1,6 +1,7 @@
 """Turns: swaps and a claim in one transaction, or, when they are many, in two at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from time import monotonic
 
@@ -10,6 +11,7 @@ from onerow.ports import Claim, Move, SwapAnswer, Swapped
 from onerow.stores.postgres.claiming import Claiming, is_free
 from onerow.stores.postgres.door import Connection, Door, violates
 from onerow.stores.postgres.hints import Hints
+from onerow.stores.postgres.places import Places
 from onerow.stores.postgres.swapping import Swapping, is_contested
 from onerow.stores.postgres.transactions import Transactions
 
@@ -36,6 +38,7 @@ class Turns:
         self._transaction = transaction
         self._hints = hints
         self._own_now = own_now
+        self._places = Places()
         # Claimed by a turn whose swaps then failed, by worker, and when.
         self._kept: dict[str, tuple[float, list[Task]]] = {}
 
@@ -66,18 +69,23 @@ class Turns:
                 collisions += 1
 
     def _in_one(self, moves: Sequence[Move], claim: Claim | None, *, singly: bool) -> Done:
-        def turn(connection: Connection) -> tuple[list[SwapAnswer], Claiming | None]:
-            swapping = Swapping(self._schema, moves, self._own_now())
+        def turn(connection: Connection) -> tuple[Swapping, Claiming | None]:
+            swapping = Swapping(self._schema, moves, self._places, self._own_now())
             claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
             left = claiming.left if claiming is not None else 0
             with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
                 self._send(swapping, connection)
                 if claiming is not None:
                     claiming.send(connection)
-            return swapping.receive(), claiming
+            return swapping, claiming
 
-        answers, claiming = self._door.write(turn)
-        return self._complete(answers, claiming.receive() if claiming is not None else [], claiming)
+        swapping, claiming = self._door.write(turn)
+        if claim is None or claiming is None:
+            return self._complete(swapping), []
+        tasks: list[Task] = []
+        with self._keeping(claim.worker, tasks):
+            tasks += claiming.receive(self._places)
+            return self._complete(swapping), tasks + self._look_back(claiming)
 
     def _side_by_side(self, moves: Sequence[Move], claim: Claim) -> Done | None:
         """Two transactions at once, so that the server works while we do; None: no connection is free for that.
@@ -86,7 +94,7 @@ class Turns:
         while it writes those, we read what it claimed.
         """
         tasks: list[Task] = []
-        try:
+        with self._keeping(claim.worker, tasks):
             with self._door.connection() as writer, self._door.spare() as claimer:
                 if claimer is None:
                     return None
@@ -95,16 +103,21 @@ class Turns:
                     with self._transaction(claimer, left=claiming.left) as send_claim:
                         claiming.send(claimer)
                         send_claim()
-                        swapping = Swapping(self._schema, moves, self._own_now())
+                        swapping = Swapping(self._schema, moves, self._places, self._own_now())
                         self._send(swapping, writer)
                         send_swaps()
-                    tasks = claiming.receive()
-                answers = swapping.receive()
+                    tasks += claiming.receive(self._places)
+            return self._complete(swapping), tasks + self._look_back(claiming)
+
+    @contextmanager
+    def _keeping(self, worker: str, tasks: list[Task]) -> Iterator[None]:
+        """What was claimed is ours, whatever becomes of the rest of the turn: if it fails, the next claim gets them."""
+        try:
+            yield
         except BaseException:
-            if tasks:  # they are ours, whatever became of the swaps: our next claim gets them
-                self._kept[claim.worker] = (monotonic(), tasks)
+            if tasks:
+                self._kept[worker] = (monotonic(), tasks)
             raise
-        return self._complete(answers, tasks, claiming)
 
     def _take_kept(self, worker: str) -> list[Task]:
         """What an earlier turn claimed and never told of, unless so much time has passed that its leases may be over."""
@@ -116,8 +129,17 @@ class Turns:
         if swapping.wakes:
             connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
 
-    def _complete(self, answers: list[SwapAnswer], tasks: list[Task], claiming: Claiming | None) -> Done:
+    def _complete(self, swapping: Swapping) -> list[SwapAnswer]:
+        answers = swapping.receive()
+        if swapping.misplaced:
+            # Somebody wrote to them, or moved the whole table: by their ids we learn which.
+            moves = [swapping.moves[index] for index in swapping.misplaced]
+            again, _ = self._again_if_it_collides(moves, None)
+            for index, answer in zip(swapping.misplaced, again, strict=True):
+                answers[index] = answer
         self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
-        if claiming is not None and claiming.missed is not None:
-            tasks += self.turn((), claiming.missed)[1]
-        return answers, tasks
+        return answers
+
+    def _look_back(self, claiming: Claiming) -> list[Task]:
+        """What a low-water mark may have hidden from a claim that found too little."""
+        return [] if claiming.missed is None else self.turn((), claiming.missed)[1]

@@ -71,6 +71,12 @@ class Moments(Column):
     oid = 1185
 
 
+class Places(Column):
+    """Of rows, each as the server told it."""
+
+    oid = 1010
+
+
 _ELEMENT: dict[type[Column], int] = {
     Texts: 25,
     Jsons: 114,
@@ -79,6 +85,7 @@ _ELEMENT: dict[type[Column], int] = {
     Bigs: 20,
     Flags: 16,
     Moments: 1184,
+    Places: 27,
 }
 _NUMBER: dict[type[Column], tuple[str, int]] = {
     Shorts: ("ih", 2),
@@ -97,6 +104,7 @@ ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
     Bigs: struct.Struct(">q").pack,
     Flags: struct.Struct(">?").pack,
     Moments: lambda moment: struct.pack(">q", micros(moment)),
+    Places: bytes,
 }
 """How one value of a column is sent; None is sent as no value at all."""
 
@@ -113,7 +121,7 @@ def column(kind: type[Column], values: Sequence[Any]) -> Column:
         return kind(struct.pack(">iii", 0, 0, _ELEMENT[kind]))
     has_nulls = None in values
     head = struct.pack(">iiiii", 1, has_nulls, _ELEMENT[kind], len(values), 1)
-    if has_nulls or kind is Texts or kind is Jsons:
+    if has_nulls or kind not in _NUMBER:
         return kind(head + b"".join(cells(kind, values)))
     if kind is Moments:
         values = [micros(value) for value in values]
