@@ -189,6 +189,12 @@ DEFAULTS: dict[str, Any] = {
 """What a field has when nobody says otherwise; a store's columns have the same defaults."""
 
 
+def told(task: Task) -> dict[str, Any]:
+    """What there is to say of a task, by field: whatever is not the default."""
+    values = _values(task)
+    return dict(compress(zip(FIELDS, values, strict=True), map(ne, values, _DEFAULTS_IN_ORDER)))
+
+
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
     """The fields in which two states of one task differ."""
     return tuple(compress(FIELDS, map(ne, _values(before), _values(after))))
@@ -209,3 +215,5 @@ def changed_columns(before: Iterable[Task], after: Iterable[Task]) -> dict[str, 
 
 
 _values = msgspec.structs.astuple
+_ALWAYS_TOLD = object()  # equal to no value: the field has no default, or one that only the clock knows
+_DEFAULTS_IN_ORDER = tuple(DEFAULTS.get(field, _ALWAYS_TOLD) for field in FIELDS)

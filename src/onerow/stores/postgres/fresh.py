@@ -4,16 +4,17 @@ One is a plain INSERT, many are a COPY; to be ready for a conflict costs more th
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
+from typing import Any
 
 from psycopg import errors
 
-from onerow.core.task import COLUMN, Task
+from onerow.core.task import COLUMN, Task, told
 from onerow.stores.postgres import straight
 from onerow.stores.postgres.door import Connection
-from onerow.stores.postgres.rows import BORN, KINDS, told, told_together
+from onerow.stores.postgres.rows import BORN, KINDS, told_together
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.wire import ENCODE, cells
 
@@ -41,9 +42,8 @@ def _insert_one(connection: Connection, schema: str, task: Task) -> bool:
     given = told(task)
     if not _FIELDS.issuperset(given):
         return False
-    straight.run(
-        connection, _insert_sql(schema, tuple(given)), [ENCODE[KINDS[field]](value) for field, value in given.items()]
-    )
+    sql, encoders = _insert_sql(schema, tuple(given))
+    straight.run(connection, sql, [encode(value) for encode, value in zip(encoders, given.values(), strict=True)])
     return True
 
 
@@ -72,9 +72,11 @@ def _send(connection: Connection, sql: str, rows: Sequence[tuple[bytes, ...]]) -
 
 
 @lru_cache(maxsize=256)
-def _insert_sql(schema: str, fields: tuple[str, ...]) -> str:
+def _insert_sql(schema: str, fields: tuple[str, ...]) -> tuple[str, list[Callable[[Any], bytes]]]:
+    """The statement, and how to send the value of each field."""
     places = ", ".join(f"${number}" for number in range(1, len(fields) + 1))
-    return f"INSERT INTO {quoted(schema)}.task_queue ({_columns(fields)}) VALUES ({places})"
+    sql = f"INSERT INTO {quoted(schema)}.task_queue ({_columns(fields)}) VALUES ({places})"
+    return sql, [ENCODE[KINDS[field]] for field in fields]
 
 
 @lru_cache(maxsize=256)

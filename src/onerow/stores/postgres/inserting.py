@@ -9,11 +9,11 @@ from typing import Any
 
 from psycopg import errors
 
-from onerow.core.task import COLUMN, Task
+from onerow.core.task import COLUMN, Task, told
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
 from onerow.stores.postgres.fresh import CHUNK
-from onerow.stores.postgres.rows import BORN, COLUMNS, KINDS, SQL_TYPE, task_of, told, told_together
+from onerow.stores.postgres.rows import BORN, COLUMNS, KINDS, SQL_TYPE, task_of, told_together
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.tallies import counting_insert
 from onerow.stores.postgres.wire import Texts, column

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import astuple
-
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task, columns_of, told
 from onerow.core.times import read
 from onerow.stores.postgres.wire import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
 
@@ -38,19 +36,8 @@ BORN_FIELDS = (
 )  # fmt: skip
 BORN = frozenset(BORN_FIELDS)
 
-_NOTHING = object()  # equal to no value: the field has no default, or one that only the clock knows
-_FIELDS_WITH_DEFAULTS = tuple((field, DEFAULTS.get(field, _NOTHING)) for field in FIELDS)
 # Nearly always each row has its own; so that the same statement serves every batch, they are never sent as shared.
 _OWN = frozenset({"task_id", "payload_json"})
-
-
-def told(task: Task) -> dict[str, Any]:
-    """What an insert has to say of a task, by field: whatever is not its column's default."""
-    return {
-        field: value
-        for (field, default), value in zip(_FIELDS_WITH_DEFAULTS, astuple(task), strict=True)
-        if value is not default and value != default
-    }
 
 
 def is_newborn(task: Task) -> bool:
@@ -59,13 +46,13 @@ def is_newborn(task: Task) -> bool:
 
 
 def told_together(tasks: Sequence[Task]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
-    """The same of many: fields in which they differ, with the value of each; fields in which they don't, with that."""
+    """As `told`, of many: fields in which they differ, with the value of each; fields in which they don't, with that."""
     own: dict[str, tuple[Any, ...]] = {}
     shared: dict[str, Any] = {}
-    for (field, default), values in zip(_FIELDS_WITH_DEFAULTS, zip(*map(astuple, tasks), strict=True), strict=True):
+    for field, values in zip(FIELDS, columns_of(tasks), strict=True):
         if field in _OWN or values.count(values[0]) != len(values):
             own[field] = values
-        elif values[0] != default:
+        elif field not in DEFAULTS or values[0] != DEFAULTS[field]:
             shared[field] = values[0]
     return own, shared
 

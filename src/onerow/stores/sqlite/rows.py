@@ -1,14 +1,13 @@
 """Rows ↔ tasks: times as text, statuses as words, JSON as it stands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task, told
 from onerow.core.times import read, spell
 
 _decode = msgspec.json.Decoder().decode
@@ -22,23 +21,13 @@ FOREIGN = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
 """Fields whose values SQLite doesn't take as they are."""
 _STATUS_OF = {status.value: status for status in Status}
 
-values_of: Callable[[Task], tuple[Any, ...]] = astuple  # in the order of FIELDS
-
-
-_NOTHING = object()  # equal to no value: the field has no default, or one that only the clock knows
-_FIELDS_WITH_DEFAULTS = tuple((field, DEFAULTS.get(field, _NOTHING)) for field in FIELDS)
-
 
 def row_of(task: Task) -> dict[str, Any]:
     """Its values as SQLite takes them, by field, less those that are the column's default.
 
     What needn't be bound costs nothing; a None costs most, since the driver asks each whether it would adapt itself.
     """
-    return {
-        field: to_sql(value)
-        for (field, default), value in zip(_FIELDS_WITH_DEFAULTS, values_of(task), strict=True)
-        if value is not default and value != default
-    }
+    return {field: to_sql(value) for field, value in told(task).items()}
 
 
 def to_sql(value: Any) -> Any:
