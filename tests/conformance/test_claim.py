@@ -332,6 +332,27 @@ def test_the_first_of_very_many_keys_is_still_the_first(store: Store) -> None:
     assert claimed_ids(store, 2, key_slots=1) == ["urgent", "t0000"]
 
 
+def test_when_full_keys_stand_in_front_all_wants_together_still_keep_their_bound(store: Store) -> None:
+    for phase in ("script", "video"):
+        store.insert([new(store, f"{phase}{n:03d}", phase=phase, limit_key="ann") for n in range(200)])
+        assert len(claim(store, 1, phase=phase, key_slots=1)) == 1
+        for n in range(5):
+            put(store, f"{phase}-b{n}", phase=phase, limit_key=f"bob{n}", priority=5)
+    wants = [want(4, "script", key_slots=1), want(4, "video", key_slots=1)]
+    first = [task.task_id for task in store.claim(Claim("w1", wants, limit=5))]
+    assert first == [*(f"script-b{n}" for n in range(4)), "video-b0"]
+
+
+def test_keys_behind_a_full_one_all_have_their_turn(store: Store) -> None:
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-1) for n in range(300)])
+    store.insert([new(store, f"t{n:04d}", limit_key=f"user{n:04d}") for n in range(1_200)])
+    assert claimed_ids(store, 1, key_slots=1) == ["a000"]
+    found: list[str] = []
+    while tasks := claimed_ids(store, 100, key_slots=1):
+        found += tasks
+    assert sorted(found) == [f"t{n:04d}" for n in range(1_200)]
+
+
 def test_both_limits_hold_together(store: Store) -> None:
     for n in range(4):
         put(store, f"a{n}", limit_key="ann")

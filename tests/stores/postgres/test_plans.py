@@ -202,6 +202,22 @@ def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: Postgres
     must_use_indexes(plans, at_most=300)
 
 
+def test_where_keys_are_limited_a_claim_looks_at_some_hundred_keys_at_most(
+    store: PostgresStore, sql: psycopg.Connection
+) -> None:
+    fill(sql, "full", 5_000, phase="keyed", priority=-1)
+    fill(sql, "keyed", 40_000, phase="keyed")
+    sql.execute("UPDATE onerow.task_queue SET limit_key = CASE WHEN priority < 0 THEN 'full' ELSE task_id END")
+    assert len(claim(store, 1, phase="keyed", key_slots=1)) == 1
+    for analyzed in (False, True):
+        if analyzed:
+            sql.execute("VACUUM ANALYZE onerow.task_queue")
+        with explained(store) as plans:
+            for _ in range(3):
+                assert len(claim(store, 10, phase="keyed", key_slots=1)) == 10
+        must_use_indexes(plans, at_most=1_300)
+
+
 def test_what_ran_before_is_not_walked_over_again(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

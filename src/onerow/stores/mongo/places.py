@@ -5,6 +5,7 @@ Everyone takes the lowest free slots, and no more of them than there is room for
 (since before there was a limit) are counted by all in the same way, and two claimers that saw the same state collide.
 """
 
+import random
 from collections.abc import Sequence
 
 import msgspec
@@ -16,7 +17,7 @@ from onerow.stores.mongo.schema import BY_KEY_INDEX, PROCESSING, READY_INDEX
 
 _ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 _TOLD = {"_id": 1, "priority": 1, "run_at": 1, "limit_key": 1}
-_MOST_KEYS = 200  # so many ordered scans the server merges; beyond that it would sort everything that is due
+_MOST_KEYS = 200  # looked at in one claim: so many ordered scans the server merges; more it would sort
 _ROUNDS = 20
 
 
@@ -105,13 +106,13 @@ def place_all(rooms: Rooms, want: Want, due: Document, *, in_order: bool) -> lis
 def _place_by_key(rooms: Rooms, plan: Plan, due: Document) -> None:
     """Keys that are full stand in front: seek the first of each other key, and of those without one."""
     ready = {name: value for name, value in due.items() if name != "run_at"}
-    keys: list[str] = rooms.tasks.distinct("limit_key", ready | {"limit_key": {"$gt": ""}}, hint=BY_KEY_INDEX)
+    waiting: list[str] = rooms.tasks.distinct("limit_key", ready | {"limit_key": {"$gt": ""}}, hint=BY_KEY_INDEX)
+    keys = [key for key in waiting if not plan.is_full(key)]
+    if len(keys) > _MOST_KEYS:  # some of them, at random, so that each is looked at sooner or later
+        keys = random.sample(keys, _MOST_KEYS)
     for _ in range(_ROUNDS):
         keys = [key for key in keys if not plan.is_full(key)]
-        groups: list[Document] = [{"limit_key": ""}]
-        groups += [
-            {"limit_key": {"$in": keys[start : start + _MOST_KEYS]}} for start in range(0, len(keys), _MOST_KEYS)
-        ]
+        groups: list[Document] = [{"limit_key": ""}, *([{"limit_key": {"$in": keys}}] if keys else [])]
         most = plan.most + 50  # more than were placed already, so that every round sees something new
         rows: list[Document] = []
         horizon = None  # beyond it, some group may have rows that we did not read

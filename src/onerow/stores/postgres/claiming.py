@@ -17,10 +17,17 @@ from onerow.stores.postgres.hints import Hints, Mark
 from onerow.stores.postgres.places import Places
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import Bigs, Moments, Shorts, Texts, column
 
 _MILLI = timedelta(milliseconds=1)
 _in_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
+
+
+Key = tuple[str, int]
+"""A limit_key and a priority at which some of its tasks wait."""
+_FEW_KEYS = 50  # which any claim can look at
+_MOST_KEYS = 200  # which one claim looks at when its turn has come
 
 
 class _Sent(msgspec.Struct):
@@ -35,17 +42,28 @@ class _Sent(msgspec.Struct):
 class Claiming:
     """One claim on its way: sent in a pipeline, received when that is over."""
 
-    def __init__(self, schema: str, claim: Claim, hints: Hints, now: datetime | None, *, singly: bool = False) -> None:
-        """`singly`: of limited phases one task each, so that a collision can't recur."""
+    def __init__(
+        self,
+        schema: str,
+        claim: Claim,
+        hints: Hints,
+        now: datetime | None,
+        *,
+        singly: bool = False,
+        keys: Sequence[Key] = (),
+    ) -> None:
+        """`singly`: of limited phases one task each, so that a collision can't recur. `keys`: look at these."""
         self._schema = schema
         self._claim = claim
         self._hints = hints
         self._puts = hints.puts
         self._now = now
         self._singly = singly
+        self._keys = keys
         self._sent: list[_Sent] = []
         self._missed: list[Want] = []
         self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
+        self.crowded: list[Want] = []  # what to look for key by key, since full ones may have hidden it
 
     def send(self, connection: Connection) -> None:
         """See ports.Store.claim; inside an open transaction."""
@@ -95,7 +113,9 @@ class Claiming:
         return tasks
 
     def _look_back(self, sent: _Sent, want: Want, found: Sequence[Task], together: int) -> None:
-        """Remember where a claim ended, or that it may have missed something that stands before its mark."""
+        """Remember where a claim ended, or that it may have missed something: before its mark, or behind full keys."""
+        if want.key_slots is not None and self._claim.ids is None and not self._keys and len(found) < sent.limit:
+            self.crowded.append(msgspec.structs.replace(want, limit=sent.limit - len(found)))
         if not sent.marks:
             return
         mark = sent.marks[sent.wants.index(want)]
@@ -140,8 +160,32 @@ class Claiming:
         if self._claim.ids is not None:
             name = "claim_ids"
             given["ids"] = column(Texts, self._claim.ids)
+        elif want.key_slots is not None:
+            given["keys"] = column(Texts, [key for key, _ in self._keys])
+            given["priorities"] = column(Shorts, [priority for _, priority in self._keys])
+            given["few"] = Int8(_FEW_KEYS)
         cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
         self._sent.append(_Sent((want,), (), limit, cursor))
+
+
+def keys_waiting(connection: Connection, schema: str, want: Want, hints: Hints) -> list[Key]:
+    """The next keys of which tasks wait in a phase, if they are too many for every claim to look at: they take turns."""
+    after = hints.last_key(want)
+    given = {
+        "pipeline": want.pipeline,
+        "phase": want.phase,
+        "slots": None if want.slots is None else Int8(want.slots),
+        "most": Int8(_MOST_KEYS),
+    }
+    sql = statement("keys_waiting", schema)
+    with looking(connection):
+        asked = [
+            connection.execute(sql, given | {"after": key}, binary=True) for key in sorted({after, ""}, reverse=True)
+        ]
+    found = [key for cursor in asked for key in cursor.fetchall()]
+    keys = list(dict.fromkeys(found))[:_MOST_KEYS]
+    hints.looked_at(want, keys[-1][0] if len(keys) == _MOST_KEYS else "")
+    return keys if len(keys) >= _FEW_KEYS else []
 
 
 def is_free(claim: Claim) -> bool:

@@ -30,12 +30,21 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Hints:
-    """The marks of one store; thread-safe."""
+    """The marks of one store, and whose turn it is where keys take turns; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[Phase, Mark] = {}
         self._puts = 0
+        self._keys: dict[Phase, str] = {}
+
+    def last_key(self, want: Want) -> str:
+        """The key behind which those come whose turn it is to be looked at; '' before all."""
+        return self._keys.get((want.pipeline, want.phase), "")
+
+    def looked_at(self, want: Want, key: str) -> None:
+        """All keys up to this one have had their turn; '': all there are."""
+        self._keys[want.pipeline, want.phase] = key
 
     @property
     def puts(self) -> int:

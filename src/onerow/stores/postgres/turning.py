@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from time import monotonic
 
 from onerow.core.errors import RetryTransaction, StoreError
 from onerow.core.task import Task
 from onerow.ports import Claim, Move, SwapAnswer, Swapped
-from onerow.stores.postgres.claiming import Claiming, is_free
+from onerow.stores.postgres.claiming import Claiming, Key, is_free, keys_waiting
 from onerow.stores.postgres.door import Connection, Door, violates
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.places import Places
@@ -57,21 +58,23 @@ class Turns:
                     return self.turn(moves, claim)
         return self._again_if_it_collides(moves, claim)
 
-    def _again_if_it_collides(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+    def _again_if_it_collides(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key] = ()) -> Done:
         collisions = 0
         while True:
             try:
-                return self._in_one(moves, claim, singly=collisions > 1)
+                return self._in_one(moves, claim, keys, singly=collisions > 1)
             except StoreError as error:
                 # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
                 if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
                     raise
                 collisions += 1
 
-    def _in_one(self, moves: Sequence[Move], claim: Claim | None, *, singly: bool) -> Done:
+    def _in_one(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], *, singly: bool) -> Done:
         def turn(connection: Connection) -> tuple[Swapping, Claiming | None]:
             swapping = Swapping(self._schema, moves, self._places, self._own_now())
-            claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly) if claim else None
+            claiming = None
+            if claim is not None:
+                claiming = Claiming(self._schema, claim, self._hints, self._own_now(), singly=singly, keys=keys)
             left = claiming.left if claiming is not None else 0
             with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
                 self._send(swapping, connection)
@@ -85,7 +88,7 @@ class Turns:
         tasks: list[Task] = []
         with self._keeping(claim.worker, tasks):
             tasks += claiming.receive(self._places)
-            return self._complete(swapping), tasks + self._look_back(claiming)
+            return self._complete(swapping), tasks + self._look_back(claim, claiming, len(tasks))
 
     def _side_by_side(self, moves: Sequence[Move], claim: Claim) -> Done | None:
         """Two transactions at once, so that the server works while we do; None: no connection is free for that.
@@ -107,7 +110,7 @@ class Turns:
                         self._send(swapping, writer)
                         send_swaps()
                     tasks += claiming.receive(self._places)
-            return self._complete(swapping), tasks + self._look_back(claiming)
+            return self._complete(swapping), tasks + self._look_back(claim, claiming, len(tasks))
 
     @contextmanager
     def _keeping(self, worker: str, tasks: list[Task]) -> Iterator[None]:
@@ -140,6 +143,14 @@ class Turns:
         self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
         return answers
 
-    def _look_back(self, claiming: Claiming) -> list[Task]:
-        """What a low-water mark may have hidden from a claim that found too little."""
-        return [] if claiming.missed is None else self.turn((), claiming.missed)[1]
+    def _look_back(self, claim: Claim, claiming: Claiming, found: int) -> list[Task]:
+        """What a low-water mark, or tasks of full keys, may have hidden from a claim that found too little."""
+        tasks = [] if claiming.missed is None else self.turn((), claiming.missed)[1]
+        for want in claiming.crowded:
+            left = None if claim.limit is None else claim.limit - found - len(tasks)
+            if left is not None and left <= 0:
+                break
+            keys = self._door.read(partial(keys_waiting, schema=self._schema, want=want, hints=self._hints))
+            if keys:
+                tasks += self._again_if_it_collides((), Claim(claim.worker, [want], limit=left), keys)[1]
+        return tasks

@@ -22,6 +22,13 @@ _KEY = 1 + CLAIMED_FIELDS.index("limit_key")
 
 Row = tuple[Any, ...]
 Slots = tuple[int | None, int | None]
+Turns = dict[tuple[str, str], str]
+"""By pipeline and phase, the key behind which those come whose turn it is to be looked at."""
+Key = tuple[str, int]
+"""A limit_key and a priority at which some of its tasks wait."""
+_FEW_KEYS = 50  # which any claim can look at
+_MOST_KEYS = 200  # which one claim looks at when its turn has come
+_BEYOND = (1000, "", "")  # after every task
 
 
 class Catch(NamedTuple):
@@ -43,14 +50,14 @@ class Catch(NamedTuple):
         ]
 
 
-def claim(connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Catch]:
+def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Turns) -> list[Catch]:
     """See ports.Store.claim; inside an open transaction."""
     catches: list[Catch] = []
     found = 0
     for want in claim.wants:
         room = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
         if room > 0:
-            catch = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now)
+            catch = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now, turns)
             found += len(catch.rows)
             catches.append(catch)
     return catches
@@ -63,12 +70,12 @@ def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime,
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))[:limit]
 
 
-def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime) -> Catch:
+def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime, turns: Turns) -> Catch:
     slots: list[Slots] | None = None
     if want.slots is None and want.key_slots is None:
         rows = _due(connection, want, now, want.limit, claim.ids)
     else:
-        rows, slots = _due_in_slots(connection, want, now, claim.ids)
+        rows, slots = _due_in_slots(connection, want, now, claim.ids, turns)
     if rows:
         terms = {"worker": claim.worker, "until": spell(now + want.lease_for), "now": spell(now)}
         if slots is None:
@@ -79,66 +86,100 @@ def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: 
     return Catch(want, claim.worker, now, rows, slots)
 
 
-def _due(
-    connection: sqlite3.Connection,
-    want: Want,
-    now: datetime,
-    limit: int,
-    ids: Sequence[str] | None,
-    keyless: bool = False,
-) -> list[Row]:
+def _due(connection: sqlite3.Connection, want: Want, now: datetime, limit: int, ids: Sequence[str] | None) -> list[Row]:
     terms = {"pipeline": want.pipeline, "phase": want.phase, "now": spell(now), "limit": limit}
     if ids is not None:
         return connection.execute(_by_id(), terms | {"ids": _encode(list(ids)).decode()}).fetchall()
-    rows = connection.execute(_in_order(), terms | {"keyed": 0 if keyless else limit}).fetchall()
+    rows = connection.execute(_in_order(), terms | {"keyed": limit}).fetchall()
     if rows and rows[-1][_KEY] and not rows[0][_KEY]:  # some with a key and some without, each in order
         return sorted(rows, key=_place)[:limit]
     return rows
 
 
 def _due_in_slots(
-    connection: sqlite3.Connection, want: Want, now: datetime, ids: Sequence[str] | None
+    connection: sqlite3.Connection, want: Want, now: datetime, ids: Sequence[str] | None, turns: Turns
 ) -> tuple[list[Row], list[Slots]]:
     """The due rows that find a place under the limits in force, and their places."""
     terms = {"pipeline": want.pipeline, "phase": want.phase}
-    taken = connection.execute(statement("taken"), terms).fetchall()
-    room = want.limit
-    free = None
-    if want.slots is not None:
-        # After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
-        room = min(room, want.slots - len(taken))
-        free = sorted(set(range(want.slots)) - {slot for _, slot, _ in taken}) if room > 0 else []
-    if room <= 0:
+    limits = Limits(want, connection.execute(statement("taken"), terms).fetchall())
+    if limits.room <= 0:
         return [], []
-    if want.key_slots is None:
-        rows = _due(connection, want, now, room, ids)
-        return rows, [(free[index] if free is not None else None, None) for index in range(len(rows))]
-    if ids is not None:
-        found = _due(connection, want, now, len(ids), ids)
-    else:
-        keyed = connection.execute(_by_key(), terms | {"now": spell(now), "key_slots": want.key_slots}).fetchall()
-        found = sorted([*keyed, *_due(connection, want, now, room, None, keyless=True)], key=_place)
-    of_key: dict[str, set[int]] = {}
-    running: dict[str, int] = {}
-    for key, _, key_slot in taken:
-        running[key] = running.get(key, 0) + 1
-        if key_slot is not None:
-            of_key.setdefault(key, set()).add(key_slot)
-    rows, slots = [], []
-    for row in found:
-        if len(rows) == room:
-            break
-        key, key_slot = row[_KEY], None
-        if key:
-            held = of_key.setdefault(key, set())
-            key_slot = next((place for place in range(want.key_slots) if place not in held), None)
-            if key_slot is None or running.get(key, 0) >= want.key_slots:
-                continue
-            held.add(key_slot)
-            running[key] = running.get(key, 0) + 1
-        slots.append((free[len(rows)] if free is not None else None, key_slot))
-        rows.append(row)
-    return rows, slots
+    if want.key_slots is None or ids is not None:
+        return limits.admit(_due(connection, want, now, limits.room if ids is None else len(ids), ids))
+    keys = _keys_waiting(connection, want, "", _FEW_KEYS)
+    # Where keys are few, the first of each; where they are many, the front of the line. If full keys crowd that, others
+    # may hide behind them, which then take turns to be looked at; what has no key doesn't overtake them.
+    look = 2 * limits.room + 50 if len(keys) == _FEW_KEYS else 0
+    front = connection.execute(_in_order(), terms | {"now": spell(now), "limit": limits.room, "keyed": look}).fetchall()
+    if look:
+        keyed = [row for row in front if row[_KEY]]
+        horizon = _place(keyed[-1]) if len(keyed) == look else _BEYOND
+        rows, slots = limits.admit(sorted((row for row in front if _place(row) <= horizon), key=_place))
+        if len(rows) == limits.room or horizon is _BEYOND:
+            return rows, slots
+        keys = _keys_in_turn(connection, want, turns)
+    open_keys = [key for key in keys if not limits.is_full(key[0])]
+    given = terms | {"now": spell(now), "key_slots": want.key_slots, "keys": _encode(open_keys).decode()}
+    others = connection.execute(_by_key(), given).fetchall()
+    return limits.admit(sorted({row[0]: row for row in [*front, *others]}.values(), key=_place))
+
+
+def _keys_waiting(connection: sqlite3.Connection, want: Want, after: str, most: int) -> list[Key]:
+    """The next keys of which tasks wait, and their priorities."""
+    terms = {"pipeline": want.pipeline, "phase": want.phase, "after": after, "most": most}
+    return connection.execute(statement("keys_waiting"), terms).fetchall()
+
+
+def _keys_in_turn(connection: sqlite3.Connection, want: Want, turns: Turns) -> list[Key]:
+    """Those whose turn it is."""
+    after = turns.get((want.pipeline, want.phase), "")
+    keys = _keys_waiting(connection, want, after, _MOST_KEYS)
+    if after and len(keys) < _MOST_KEYS:
+        keys = list(dict.fromkeys([*keys, *_keys_waiting(connection, want, "", _MOST_KEYS)]))[:_MOST_KEYS]
+    turns[want.pipeline, want.phase] = keys[-1][0] if len(keys) == _MOST_KEYS else ""
+    return keys
+
+
+class Limits:
+    """The limits of a phase and what is taken of them."""
+
+    def __init__(self, want: Want, taken: Sequence[tuple[str, int | None, int | None]]) -> None:
+        self._key_slots = want.key_slots
+        self._running: dict[str, int] = {}
+        self._held: dict[str, set[int]] = {}
+        for key, _, key_slot in taken:
+            self._running[key] = self._running.get(key, 0) + 1
+            if key_slot is not None:
+                self._held.setdefault(key, set()).add(key_slot)
+        self.room = want.limit
+        self._free: list[int] | None = None
+        if want.slots is not None:
+            # After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+            self.room = min(self.room, want.slots - len(taken))
+            self._free = sorted(set(range(want.slots)) - {slot for _, slot, _ in taken}) if self.room > 0 else []
+
+    def is_full(self, key: str) -> bool:
+        return self._key_slots is not None and self._running.get(key, 0) >= self._key_slots
+
+    def admit(self, found: Sequence[Row]) -> tuple[list[Row], list[Slots]]:
+        """Those of the rows, in their order, that may run together with what does, and the slots that they get."""
+        rows: list[Row] = []
+        slots: list[Slots] = []
+        new: dict[str, list[int]] = {}  # the slots of each key that this claim takes
+        for row in found:
+            if len(rows) == self.room:
+                break
+            key_slot = None
+            if self._key_slots is not None and (key := row[_KEY]):
+                ours = new.setdefault(key, [])
+                held = self._held.get(key, set()).union(ours)
+                key_slot = next((place for place in range(self._key_slots) if place not in held), None)
+                if key_slot is None or self._running.get(key, 0) + len(ours) >= self._key_slots:
+                    continue
+                ours.append(key_slot)
+            slots.append((None if self._free is None else self._free[len(rows)], key_slot))
+            rows.append(row)
+        return rows, slots
 
 
 @cache

@@ -70,6 +70,7 @@ class SqliteStore:
         self._door = Door(self.path, profile)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
+        self._turns: claiming.Turns = {}
 
     @property
     def url(self) -> str:
@@ -109,7 +110,7 @@ class SqliteStore:
         swapping = Swapping(moves)
         with self._door.write() as connection:
             answers = swapping.write(connection, self.now())
-            catches = claiming.claim(connection, claim, self.now()) if claim is not None else []
+            catches = claiming.claim(connection, claim, self.now(), self._turns) if claim is not None else []
         return answers, [task for catch in catches for task in catch.tasks()]
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:

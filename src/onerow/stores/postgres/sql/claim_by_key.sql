@@ -1,5 +1,5 @@
 -- claim_by_key: the first due tasks of one phase whose key has room become ours.
--- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front first; only when full keys crowd it, from key to key.
+-- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front of the line, then at a few keys; or at those it is given.
 WITH RECURSIVE clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
@@ -40,13 +40,17 @@ front AS MATERIALIZED (
          AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed AND s.run_at <= (SELECT now FROM clock)
        ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
     ) AS one
-    LIMIT (SELECT CASE WHEN kind.keyed THEN 2 * size + 50 ELSE size END FROM room)
+    LIMIT (SELECT CASE WHEN NOT kind.keyed THEN size WHEN cardinality(%(keys)s) = 0 THEN 2 * size + 50 ELSE 0 END FROM room)
   ) AS t
 ),
--- Whether there are more tasks with a key than we looked at, and too few that may run among those before them.
+-- Where the front ends, if more tasks with a key stand behind it.
+horizon AS MATERIALIZED (
+  SELECT priority, run_at, task_id FROM front WHERE limit_key <> ''
+   ORDER BY priority, run_at, task_id OFFSET (SELECT 2 * size + 49 FROM room) LIMIT 1
+),
+-- Whether too few of the front may run, so that others are to be looked for behind it.
 crowded AS MATERIALIZED (
-  SELECT (SELECT count(*) FROM front WHERE limit_key <> '') = (SELECT 2 * size + 50 FROM room)
-         AND (SELECT size FROM room) > (
+  SELECT (SELECT size FROM room) > (
            SELECT coalesce(sum(CASE WHEN key.limit_key = '' THEN key.many ELSE greatest(0, least(key.many,
                     %(key_slots)s::bigint - (
                       SELECT count(*) FROM {schema}.task_queue AS p
@@ -54,29 +58,38 @@ crowded AS MATERIALIZED (
                          AND p.limit_key = key.limit_key)
                       - coalesce((SELECT many FROM stray WHERE stray.limit_key = key.limit_key), 0))) END), 0)
              FROM (SELECT limit_key, count(*) AS many FROM front
-                    WHERE (priority, run_at, task_id) <= (
-                      SELECT priority, run_at, task_id FROM front WHERE limit_key <> ''
-                       ORDER BY priority DESC, run_at DESC, task_id DESC LIMIT 1)
+                    WHERE (priority, run_at, task_id) <= (SELECT priority, run_at, task_id FROM horizon)
                     GROUP BY limit_key) AS key) AS yes
+    FROM horizon
 ),
-place (limit_key, priority) AS (
-  SELECT first.limit_key, first.priority
-    FROM (SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
-           WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
-             AND s.type = %(phase)s
-           ORDER BY s.limit_key, s.priority LIMIT 1) AS first
-   WHERE (SELECT yes FROM crowded)
+-- The keys we were given, or the first few.
+place (limit_key, priority, nth) AS (
+  (SELECT given.limit_key, given.priority, %(few)s::bigint
+     FROM unnest(%(keys)s, %(priorities)s) AS given (limit_key, priority)
+   UNION ALL
+   SELECT first.limit_key, first.priority, 1
+     FROM (SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
+            WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
+              AND s.type = %(phase)s
+            ORDER BY s.limit_key, s.priority LIMIT 1) AS first
+    WHERE (SELECT yes FROM crowded))
   UNION ALL
-  SELECT next.limit_key, next.priority
+  SELECT next.limit_key, next.priority, place.nth + 1
     FROM place CROSS JOIN LATERAL (
       SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s
        WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
          AND s.type = %(phase)s AND (s.limit_key, s.priority) > (place.limit_key, place.priority)
        ORDER BY s.limit_key, s.priority LIMIT 1) AS next
+   WHERE place.nth < %(few)s::bigint
 ),
 candidate AS MATERIALIZED (
-  SELECT * FROM front WHERE limit_key = '' OR NOT (SELECT yes FROM crowded)
-  UNION ALL
+  -- Of the front: what has a key, unless we know the first of all keys; what has none, unless it would overtake a key
+  -- that we don't know, which may hide behind.
+  SELECT front.* FROM front CROSS JOIN (SELECT count(*) AS keys FROM place) AS known
+   WHERE CASE WHEN front.limit_key <> '' THEN known.keys NOT BETWEEN 1 AND %(few)s::bigint - 1
+              ELSE known.keys < %(few)s::bigint OR cardinality(%(keys)s) > 0
+                   OR (front.priority, front.run_at, front.task_id) <= (SELECT priority, run_at, task_id FROM horizon) END
+  UNION
   SELECT t.* FROM place CROSS JOIN LATERAL (
     SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
      WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s
