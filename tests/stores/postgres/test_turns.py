@@ -7,7 +7,7 @@ from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
 from onerow.ports import Claim, Move, Stale, Swapped
-from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres import PostgresStore, turning
 from onerow.stores.postgres.turning import MANY
 from tests.conformance.kit import claim, every_row, put, put_many, want
 from tests.stores.postgres.test_plans import explained, of_table
@@ -106,3 +106,19 @@ def test_another_task_that_lies_there_now_is_left_alone(store: PostgresStore, sq
     rows = every_row(store)
     assert [type(answer) for answer in store.swap(moves)] == [Stale]
     assert every_row(store) == rows
+
+
+def test_what_a_claim_found_before_it_failed_is_given_with_the_next(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_many(store, 2)
+
+    def gone(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no route to the server")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(turning, "keys_waiting", gone)
+        with pytest.raises(StoreUnavailable):
+            claim(store, 5, key_slots=1)
+    assert {row.status for row in every_row(store).values()} == {PROCESSING}
+    assert [task.task_id for task in claim(store, 5, key_slots=1)] == ["t0000", "t0001"]

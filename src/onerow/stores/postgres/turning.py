@@ -88,7 +88,9 @@ class Turns:
         tasks: list[Task] = []
         with self._keeping(claim.worker, tasks):
             tasks += claiming.receive(self._places)
-            return self._complete(swapping), tasks + self._look_back(claim, claiming, len(tasks))
+            answers = self._complete(swapping)
+            self._look_back(claim, claiming, tasks)
+        return answers, tasks
 
     def _side_by_side(self, moves: Sequence[Move], claim: Claim) -> Done | None:
         """Two transactions at once, so that the server works while we do; None: no connection is free for that.
@@ -110,7 +112,9 @@ class Turns:
                         self._send(swapping, writer)
                         send_swaps()
                     tasks += claiming.receive(self._places)
-            return self._complete(swapping), tasks + self._look_back(claim, claiming, len(tasks))
+            answers = self._complete(swapping)
+            self._look_back(claim, claiming, tasks)
+        return answers, tasks
 
     @contextmanager
     def _keeping(self, worker: str, tasks: list[Task]) -> Iterator[None]:
@@ -119,7 +123,8 @@ class Turns:
             yield
         except BaseException:
             if tasks:
-                self._kept[worker] = (monotonic(), tasks)
+                _, others = self._kept.get(worker, (0.0, []))  # of a claim within this one
+                self._kept[worker] = (monotonic(), others + tasks)
             raise
 
     def _take_kept(self, worker: str) -> list[Task]:
@@ -143,14 +148,14 @@ class Turns:
         self._hints.put(answer.task for answer in answers if isinstance(answer, Swapped))
         return answers
 
-    def _look_back(self, claim: Claim, claiming: Claiming, found: int) -> list[Task]:
-        """What a low-water mark, or tasks of full keys, may have hidden from a claim that found too little."""
-        tasks = [] if claiming.missed is None else self.turn((), claiming.missed)[1]
+    def _look_back(self, claim: Claim, claiming: Claiming, tasks: list[Task]) -> None:
+        """Add what a low-water mark, or tasks of full keys, may have hidden from a claim that found too little."""
+        if claiming.missed is not None:
+            tasks += self.turn((), claiming.missed)[1]
         for want in claiming.crowded:
-            left = None if claim.limit is None else claim.limit - found - len(tasks)
+            left = None if claim.limit is None else claim.limit - len(tasks)
             if left is not None and left <= 0:
                 break
             keys = self._door.read(partial(keys_waiting, schema=self._schema, want=want, hints=self._hints))
             if keys:
                 tasks += self._again_if_it_collides((), Claim(claim.worker, [want], limit=left), keys)[1]
-        return tasks
