@@ -3,9 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from onerow import Addition, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow.engine.events import Events
+from onerow.engine.family import Family
 from onerow.engine.queue import Queue
-from onerow.ports import Filter
+from onerow.engine.worker import parents
+from onerow.ports import Filter, Page
+from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Entry
 from tests.engine.conftest import ended, parked, until, working
 
@@ -327,3 +333,22 @@ def test_a_tree_of_ten_thousand_children(queue: Queue, entry: Entry) -> None:
     with working(queue, albums, songs):
         task = ended(queue, queue.add(albums).task_id)
     assert (task.result, task.children) == (size, size)
+
+
+def test_the_slower_a_sweep_over_parked_tasks_the_rarer_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(parents, "monotonic", lambda: clock[0])
+
+    class Slow(MemoryStore):
+        takes = 0.0
+
+        def find(self, where: Filter, **more: Any) -> Page:
+            clock[0] += self.takes
+            return super().find(where, **more)
+
+    store = Slow()
+    role = parents.Parents(store, Family(store, lambda name: None, Events()), "w1")
+    assert role.tick(store.now()) == 5
+    clock[0] += 5
+    store.takes = 1.5  # and it looks twice: for parents, and for what was cancelled
+    assert role.tick(store.now()) == 60

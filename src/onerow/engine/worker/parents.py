@@ -11,6 +11,7 @@ from onerow.engine.family import Family
 from onerow.ports import Filter, Store
 
 _SWEEP_EVERY = 5.0
+_SWEEP_PACE = 20.0  # a sweep over very many parked tasks takes a twentieth of the time at the most
 _PAGE = 200
 _CANCELLED_SINCE = timedelta(minutes=15)
 
@@ -27,6 +28,7 @@ class Parents:
         self._due: dict[str, float] = {}  # whom to look at, and not before when
         self._not_before: dict[str, float] = {}
         self._sweep_at = 0.0
+        self._swept_for = 0.0
         self._swept_to: str | None = None
         self._cancelled_since: datetime | None = None
         self.wake: Callable[[], None] = lambda: None
@@ -80,6 +82,7 @@ class Parents:
 
     def _sweep(self, now: datetime) -> None:
         """What a dead worker or a hand left undone: a page of parked parents, and what was cancelled lately."""
+        began = monotonic()
         where = Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children")
         page = self._store.find(where, limit=_PAGE, order="due", after=self._swept_to)
         self._swept_to = page.next
@@ -91,4 +94,8 @@ class Parents:
             if task.children is not None:
                 self._family.cancel_children(task.task_id, now, self._worker)
         self._cancelled_since = now - timedelta(minutes=1)
-        self._sweep_at = monotonic() + (0.0 if page.next else _SWEEP_EVERY)
+        self._swept_for += monotonic() - began
+        self._sweep_at = monotonic()
+        if page.next is None:
+            self._sweep_at += max(_SWEEP_EVERY, _SWEEP_PACE * self._swept_for)
+            self._swept_for = 0.0
