@@ -184,7 +184,11 @@ def keys_waiting(connection: Connection, schema: str, want: Want, hints: Hints) 
         ]
     found = [key for cursor in asked for key in cursor.fetchall()]
     keys = list(dict.fromkeys(found))[:_MOST_KEYS]
-    hints.looked_at(want, keys[-1][0] if len(keys) == _MOST_KEYS else "")
+    if len(keys) < _MOST_KEYS:
+        hints.looked_at(want, "")
+    else:  # the last one may have more priorities than we saw, so the next look begins with it
+        last = keys[-1][0]
+        hints.looked_at(want, next((key for key, _ in reversed(keys) if key != last), last))
     return keys if len(keys) >= _FEW_KEYS else []
 
 

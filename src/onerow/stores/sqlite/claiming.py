@@ -136,7 +136,11 @@ def _keys_in_turn(connection: sqlite3.Connection, want: Want, turns: Turns) -> l
     keys = _keys_waiting(connection, want, after, _MOST_KEYS)
     if after and len(keys) < _MOST_KEYS:
         keys = list(dict.fromkeys([*keys, *_keys_waiting(connection, want, "", _MOST_KEYS)]))[:_MOST_KEYS]
-    turns[want.pipeline, want.phase] = keys[-1][0] if len(keys) == _MOST_KEYS else ""
+    seen = ""  # all keys there are
+    if len(keys) == _MOST_KEYS:
+        last = keys[-1][0]  # it may have more priorities than we saw, so the next look begins with it
+        seen = next((key for key, _ in reversed(keys) if key != last), last)
+    turns[want.pipeline, want.phase] = seen
     return keys
 
 

@@ -1,0 +1,243 @@
+"""Limits: so many at once in a phase and of each key, under any claim; full keys hide nobody."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from onerow.core import rules
+from onerow.core.status import PROCESSING
+from onerow.core.task import Task
+from onerow.ports import Claim, Store
+from tests.conformance.kit import (
+    HOUR,
+    MINUTE,
+    claim,
+    claim_one,
+    claimed_ids,
+    every_row,
+    new,
+    put,
+    put_many,
+    stored,
+    swap,
+    want,
+)
+from tests.samples import BROKEN, PLAN, SECOND
+
+
+def done(store: Store, *tasks: Task) -> None:
+    """Completed, so that their slots are free."""
+    for task in tasks:
+        swap(store, task, rules.complete(task, None, store.now()))
+
+
+def test_p7_no_more_run_at_once_than_the_limit_allows(store: Store, again: Callable[[], Store]) -> None:
+    put_many(store, 5)
+    first = claim(store, slots=2)
+    assert [task.slot for task in first] == [0, 1]
+    assert claim(again(), slots=2, worker="w2") == []
+    done(store, first[0])
+    (second,) = claim(again(), slots=2, worker="w2")
+    assert (second.task_id, second.slot) == ("t0002", 0)
+    assert claim(store, slots=2) == []
+    assert {task.slot for task in every_row(store).values() if task.status is PROCESSING} == {0, 1}
+
+
+def test_a_slot_is_free_as_soon_as_its_task_stops_processing_however_it_does(store: Store) -> None:
+    put(store)
+    now = store.now()
+    leaving: list[Callable[[Task], Task]] = [
+        lambda task: rules.snooze(task, timedelta(0), now),
+        lambda task: rules.hand_back(task, now),
+        lambda task: rules.park(rules.signal(task, "x", "1", "s", now), "signal:x", None, now),
+        lambda task: rules.rescue(task, now),
+        lambda task: replace(rules.fail(task, BROKEN, PLAN, now), run_at=now),
+        lambda task: rules.complete(task, None, now),
+    ]
+    for leave in leaving:
+        held = claim_one(store, slots=1, key_slots=1)
+        assert held.slot == 0
+        after = leave(held)
+        after = swap(store, held, replace(after, version=held.version + 1))
+        assert (after.slot, after.key_slot, stored(store).slot) == (None, None, None)
+
+
+def test_a_slot_belongs_to_one_phase_of_one_pipeline(store: Store) -> None:
+    put(store, "a")
+    put(store, "b", phase="video")
+    put(store, "c", pipeline="posts")
+    for pipeline, phase in (("videos", "script"), ("videos", "video"), ("posts", "script")):
+        (task,) = claim(store, pipeline=pipeline, phase=phase, slots=1)
+        assert task.slot == 0
+
+
+def test_after_a_limit_was_lowered_the_running_finish_and_then_it_holds(store: Store) -> None:
+    put_many(store, 8)
+    running = claim(store, slots=3)
+    assert [task.slot for task in running] == [0, 1, 2]
+    assert claim(store, slots=1) == []
+    done(store, running[0])
+    assert claim(store, slots=1) == []  # slot 0 is free, and two are still processing
+    done(store, running[1])
+    assert claim(store, slots=1) == []
+    done(store, running[2])
+    (task,) = claim(store, slots=1)
+    assert task.slot == 0
+    assert claim(store, slots=1) == []
+
+
+def test_after_a_limit_was_raised_there_is_room_for_more(store: Store) -> None:
+    put_many(store, 5)
+    assert len(claim(store, slots=1)) == 1
+    assert [task.slot for task in claim(store, slots=3)] == [1, 2]
+
+
+def test_a_limit_counts_those_that_run_without_a_slot(store: Store) -> None:
+    put_many(store, 4)
+    assert [task.slot for task in claim(store, 2)] == [None, None]
+    assert claim(store, slots=2) == []
+    assert len(claim(store, slots=3)) == 1
+
+
+def test_a_limit_per_key_counts_those_that_run_without_a_slot(store: Store) -> None:
+    for n in range(4):
+        put(store, f"a{n}", limit_key="ann")
+    put(store, "b", limit_key="bob")
+    assert [task.key_slot for task in claim(store, 2)] == [None, None]
+    assert claimed_ids(store, key_slots=2) == ["b"]
+    assert claimed_ids(store, key_slots=2, ids=["a2", "a3"]) == []
+    assert claimed_ids(store, key_slots=3) == ["a2"]
+
+
+def test_a_limit_of_none_at_all_lets_nothing_start(store: Store) -> None:
+    put_many(store, 2)
+    assert claim(store, slots=0) == []
+    put(store, "k", limit_key="ann", phase="video")
+    assert claim(store, phase="video", key_slots=0) == []
+
+
+def test_each_key_has_its_own_limit(store: Store) -> None:
+    for n in range(3):
+        put(store, f"a{n}", limit_key="ann")
+        put(store, f"b{n}", limit_key="bob")
+    tasks = claim(store, key_slots=2)
+    assert sorted((task.limit_key, task.key_slot) for task in tasks) == [("ann", 0), ("ann", 1), ("bob", 0), ("bob", 1)]
+    assert [task.task_id for task in tasks] == ["a0", "a1", "b0", "b1"]
+    assert claim(store, key_slots=2) == []
+    done(store, tasks[0])
+    (task,) = claim(store, key_slots=2)
+    assert (task.task_id, task.key_slot) == ("a2", 0)
+
+
+def test_a_task_without_a_key_has_no_limit_per_key(store: Store) -> None:
+    put_many(store, 4)
+    put(store, "z", limit_key="ann")
+    tasks = claim(store, key_slots=1)
+    assert [task.key_slot for task in tasks] == [None, None, None, None, 0]
+
+
+def test_keys_that_are_full_don_t_hide_those_that_are_not(store: Store) -> None:
+    """However many tasks of a full key stand in front, the others are found."""
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-5) for n in range(600)])
+    put(store, "b", limit_key="bob", priority=7)
+    put(store, "c")
+    assert claimed_ids(store, 1, key_slots=1) == ["a000"]
+    assert claimed_ids(store, 10, key_slots=1) == ["c", "b"]
+
+
+def test_keyed_tasks_come_in_the_order_of_all(store: Store) -> None:
+    now = store.now()
+    put(store, "c", limit_key="ann", run_at=now - SECOND)
+    put(store, "a", limit_key="zoe", priority=-1)
+    put(store, "b", run_at=now - 2 * SECOND)
+    put(store, "d", limit_key="ann")
+    put(store, "not yet", limit_key="bob", run_at=now + HOUR, priority=-9)
+    put(store, "e", limit_key="bob", priority=3)
+    assert claimed_ids(store, 2, key_slots=2) == ["a", "b"]
+    assert claimed_ids(store, 9, key_slots=2) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("slots", [None, 9])
+def test_where_keys_aren_t_limited_tasks_with_and_without_one_come_in_one_order(
+    store: Store, slots: int | None
+) -> None:
+    now = store.now()
+    for n, key in enumerate(("ann", "", "bob", "", "", "ann", "")):
+        put(store, f"t{n}", limit_key=key, run_at=now - (9 - n) * SECOND)
+    put(store, "urgent", limit_key="zoe", priority=-1)
+    assert [task.task_id for task in store.due("videos", "script", store.now(), 4)] == ["urgent", "t0", "t1", "t2"]
+    assert claimed_ids(store, 3, slots=slots) == ["urgent", "t0", "t1"]
+    assert claimed_ids(store, 3, slots=slots) == ["t2", "t3", "t4"]
+    assert claimed_ids(store, 3, slots=slots) == ["t5", "t6"]
+
+
+def test_what_has_no_key_doesn_t_overtake_a_key_with_room_that_a_full_one_hides(store: Store) -> None:
+    now = store.now()
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", run_at=now - HOUR) for n in range(600)])
+    put(store, "b", limit_key="bob", run_at=now - MINUTE)
+    put_many(store, 5)
+    assert claimed_ids(store, 1, key_slots=1) == ["a000"]
+    assert claimed_ids(store, 2, key_slots=1) == ["b", "t0000"]
+
+
+def test_the_first_of_very_many_keys_is_still_the_first(store: Store) -> None:
+    store.insert([new(store, f"t{n:04d}", limit_key=f"user{n:04d}") for n in range(2_500)])
+    put(store, "urgent", limit_key="zoe", priority=-10)
+    assert claimed_ids(store, 2, key_slots=1) == ["urgent", "t0000"]
+
+
+def test_when_full_keys_stand_in_front_all_wants_together_still_keep_their_bound(store: Store) -> None:
+    for phase in ("script", "video"):
+        store.insert([new(store, f"{phase}{n:03d}", phase=phase, limit_key="ann") for n in range(200)])
+        assert len(claim(store, 1, phase=phase, key_slots=1)) == 1
+        for n in range(5):
+            put(store, f"{phase}-b{n}", phase=phase, limit_key=f"bob{n}", priority=5)
+    wants = [want(4, "script", key_slots=1), want(4, "video", key_slots=1)]
+    first = [task.task_id for task in store.claim(Claim("w1", wants, limit=5))]
+    assert first == [*(f"script-b{n}" for n in range(4)), "video-b0"]
+
+
+def test_keys_behind_a_full_one_all_have_their_turn(store: Store) -> None:
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-1) for n in range(300)])
+    store.insert([new(store, f"t{n:04d}", limit_key=f"user{n:04d}") for n in range(1_200)])
+    assert claimed_ids(store, 1, key_slots=1) == ["a000"]
+    found: list[str] = []
+    while tasks := claimed_ids(store, 100, key_slots=1):
+        found += tasks
+    assert sorted(found) == [f"t{n:04d}" for n in range(1_200)]
+
+
+def test_a_key_that_has_its_turn_is_looked_at_in_all_its_priorities(store: Store) -> None:
+    """Also if a claim's look ends in its midst: here with the 200th place."""
+    store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-1) for n in range(300)])
+    store.insert([new(store, f"u{n:03d}{twin}", limit_key=f"u{n:03d}") for n in range(198) for twin in "ab"])
+    while claim(store, 300, key_slots=1):
+        pass  # until each key is full
+    put(store, "not yet", limit_key="v", run_at=store.now() + HOUR)
+    put(store, "late", limit_key="v", priority=5)
+    assert [task_id for _ in range(3) for task_id in claimed_ids(store, 5, key_slots=1)] == ["late"]
+
+
+def test_both_limits_hold_together(store: Store) -> None:
+    for n in range(4):
+        put(store, f"a{n}", limit_key="ann")
+    for n in range(4):
+        put(store, f"b{n}", limit_key="bob")
+    tasks = claim(store, slots=3, key_slots=2)
+    assert [(task.task_id, task.slot, task.key_slot) for task in tasks] == [("a0", 0, 0), ("a1", 1, 1), ("b0", 2, 0)]
+    done(store, tasks[0])
+    assert claimed_ids(store, slots=3, key_slots=2) == ["a2"]
+    assert claim(store, slots=3, key_slots=2) == []
+
+
+def test_after_a_limit_per_key_was_lowered_the_running_finish_and_then_it_holds(store: Store) -> None:
+    for n in range(6):
+        put(store, f"a{n}", limit_key="ann")
+    running = claim(store, key_slots=3)
+    assert claim(store, key_slots=1) == []
+    done(store, *running[:2])
+    assert claim(store, key_slots=1) == []
+    done(store, running[2])
+    assert [task.key_slot for task in claim(store, key_slots=1)] == [0]
