@@ -106,6 +106,13 @@ class StoreAway(Event, frozen=True):
     since: datetime | None = None
 
 
+class StoreGone(Event, frozen=True):
+    """The database file was deleted, moved or replaced; the worker stops."""
+
+    worker: str
+    error: str
+
+
 class StoreBack(Event, frozen=True):
     """The store answers again."""
 

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
 from onerow.core.sizes import Size, parse_size
@@ -16,7 +16,15 @@ from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
+from onerow.engine.events import (
+    PhaseTooHeavy,
+    RoleFailed,
+    StoreGone,
+    WorkerHung,
+    WorkerOutdated,
+    WorkerStarted,
+    WorkerStopped,
+)
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
@@ -88,6 +96,7 @@ class Worker:
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
+        self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready = threading.Event()
 
@@ -149,6 +158,7 @@ class Worker:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
                 queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
+        self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
         self._outage.on_back.append(self._rescuer.store_was_away)
@@ -263,6 +273,8 @@ class Worker:
                 raise
             except StoreError as error:
                 self._outage.away(error)
+                if self._store_moved.is_set():
+                    return 0.0
                 if self._stopping.is_set() and self._hurry.is_set():
                     return 0.1
                 self._stopping.wait(pause)
@@ -303,6 +315,9 @@ class Worker:
 
     def _drain(self) -> None:
         self._turner.claiming = False
+        if self._store_moved.is_set():
+            self._stop_without_store()
+            return
         self._registrar.drain()
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
@@ -314,8 +329,21 @@ class Worker:
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
+    def _stop_without_store(self) -> None:
+        """Stop running work of which nothing can be written, and wait for it within the grace."""
+        deadline = monotonic() + self._stop_grace + 2
+        for attempt in list(self._hands.attempts.values()):
+            attempt.ask_to_stop("lost")
+        while monotonic() < deadline and any(
+            attempt.started_at is not None and not attempt.ended_at for attempt in list(self._hands.attempts.values())
+        ):
+            sleep(0.05)
+
     def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
         while (self._hands.attempts or self._turner.busy) and monotonic() < deadline and not enough():
+            if self._store_moved.is_set():
+                self._stop_without_store()
+                return
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))
@@ -325,11 +353,18 @@ class Worker:
         if attempt.task.task_id in self._condemned:
             return
         self._condemned.add(attempt.task.task_id)
-        self.exit_code = 75
+        self.exit_code = self.exit_code or 75
         self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
+
+    def _on_moved(self, error: StoreMoved) -> None:
+        """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
+        self._store_moved.set()
+        self.exit_code = 66
+        self.queue.events.send(StoreGone(self.name, str(error)))
+        self.stop(hurry=True)
 
     def _on_outdated(self, error: CodeTooOld) -> None:
         self.queue.events.send(WorkerOutdated(self.name, str(error)))
@@ -358,7 +393,8 @@ class Worker:
             self._outage.away(error)
         self._turner.close()
         self._waker.close()
-        self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
+        self.queue.events.send(WorkerStopped(self.name, why))
 
     def _keep_last_lines(self) -> None:
         rest = 0.0
