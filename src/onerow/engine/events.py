@@ -99,6 +99,13 @@ class PhaseTooHeavy(Event, frozen=True):
     phase: str
 
 
+class DefinitionReplaced(Event, frozen=True):
+    """A newer definition than this worker's code is published; tasks follow it."""
+
+    pipeline: str
+    unknown: tuple[str, ...]  # its phases that this worker's code does not have
+
+
 class StoreAway(Event, frozen=True):
     """The store can't be reached; we go on trying."""
 

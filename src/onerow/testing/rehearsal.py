@@ -184,7 +184,7 @@ class _Stage:
     def __init__(self, queue: Queue, store: MemoryStore, runner: InlineRunner) -> None:
         self.pipelines = dict(queue.pipelines)
         if queue.pipelines:
-            queue.publish()
+            queue.publish(force=True)
         self._store = store
         self._plans = {name: pipeline.plan for name, pipeline in self.pipelines.items()}
         identity = Identity.of_this_process()

@@ -245,10 +245,12 @@ class Turner:
     def _decide(self, finished: Finished, now: datetime) -> tuple[list[Move], Finished]:
         moves: list[Move] = []
         settling: Finished = []
+        if finished:
+            self._registrar.refresh_plans(now)
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._registrar.hold(attempt.lane, outcome.why, now)
-            after = decide(attempt.task, attempt.lane.plan, outcome, now, self._worker)
+            after = decide(attempt.task, self._registrar.plan_of(attempt.lane), outcome, now, self._worker)
             if after is None:
                 self._let_go(attempt, lost=True)
                 continue
@@ -319,7 +321,8 @@ class Turner:
                     self._hands.finished.append((attempt, Failed(why)))
 
     def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
-        after = decide(attempt.task, attempt.lane.plan, outcome, self._store.now(), self._worker)
+        plan = self._registrar.plan_of(attempt.lane)
+        after = decide(attempt.task, plan, outcome, self._store.now(), self._worker)
         if after is None:
             self._let_go(attempt, lost=True)
             return

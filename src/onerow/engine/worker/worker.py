@@ -10,13 +10,14 @@ from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
-from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
 from onerow.engine.events import (
+    DefinitionReplaced,
     PhaseTooHeavy,
     RoleFailed,
     StoreGone,
@@ -59,6 +60,7 @@ class Worker:
     concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
     grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
+    republish: publish these pipelines' definitions also where newer ones have replaced them.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Worker:
         until_idle: bool = False,
         memory: Size | None = None,
         cpus: float | None = None,
+        republish: bool = False,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(
@@ -93,6 +96,7 @@ class Worker:
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
         self._until_idle = until_idle
+        self._republish = republish
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
@@ -129,7 +133,8 @@ class Worker:
     def _build(self) -> None:
         queue = self.queue
         store = queue.store
-        definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
+        own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        definitions.publish(store, own.values(), force=self._republish)
         self._keeper = Keeper()
         self._hands = Hands(store.now)
         self._hands.masker = queue.masker
@@ -139,7 +144,7 @@ class Worker:
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         lanes = self._lanes()
-        self._registrar = Registrar(store, self.identity, lanes, self._concurrency)
+        self._registrar = Registrar(store, self.identity, lanes, self._concurrency, queue.definitions)
         self._statistician = Statistician(store, self.name, queue.events)
         self._turner = Turner(
             store,
@@ -162,9 +167,9 @@ class Worker:
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
         self._outage.on_back.append(self._rescuer.store_was_away)
-        plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
-        self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
+        self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         sweeps: list[Role] = [
             self._registrar,
             self._usher,
@@ -195,6 +200,7 @@ class Worker:
         self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
+        self._registrar.replaced = self._on_replaced
         self._capture = Capture()
 
     def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
@@ -370,6 +376,11 @@ class Worker:
         self.queue.events.send(WorkerOutdated(self.name, str(error)))
         self.exit_code = 69
         self.stop()
+
+    def _on_replaced(self, own: Plan, followed: Plan) -> None:
+        unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))
+        self.queue.events.send(DefinitionReplaced(own.name, unknown))
+        self._passes |= any(not phase.has_code for phase in followed.phases)
 
     def _end(self) -> None:
         for runner in self._runners:
