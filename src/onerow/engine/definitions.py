@@ -38,7 +38,6 @@ class Hold(msgspec.Struct, frozen=True):
 
 FINGERPRINT, REPLACED = "fingerprint", "replaced"
 """Fields beside the definition in its note: its fingerprint, and those of the definitions that it has replaced."""
-READ_EVERY = timedelta(seconds=1)
 BINDS_AFTER = timedelta(seconds=2)
 """A published definition binds every outcome that is decided so long after it was written."""
 _STALE_AFTER = timedelta(milliseconds=1500)  # leaves time for a turn before BINDS_AFTER
@@ -93,7 +92,9 @@ def has_workers(store: Store, names: Iterable[str]) -> bool:
     """Whether workers that run now serve a phase of one of these pipelines."""
     wanted, since = set(names), store.now() - _ON_ROLL_FOR
     return any(
-        note.updated_at is not None and note.updated_at >= since and wanted & {name for name, _ in note.body["phases"]}
+        note.updated_at is not None
+        and note.updated_at >= since
+        and wanted & {name for name, _ in note.body.get("phases", ())}
         for note in store.notes(WORKER)
     )
 

@@ -250,13 +250,17 @@ class Turner:
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._registrar.hold(attempt.lane, outcome.why, now)
-            after = decide(attempt.task, self._registrar.plan_of(attempt.lane), outcome, now, self._worker)
+            after = self._after(attempt, outcome, now)
             if after is None:
                 self._let_go(attempt, lost=True)
                 continue
             moves.append(Move(attempt.task, after))
             settling.append((attempt, outcome))
         return moves, settling
+
+    def _after(self, attempt: Attempt, outcome: Outcome, now: datetime) -> Task | None:
+        own = attempt.lane.plan
+        return decide(attempt.task, self._registrar.plan_of(attempt.lane), outcome, now, self._worker, own=own)
 
     def _reports(self) -> list[tuple[Attempt, Task]]:
         """Progress to write, of attempts that still run."""
@@ -321,8 +325,7 @@ class Turner:
                     self._hands.finished.append((attempt, Failed(why)))
 
     def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
-        plan = self._registrar.plan_of(attempt.lane)
-        after = decide(attempt.task, plan, outcome, self._store.now(), self._worker)
+        after = self._after(attempt, outcome, self._store.now())
         if after is None:
             self._let_go(attempt, lost=True)
             return
