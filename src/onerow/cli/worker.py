@@ -13,6 +13,7 @@ import click
 
 from onerow.cli.app import load_app
 from onerow.cli.reload import watch_sources
+from onerow.engine.capture import MaskedFormatter
 from onerow.engine.log import write_log
 from onerow.engine.queue import Queue
 from onerow.engine.worker import Worker
@@ -59,6 +60,7 @@ def command(
     A first SIGTERM or Ctrl-C drains: no new work, running work may end; a second one hurries.
     """
     logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
+    own_handlers = list(logging.getLogger().handlers)  # those that the app adds are its own
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.worker_process", *sys.argv[1:]]
@@ -67,11 +69,13 @@ def command(
             watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
         sys.exit(supervisor.run())
     queue = load_app(app, store)
+    for handler in own_handlers:
+        handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
     worker = Worker(
         queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
         republish=reload,  # while someone edits the code, its latest state is the definition
     )  # fmt: skip
-    write_log(queue.events)
+    write_log(queue.events, queue.masker)
     _announce(queue)
     ease_collector()
     sys.exit(_run(worker))

@@ -201,7 +201,7 @@ class Worker:
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
         self._registrar.replaced = self._on_replaced
-        self._capture = Capture()
+        self._capture = Capture(queue.masker)
 
     def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
         return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage)
