@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
@@ -28,6 +28,7 @@ from onerow.engine.events import (
 )
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
+from onerow.engine.relocation import check_not_relocated
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.alarm import Alarm
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -134,6 +135,7 @@ class Worker:
         queue = self.queue
         store = queue.store
         own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        check_not_relocated(store)
         definitions.publish(store, own.values(), force=self._republish)
         self._keeper = Keeper()
         self._hands = Hands(store.now)
@@ -372,7 +374,7 @@ class Worker:
         self.queue.events.send(StoreGone(self.name, str(error)))
         self.stop(hurry=True)
 
-    def _on_outdated(self, error: CodeTooOld) -> None:
+    def _on_outdated(self, error: CodeTooOld | QueueRelocated) -> None:
         self.queue.events.send(WorkerOutdated(self.name, str(error)))
         self.exit_code = 69
         self.stop()
