@@ -260,9 +260,10 @@ def test_a_moved_store_refuses_new_tasks_and_workers_and_names_the_new_one(house
     assert move(old, new_house, wait=wait).added == 2
     assert waited == [CHECK_EVERY]
     user._check_relocation._due_at = 0.0  # as if CHECK_EVERY were over
-    for add in (queue.add, user.add, Queue(old).add):
+    adders: list[tuple[Queue, Pipeline | str]] = [(queue, posts), (user, "posts"), (Queue(old), "posts")]
+    for adder, pipeline in adders:
         with pytest.raises(QueueRelocated, match=re.escape(f"was moved to {new_house.url}")):
-            add("posts" if add.__self__ is not queue else posts, {})
+            adder.add(pipeline, {})
     assert len(queue.find().tasks) == 2, "it can still be looked at"
     with pytest.raises(QueueRelocated):
         Worker(queue).run()
