@@ -10,11 +10,12 @@ import pytest
 
 from onerow.core.errors import BadStoreUrl, SchemaMissing, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from onerow.core.status import PROCESSING
+from onerow.core.urls import mask_password
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
-from onerow.stores.postgres.address import mask, parse
+from onerow.stores.postgres.address import parse
 from onerow.stores.postgres.door import ours
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
@@ -195,7 +196,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    assert mask(url) == shown
+    assert mask_password(url) == shown
     assert parse(url).masked == shown
 
 
