@@ -2,7 +2,7 @@
 
 import re
 
-_PASSWORD = re.compile(r"(?P<before>://[^/?#:@\s]*:)(?P<password>.*)(?=@)", re.DOTALL)
+_PASSWORD = re.compile(r"(?P<before>//[^/?#:@\s]*:)(?P<password>.*)(?=@)", re.DOTALL)
 _SECRET_OPTION = re.compile(r"(?i)([?&][^=&#]*(?:password|passwd|secret|token)[^=&#]*=)[^&#\s]*")
 MASK = "***"
 

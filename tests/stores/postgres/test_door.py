@@ -141,11 +141,12 @@ def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore
     put(store, payload={"topic": "tides"})
     both = PostgresStore(postgres_url, replica=f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     views = both.for_views()
+    assert isinstance(views, OnReplica)
     assert [task.task_id for task in views.find(Filter()).tasks] == ["t1"]
     assert views.fetch(["t1"]) == [stored(store)]
     assert [tally.count for tally in views.count(Filter())] == [1]
-    with views._door.connection() as connection:
-        assert connection.execute("SHOW default_transaction_read_only").fetchone() == ("on",)
+    read_only = views._door.read(lambda c: c.execute("SHOW default_transaction_read_only").fetchone())
+    assert read_only == ("on",)
     assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
     assert [task.task_id for task in claim(both)] == ["t1"]
     both.close()

@@ -40,7 +40,7 @@ def test_texts_in_any_script_work_in_a_database_without_an_encoding(
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
     queue = Queue(encoded(postgres_server, "SQL_ASCII"))
     task = queue.add(notes, "조수 🌊", title="달 …")
-    Worker(queue, until_idle=True).run()
+    Worker(queue, [notes], until_idle=True).run()
     assert queue.get(task.task_id).results == {"read": "조수 🌊"}
     assert queue.get(task.task_id).title == "달 …"
     queue.close()
@@ -61,7 +61,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_cr
     postgres_server: Databases,
 ) -> None:
     store = PostgresStore(encoded(postgres_server, "LATIN1"))
-    with pytest.raises(StoreError, match="encoding LATIN1.*ENCODING 'UTF8'"):
+    with pytest.raises(StoreError, match=r"encoding LATIN1.*ENCODING 'UTF8'"):
         store.prepare()
     assert "the database's encoding is LATIN1" in " ".join(finding.what for finding in store.inspect())
     store.close()
@@ -131,7 +131,7 @@ def test_commands_go_on_with_the_primary_while_the_replica_is_down(postgres_url:
     queue = Queue(url)
     queue.publish(notes)
     added = CliRunner().invoke(main, ["add", "notes", "--payload", '"x"', "--id", "n1", "--store", url])
-    assert (added.exit_code, added.stderr) == (0, "")
+    assert (added.exit_code, "n1" in added.stdout) == (0, True), added.output
     listed = CliRunner().invoke(main, ["list", "--store", url, "--json"])
     assert listed.exit_code == 0
     assert '"n1"' in listed.stdout
@@ -231,5 +231,5 @@ def test_a_read_whose_connection_the_server_ends_is_made_again(store: PostgresSt
         (count,) = connection.execute("SELECT count(*) FROM onerow.task_queue, pg_sleep(0.2)").fetchone() or (0,)
         return int(count)
 
-    assert store._door.read(work) == 1  # type: ignore[arg-type]
+    assert store._door.read(work) == 1
     assert len(seen) == 2

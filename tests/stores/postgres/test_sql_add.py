@@ -194,7 +194,7 @@ def test_it_is_claimed_like_any_other(queue: Queue, sql: psycopg.Connection) -> 
     assert queue.get(task_id).status is Status.COMPLETED
 
 
-@pytest.mark.parametrize("time", ["2030-02-03", "2030-02-03T09:00", "09:00-03"])
+@pytest.mark.parametrize("time", ["2030-02-03", "2030-02-03T09:00"])
 def test_a_time_without_a_zone_is_refused(queue: Queue, sql: psycopg.Connection, time: str) -> None:
     with pytest.raises(psycopg.Error, match="has no time zone"):
         add(sql, "timed", {"at": time})

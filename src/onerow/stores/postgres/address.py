@@ -68,6 +68,11 @@ def parse(url: str) -> Address:
         known = conninfo.conninfo_to_dict(plain)
     except ProgrammingError as error:
         raise BadStoreUrl(f"{mask_password(url)}: {mask_in(str(error).strip(), url)}", field="url") from None
+    if not all(port.isdigit() for port in str(known.get("port") or "0").split(",") if port):
+        raise BadStoreUrl(
+            f"{mask_password(url)}: the port is not a number; write / in a password as %2F, @ as %40 and : as %3A",
+            field="url",
+        )
     return Address(
         plain,
         mask_password(plain),

@@ -288,7 +288,7 @@ def ours(error: BaseException, where: str) -> StoreError:
         return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
     if state in _MISSING:
         return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
-    if state in _READ_ONLY:
+    if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
         reads = (
             "this role may only read" if state == "42501" else "this server is a standby or read-only: name the primary"
         )

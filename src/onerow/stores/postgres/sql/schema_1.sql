@@ -208,7 +208,7 @@ BEGIN
   IF add.unique_for <> 'forever' AND (
        SELECT sum(CAST(m[1] AS numeric) * CASE m[3] WHEN 'ms' THEN 0.001 WHEN 's' THEN 1 WHEN 'h' THEN 3600
                                                     WHEN 'd' THEN 86400 WHEN 'w' THEN 604800 ELSE 60 END)
-         FROM regexp_matches(add.unique_for, '([0-9]+([.][0-9]+)?)(ms|min|s|m|h|d|w)', 'g') AS m) > 36500 * 86400 THEN
+         FROM regexp_matches(add.unique_for, '([0-9]+([.][0-9]+)?)(ms|min|s|m|h|d|w)', 'g') AS m) > 3153600000 THEN
     RAISE EXCEPTION 'unique_for must be under 100 years, not %', quote_literal(add.unique_for) USING ERRCODE = '22023';
   END IF;
   IF add.task_id = '' OR add.task_id ~ '(^\s|\s$|[/[:cntrl:]])' OR length(add.task_id) > 200 THEN
