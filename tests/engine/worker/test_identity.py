@@ -123,7 +123,7 @@ NONE = "mount -t tmpfs none /proc"
 
 @pytest.mark.usefixtures("mounts")
 @pytest.mark.parametrize(
-    ("proc", "user", "is_visible", "is_known"),
+    "proc, user, is_visible, is_known",
     [
         (HIDDEN, "another user", False, True),
         (ORDINARY, "another user", True, True),

@@ -25,7 +25,6 @@ class Outage:
         self._events = events
         self._lock = threading.Lock()
         self._away = False
-        self.on_back: list[Callable[[], None]] = []
 
     def away(self, error: Exception) -> None:
         with self._lock:
@@ -39,8 +38,6 @@ class Outage:
         with self._lock:
             last, self._away = self._away, False
         if last:
-            for told in self.on_back:
-                told()
             self._events.send(StoreBack())
 
 

@@ -181,8 +181,10 @@ def _update(
     names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
     # IS TRUE keeps the planner from searching by id after all, as it would in a small table.
     same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
+    # A transaction that began more than a second ago has waited for a lock, and so may have a holder's heartbeat.
     dead = (
         " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
+        " AND clock_timestamp() - transaction_timestamp() < interval '1 second'"
         if if_dead
         else ""
     )
