@@ -58,7 +58,9 @@ class Swapping:
             if is_contested(move):
                 self.contested.append(index)
             else:
-                shape = (nth, self._places[index] is not None, move.if_dead, _grown(move), tallies.change(move))
+                # A rescue that was not written says that it came too late; written again by id, it would not be late.
+                placed = self._places[index] is not None and not move.if_dead
+                shape = (nth, placed, move.if_dead, _grown(move), tallies.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
