@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+from msgspec.structs import astuple
+
 from onerow.core import rules
-from onerow.ports import Held, Lease, LeaseRecord, Move, Store
+from onerow.ports import Held, Lease, Move, Store
 from tests.conformance.kit import HOUR, MINUTE, claim, claim_one, put, put_many
 
 NO_LEASE = Lease("-", 0)
@@ -14,9 +16,8 @@ def test_the_leases_are_those_of_processing_tasks_and_the_first_to_end_comes_fir
     (last,) = claim(store, 1, worker="w1", lease_for=2 * HOUR)
     (first,) = claim(store, 1, worker="w2", lease_for=MINUTE)
     (middle,) = claim(store, 1, worker="w1", lease_for=HOUR)
-    assert store.leases(limit=10) == [
-        LeaseRecord(task.task_id, "videos", "script", 1, task.leased_by, task.leased_until)
-        for task in (first, middle, last)
+    assert [astuple(record) for record in store.leases(limit=10)] == [
+        (task.task_id, "videos", "script", 1, task.leased_by, task.leased_until) for task in (first, middle, last)
     ]
     assert [record.task_id for record in store.leases(limit=2)] == [first.task_id, middle.task_id]
 
