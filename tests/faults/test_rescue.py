@@ -48,10 +48,8 @@ def clock(tmp_path: Path) -> Clock:
     return Clock(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "others",
-    [pytest.param("alone", marks=pytest.mark.slow), "beside another", pytest.param("ahead", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("others", ["alone", "beside another", "ahead"])
 def test_a_clock_that_steps_forward_takes_no_live_work_away(place: Place, clock: Clock, others: str) -> None:
     holder = place.worker("--phases", "in_loop", env={} if others == "ahead" else clock.environment)
     task = place.queue.add(app.slow, {"kind": "async", "for": 6})
