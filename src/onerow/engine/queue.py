@@ -33,8 +33,8 @@ from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
-from onerow.engine.rescuing import rescue_all
-from onerow.ports import Existing, Filter, Inserted, LogPage, Order, Page, Store, Tally
+from onerow.engine.rescuing import rescue_all, rescue_ended
+from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, Tally
 
 
 class Queue:
@@ -461,10 +461,16 @@ class Queue:
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
-        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
-        for task in rescued:
-            self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
-        return rescued
+        return self._rescued(rescue_all(self.store, where, ended_by, self.events, by=who), who)
+
+    def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
+        """Give back tasks whose leases were observed to have ended; for pullers."""
+        return self._rescued(rescue_ended(self.store, ended, self._now(), self.events, by=by, user_id=self._user), by)
+
+    def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
+        for task in tasks:
+            self._tell_relatives(task, by, cancelled=task.status is Status.CANCELLED)
+        return tasks
 
     # ── clearing away ──
 

@@ -14,6 +14,7 @@ from onerow.engine.masking import NO_SECRETS, Masker
 from onerow.engine.settling import Crashed, Failed, Outcome
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.output import Output
+from onerow.ports import LeaseRecord
 
 
 def nobody_answers(attempt: Attempt, request: Request) -> str:
@@ -80,6 +81,11 @@ class Hands:
         told, output.when_kept = output.when_kept, None
         if told is not None:
             told()
+
+    def holds(self, lease: LeaseRecord) -> bool:
+        """Whether this worker holds the lease."""
+        attempt = self.attempts.get(lease.task_id)
+        return attempt is not None and attempt.task.token == lease.token
 
     def running_in(self, phase: PhasePlan) -> int:
         """How many attempts of a phase are here."""

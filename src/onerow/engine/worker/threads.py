@@ -26,7 +26,6 @@ class Outage:
         self._lock = threading.Lock()
         self._away = False
         self._moved = False
-        self.on_back: list[Callable[[], None]] = []
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
 
     def away(self, error: Exception) -> None:
@@ -46,8 +45,6 @@ class Outage:
         with self._lock:
             last, self._away = self._away, False
         if last:
-            for told in self.on_back:
-                told()
             self._events.send(StoreBack())
 
 

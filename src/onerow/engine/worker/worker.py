@@ -12,7 +12,6 @@ from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, Unk
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
-from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
@@ -27,6 +26,7 @@ from onerow.engine.events import (
     WorkerStopped,
 )
 from onerow.engine.keeper import Keeper
+from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
 from onerow.engine.worker.alarm import Alarm
@@ -165,8 +165,8 @@ class Worker:
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
-        self._outage.on_back.append(self._rescuer.store_was_away)
+        watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
+        self._rescuer = Rescuer(store, self.identity, queue.events, watch)
         plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
@@ -232,10 +232,10 @@ class Worker:
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
 
-    def _lease_of(self, task: Task) -> timedelta:
-        """How long the task's holder may be silent, as far as we know its phase."""
-        plan = self.queue.pipelines[task.pipeline].plan if task.pipeline in self.queue.pipelines else None
-        return plan.phase(task.phase).lease if plan is not None and plan.knows(task.phase) else DEFAULT_LEASE
+    def _lease_of(self, pipeline: str, phase: str) -> timedelta:
+        """How long a task's holder may be silent, as far as we know its phase."""
+        plan = self.queue.pipelines[pipeline].plan if pipeline in self.queue.pipelines else None
+        return plan.phase(phase).lease if plan is not None and plan.knows(phase) else DEFAULT_LEASE
 
     def _serves(self, pipeline: str, phase: str) -> bool:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
