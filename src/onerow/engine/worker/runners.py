@@ -4,11 +4,12 @@ import asyncio
 import contextvars
 import ctypes
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from onerow.core.failure import classify, failure
 from onerow.core.outcomes import Cancelled, Parked, Snooze
@@ -17,11 +18,11 @@ from onerow.engine.context import Context, current
 from onerow.engine.settling import (
     Failed,
     Outcome,
-    Snoozed,
     Stopped,
     Unstarted,
     Waiting,
     outcome_of_result,
+    snoozed,
 )
 from onerow.engine.worker.attempt import Attempt
 
@@ -41,13 +42,20 @@ class Runner(Protocol):
 
 
 def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
-    """What it means that a handler raised."""
+    """What it means that a handler raised; never raises itself, whatever the exception's own methods do."""
+    try:
+        return _outcome_of(attempt, error)
+    except BaseException:
+        return Failed(classify(error)) if attempt.stop is None else Stopped(attempt.stop)
+
+
+def _outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
     if (parked := parked_in(error)) is not None and attempt.stop is None:
         return Waiting(parked.name, parked.awaiting, parked.timeout)
     if attempt.stop is not None and not isinstance(error, Snooze):
         return Stopped(attempt.stop)
     if isinstance(error, Snooze):
-        return Snoozed(error.for_)
+        return snoozed(error)
     if isinstance(error, asyncio.CancelledError):
         return Failed(
             failure("the handler was cancelled, but nobody asked for it", "unknown", exception="CancelledError")
@@ -61,9 +69,14 @@ def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
 
 def parked_in(error: BaseException) -> Parked | None:
     """The wait that ended an attempt; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return next((found for inner in error.exceptions if (found := parked_in(inner)) is not None), None)
-    return error if isinstance(error, Parked) else None
+    found = [error]
+    while found:
+        each = found.pop()
+        if issubclass(type(each), Parked):
+            return cast("Parked", each)
+        if issubclass(type(each), BaseExceptionGroup):
+            found += cast("BaseExceptionGroup[BaseException]", each).exceptions
+    return None
 
 
 def unbegun(attempt: Attempt) -> Outcome:
@@ -83,6 +96,7 @@ class LoopRunner:
         self._waiting: deque[Attempt] = deque()
         self._hands: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
         self._thread.start()
@@ -98,12 +112,18 @@ class LoopRunner:
         return LoopCall(self._loop, work)
 
     def close(self) -> None:
+        self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._closed:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # SystemExit and KeyboardInterrupt of a task or callback end `run_forever`; all others need the loop.
+                traceback.print_exc()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
