@@ -132,6 +132,7 @@ class BatchRunner:
         self._name = phase.name
         self._concurrency = concurrency
         self._loop = loop
+        self.on_loop = loop is not None
         self._waiting: deque[tuple[Attempt, float]] = deque()  # and since when
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []

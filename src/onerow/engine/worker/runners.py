@@ -25,12 +25,16 @@ from onerow.engine.settling import (
     snoozed,
 )
 from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.blocking import LoopWatch
 
 _YIELD_AFTER = 0.005
 
 
 class Runner(Protocol):
     """Runs attempts of one kind."""
+
+    on_loop: bool
+    """Whether its attempts share one event loop, so that one of them can block the others."""
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Start these, in order, as room allows."""
@@ -91,6 +95,8 @@ class LoopRunner:
     take attempts one after the other; one that a handler left changed (its context, a pending cancel) is replaced.
     """
 
+    on_loop = True
+
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._waiting: deque[Attempt] = deque()
@@ -99,6 +105,7 @@ class LoopRunner:
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
+        self.watch = LoopWatch(self._loop, lambda: self._thread.ident)
         self._thread.start()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -114,7 +121,7 @@ class LoopRunner:
     def close(self) -> None:
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=5 if self.watch.answers else 0.1)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -173,6 +180,8 @@ class LoopRunner:
                 context = Context(attempt.task, attempt) if call.wants_context else None
                 positional, named = call.arguments(attempt.task, context)
                 outcome = outcome_of_result(await call.function(*positional, **named))
+                if attempt.stop == "timeout" and not me.cancelling():
+                    outcome = Stopped("timeout")  # it blocked the loop past its time, so that no cancel reached it
             except BaseException as error:
                 outcome = outcome_of(attempt, error)
             current.set(None)
@@ -222,17 +231,22 @@ class LoopCall:
 class ThreadRunner:
     """Blocking work on a fixed set of threads, started as they are needed."""
 
+    on_loop = False
+
     def __init__(self, concurrency: int, work: "Callable[[Attempt], Outcome]", name: str) -> None:
         self._concurrency = concurrency
         self._work = work
         self._name = name
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        # Those of the queue that no thread has taken and no stop has withdrawn: who removes one decides its outcome.
+        self._unbegun: dict[int, Attempt] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._lock = threading.Lock()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
+            self._unbegun[id(attempt)] = attempt
             self._queue.put(attempt)
         with self._lock:
             while len(self._threads) < self._concurrency and self._queue.qsize() > self._idle:
@@ -244,7 +258,9 @@ class ThreadRunner:
                 thread.start()
 
     def stop(self, attempt: Attempt) -> None:
-        if attempt.handle is not None:
+        if self._unbegun.pop(id(attempt), None) is not None:
+            attempt.hands.finish(attempt, unbegun(attempt))  # no thread may ever come for it
+        elif attempt.handle is not None:
             attempt.handle.interrupt()
 
     def close(self) -> None:
@@ -253,6 +269,8 @@ class ThreadRunner:
 
     def _main(self) -> None:
         while (attempt := self._queue.get()) is not None:
+            if self._unbegun.pop(id(attempt), None) is None:
+                continue  # withdrawn
             self._idle -= 1
             if attempt.stop is not None:
                 outcome = unbegun(attempt)

@@ -19,7 +19,7 @@ from onerow.engine.capture import Capture
 from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
-from onerow.engine.settling import Stopped
+from onerow.engine.settling import Stopped, Unstarted
 from onerow.engine.worker.alarm import Alarm
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.batches import BatchRunner
@@ -36,6 +36,7 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
+from onerow.engine.worker.stopping import TreeStopper
 from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
@@ -43,6 +44,8 @@ from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
+_HUNG_GRACE = 5.0  # seconds that other work may go on in a process that ends because of hung work
+_REACTION_TIME = 2.0  # seconds in which work in this process reacts to a stop, unless it hangs too
 
 
 class Worker:
@@ -170,7 +173,8 @@ class Worker:
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
         self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
-        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)))
+        watch = None if self._loop is None else self._loop.watch
+        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), watch)
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden])
         self._sweep_thread = self._thread("sweeps", sweeps)
@@ -307,10 +311,14 @@ class Worker:
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
-        self._settle_until(monotonic() + self._grace, self._hurry.is_set)
+        grace = min(self._stop_grace, _HUNG_GRACE) if self._condemned else self._grace
+        self._settle_until(monotonic() + grace, self._hurry.is_set)
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
-        self._settle_until(monotonic() + self._stop_grace + 2, lambda: False)
+        asked_at = monotonic()
+        self._settle_until(asked_at + self._stop_grace + 2, lambda: self._may_abandon_rest(asked_at))
+        if self._condemned:
+            self._hand_back_rest()
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
@@ -330,6 +338,22 @@ class Worker:
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
+
+    def _may_abandon_rest(self, asked_at: float) -> bool:
+        """Whether this process ends because of hung work, and what is left did not react and ends with the process."""
+        if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
+            return False
+        left = [attempt for attempt in list(self._hands.attempts.values()) if not attempt.ended_at]
+        return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
+
+    def _hand_back_rest(self) -> None:
+        """Settle what ends with this process: no cost to a task, unless its own time was up."""
+        for attempt in list(self._hands.attempts.values()):
+            if attempt.started_at is None:
+                self._hands.finish(attempt, Unstarted())
+            else:
+                self._hands.finish(attempt, Stopped(attempt.stop or "drain"))
+        self._settle_until(monotonic() + _HUNG_GRACE, lambda: False)
 
     def _on_outdated(self, error: CodeTooOld) -> None:
         self.queue.events.send(WorkerOutdated(self.name, str(error)))
