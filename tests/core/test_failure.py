@@ -118,7 +118,7 @@ class Text(str):
     def encode(self, *given: Any) -> bytes:
         raise RuntimeError("no encoding")
 
-    def replace(self, *given: Any) -> str:  # type: ignore[override]
+    def replace(self, *given: Any) -> str:
         raise RuntimeError("no replacing")
 
     def __format__(self, spec: str) -> str:

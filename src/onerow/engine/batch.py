@@ -91,7 +91,7 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
 
 def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]) -> Outcome:
     """What becomes of the items that a handler said nothing of: all the same, so that they are tried again together."""
-    if issubclass(type(error), Snooze):
+    if error is not None and issubclass(type(error), Snooze):
         return snoozed(error)
     why: Failure = (
         failure(f"{phase.name} ended without a word about this item", "unknown") if error is None else classify(error)

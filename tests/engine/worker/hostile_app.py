@@ -1,6 +1,6 @@
 """Exceptions whose own methods raise, and handlers that raise them; importable, so that they can run isolated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onerow import Item, RateLimited, Snooze
@@ -19,7 +19,7 @@ class ReprRaises(Exception):
 
 
 class ClassRaises(Exception):
-    __class__ = property(_raise)  # type: ignore[assignment]
+    __class__ = property(_raise)
 
 
 class ExitsWhenRead(BaseException):
@@ -51,7 +51,7 @@ def _group() -> BaseException:
     return error
 
 
-ERRORS = {
+ERRORS: dict[str, Callable[[], BaseException]] = {
     "StrRaises": StrRaises,
     "ReprRaises": ReprRaises,
     "ClassRaises": ClassRaises,

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from onerow import Item, Pipeline, Queue, Status
+from onerow.engine.settling import Done, Outcome, Unstarted
 from onerow.engine.worker.blocking import LoopWatch, occupant
+from onerow.engine.worker.runners import ThreadRunner
 from tests.engine.kit import ON_SQLITE, ended, told, until, working
 
 
@@ -152,6 +154,40 @@ def test_a_task_queued_behind_hung_threads_is_handed_back_at_no_cost(queue: Queu
             assert found.leased_by is None
     finally:
         release.set()
+
+
+class Waiting:
+    """An attempt as a runner sees it; it is its own `hands`."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        self.handle = self.started_at = None
+        self.hands = self
+        self.outcomes: list[object] = []
+
+    def finish(self, attempt: "Waiting", outcome: object) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_a_stop_withdraws_an_attempt_that_no_thread_has_begun() -> None:
+    release, began = threading.Event(), threading.Event()
+
+    def work(attempt: object) -> Outcome:
+        began.set()
+        release.wait()
+        return Done(None)
+
+    runner = ThreadRunner(1, work, "test")
+    first, second, third = attempts = [Waiting() for _ in range(3)]
+    runner.submit(attempts)  # type: ignore[arg-type]
+    assert began.wait(60)
+    second.stop = "drain"
+    runner.stop(second)  # type: ignore[arg-type]
+    assert second.outcomes == [Unstarted()]
+    release.set()
+    until(lambda: third.outcomes)
+    assert (first.outcomes, second.outcomes, third.outcomes) == ([Done(None)], [Unstarted()], [Done(None)])
+    runner.close()
 
 
 def test_the_attempt_whose_code_a_loop_runs_is_found_from_another_thread() -> None:

@@ -180,7 +180,7 @@ class LoopRunner:
                 context = Context(attempt.task, attempt) if call.wants_context else None
                 positional, named = call.arguments(attempt.task, context)
                 outcome = outcome_of_result(await call.function(*positional, **named))
-                if attempt.stop == "timeout" and not me.cancelling():
+                if attempt.stop_reason() == "timeout" and not me.cancelling():
                     outcome = Stopped("timeout")  # it blocked the loop past its time, so that no cancel reached it
             except BaseException as error:
                 outcome = outcome_of(attempt, error)
