@@ -39,6 +39,8 @@ class Hands:
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt has an outcome; the next turn writes it, once the store has all that the attempt said."""
+        if attempt.ended_at:
+            return  # it was settled as hung, and ends only now
         attempt.ended_at = monotonic()
         if type(outcome) is Failed or type(outcome) is Crashed:
             outcome = type(outcome)(self._told(attempt, outcome.why))
