@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import StoreError
+from onerow.core.errors import RowRefused, StoreError
 from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
 
 
@@ -91,7 +91,7 @@ class RoleThread:
         try:
             rest = role.tick(self._now())
         except Exception as error:
-            if isinstance(error, StoreError):
+            if isinstance(error, StoreError) and not isinstance(error, RowRefused):
                 self._outage.away(error)
             else:
                 self._events.send(RoleFailed(type(role).__name__, str(error), traceback.format_exc()))
