@@ -126,10 +126,10 @@ def _problem(field: str, value: Any) -> str:
     if field in JSON_FIELDS:
         return _json_problem(field, value)
     kind = _KIND[field]
-    plain = next(each for each in (str, bool, int, datetime, Status) if kind in (each, each | None))
+    plain: Any = next(each for each in (str, bool, int, datetime, Status) if kind in (each, each | None))
     if value is None and kind != plain:
         return ""
-    if type(value) is not plain or (plain is datetime and value.tzinfo is None):
+    if type(value) is not plain or (isinstance(value, datetime) and value.tzinfo is None):
         return f"{_cut(value)} is not {_NAMES[plain]}"
     if field == "priority" and not -100 <= value <= 100:
         return f"{value} is not between -100 and 100"
