@@ -13,6 +13,7 @@ from onerow.ports import Filter, Finding
 _LONG = timedelta(minutes=1)
 _SKEW = timedelta(seconds=2)
 _OVERDUE = timedelta(seconds=10)
+_SHOWN = 5
 
 
 def check_app(queue: Queue) -> list[Finding]:
@@ -40,7 +41,7 @@ def check_app(queue: Queue) -> list[Finding]:
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
     """What can be seen of a store at work."""
-    return [*_clock(queue), *_leases(queue), *_workers(views), *_lanes(views)]
+    return [*_clock(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
 
 
 def _clock(queue: Queue) -> Iterator[Finding]:
@@ -68,6 +69,20 @@ def _leases(queue: Queue) -> Iterator[Finding]:
         f"{some} ended and nobody rescued the tasks, {stuck[0].task_id} for one",
         "start a worker: any one rescues them",
     )
+
+
+def _corrupt(queue: Queue) -> Iterator[Finding]:
+    found = queue.find(Filter(error_class="corrupt"), limit=_SHOWN + 1, order="latest").tasks
+    for task in found[:_SHOWN]:
+        yield Finding(
+            "bad",
+            f"task {task.task_id} was set aside: {task.error}",
+            f"mend those columns of the row, then: onerow retry {task.task_id} (or: onerow cancel {task.task_id})",
+        )
+    if len(found) > _SHOWN:
+        yield Finding("bad", "more rows were set aside because they can't be read", "onerow list error:corrupt")
+    if not found:
+        yield Finding("good", "every row that was met can be read")
 
 
 def _workers(views: Views) -> Iterator[Finding]:

@@ -9,10 +9,10 @@ from pathlib import PurePath
 
 import msgspec
 
-from onerow.core.errors import BadPayload, StoreFull, StoreUnavailable
+from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable
 from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
 
-ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "unknown")
+ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
 MAX_MESSAGE = 2_000
 
 _BY_NAME = {
@@ -132,12 +132,14 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _weightiest(error: BaseException) -> BaseException:
     """Of a group, the one that decides: a permanent error outweighs a limit, a limit outweighs the rest."""
-    order = {"permanent": 0, "auth": 1, "limit": 2, "timeout": 3, "resource": 4, "network": 5, "crash": 6, "unknown": 7}
-    return min(_leaves(error), key=lambda leaf: order[_class_of(leaf)])
+    order = ("corrupt", "permanent", "auth", "limit", "timeout", "resource", "network", "crash", "unknown")
+    return min(_leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
 
 
 def _class_of(error: BaseException) -> str:
     match error:
+        case CorruptRow():
+            return "corrupt"
         case Permanent() | BadPayload():
             return "permanent"
         case RateLimited():

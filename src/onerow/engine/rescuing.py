@@ -6,6 +6,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from onerow.core import rules
+from onerow.core.corruption import applied
+from onerow.core.errors import IllegalMove
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.events import Events, TaskRescued, told_status
@@ -16,7 +18,13 @@ PAGE = 500
 
 def rescue(store: Store, tasks: Sequence[Task], now: datetime, events: Events, *, by: str, if_dead: bool) -> list[Task]:
     """Take these away from their holders; those that were. `if_dead`: only where the lease has run out by then."""
-    moves = [Move(task, rules.rescue(task, now, by=by), if_dead) for task in tasks]
+    moves = []
+    for task in tasks:
+        try:
+            after = applied(lambda task: rules.rescue(task, now, by=by), task, now, by=by)
+        except IllegalMove:
+            continue
+        moves.append(Move(task, after, if_dead))
     rescued = []
     for move, answer in zip(moves, store.swap(moves) if moves else [], strict=True):
         if isinstance(answer, Swapped):

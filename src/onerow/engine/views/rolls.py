@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.task import Task
 from onerow.engine.hooks import GuardState
 from onerow.ports import Note
@@ -90,5 +91,5 @@ def _holding(task: Task) -> Holding:
         since=task.started_at,
         leased_until=task.leased_until,
         cancel_requested=task.cancel_requested,
-        progress=task.progress,
+        progress=shown(task, "progress"),
     )

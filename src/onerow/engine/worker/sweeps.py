@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 
 from onerow.core import rules
+from onerow.core.corruption import applied
 from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
@@ -52,11 +53,11 @@ class Usher:
     def _pass(self, plan: Plan, phase: str, now: datetime) -> bool:
         # Asked for as a claim would, because a million may stand here that aren't due.
         look = partial(self._store.due, plan.name, phase, now, _PAGE)
-        return self._sweep(look, lambda task: rules.pass_(task, plan, now))
+        return self._sweep(look, lambda task: rules.pass_(task, plan, now), now)
 
     def _expire(self, plan: Plan, now: datetime) -> bool:
         where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
-        return self._sweep(self._finding(where), lambda task: rules.expire(task, plan, now))
+        return self._sweep(self._finding(where), lambda task: rules.expire(task, plan, now), now)
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -64,7 +65,7 @@ class Usher:
             old = frozenset(name for phase in plan.phases for name in phase.renamed_from)
             if old:
                 where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
-                moved |= self._sweep(self._finding(where), partial(_renamed, plan, now))
+                moved |= self._sweep(self._finding(where), partial(_renamed, plan, now), now)
         return moved
 
     def _release_keys(self, now: datetime) -> None:
@@ -78,14 +79,14 @@ class Usher:
     def _finding(self, where: Filter) -> Callable[[], list[Task]]:
         return lambda: self._store.find(where, limit=_PAGE, order="due").tasks
 
-    def _sweep(self, look: Callable[[], list[Task]], rule: Callable[[Task], Task]) -> bool:
+    def _sweep(self, look: Callable[[], list[Task]], rule: Callable[[Task], Task], now: datetime) -> bool:
         moved = False
         while True:
             tasks = look()
             moves = []
             for task in tasks:
                 try:
-                    moves.append(Move(task, rule(task)))
+                    moves.append(Move(task, applied(rule, task, now)))
                 except IllegalMove:
                     continue
             written = (

@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import StoreError, StoreMoved
+from onerow.core.errors import RowRefused, StoreError, StoreMoved
 from onerow.core.failure import text_of
 from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
 
@@ -111,7 +111,7 @@ class RoleThread:
                 self._report(self._roles[0], error)
 
     def _report(self, role: Role, error: Exception) -> None:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) and not isinstance(error, RowRefused):
             self._outage.away(error)
         else:
             self._events.send(RoleFailed(type(role).__name__, text_of(error), traceback.format_exc()))

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, CorruptRow, RowRefused, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
@@ -175,8 +175,8 @@ class Worker:
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
-        self._rescuer = Rescuer(store, self.identity, queue.events, watch)
+        lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
+        self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch)
         plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
@@ -292,7 +292,10 @@ class Worker:
             except CodeTooOld:
                 self._stopping.set()
                 raise
-            except StoreError as error:
+            except (StoreError, CorruptRow) as error:
+                if isinstance(error, RowRefused | CorruptRow):  # about one row: the others are settled without it
+                    pause = self._settle_singly(error, pause)
+                    continue
                 self._outage.away(error)
                 if self._store_moved.is_set():
                     return 0.0
@@ -301,13 +304,17 @@ class Worker:
                 self._stopping.wait(pause)
                 pause = min(pause * 2, 2.0)
             except Exception as error:
-                self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
-                try:
-                    self._turner.settle_singly()
-                except StoreError as away:
-                    self._outage.away(away)
-                self._stopping.wait(pause)
-                pause = min(pause * 2, 2.0)
+                pause = self._settle_singly(error, pause)
+
+    def _settle_singly(self, error: Exception, pause: float) -> float:
+        """After an error of one row: each outcome by itself; how long to rest the next time."""
+        self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
+        try:
+            self._turner.settle_singly()
+        except StoreError as away:
+            self._outage.away(away)
+        self._stopping.wait(pause)
+        return min(pause * 2, 2.0)
 
     def _rest(self, seconds: float) -> None:
         self._hands.resting = True

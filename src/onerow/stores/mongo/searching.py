@@ -8,12 +8,13 @@ from typing import Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
 from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
-from onerow.stores.mongo.documents import Document, moment_of, task_of
+from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.filters import ORDERS, judge_of, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
@@ -99,9 +100,10 @@ def _first(
     judge = judge_of(where)
     with rooms.tasks.find({"$and": terms}).sort([(key, direction), ("_id", direction)]) as found:
         if judge is None:
-            yield from map(task_of, found.limit(limit))
+            yield from decoded(list(found.limit(limit)), task_of, ID)
             return
-        for task in map(task_of, found):
+        for document in found:
+            (task,) = decoded([document], task_of, ID)
             if judge(task):
                 yield task
                 limit -= 1

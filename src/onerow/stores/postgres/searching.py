@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
 from onerow.core.status import Status
 from onerow.core.task import Task
@@ -14,7 +15,7 @@ from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.filters import ORDERS, Place, page_sql, where_sql
-from onerow.stores.postgres.rows import task_of
+from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import moment
 
@@ -119,7 +120,7 @@ def _page(
     sql, given = page_sql(table, where, order, limit, after, until)
     with looking(connection):
         cursor = connection.execute(sql, given, binary=True, prepare=False)
-    return [task_of(row) for row in cursor.fetchall()]
+    return decoded(cursor.fetchall(), task_of, ID)
 
 
 def _end_of_stretch(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
 from onerow.core.status import Status
 from onerow.core.task import Task
@@ -15,7 +16,7 @@ from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.sqlite import titles
 from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
-from onerow.stores.sqlite.rows import COLUMNS, task_of
+from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH = 500
@@ -133,7 +134,7 @@ def _page(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
         (*given, limit),
     ).fetchall()
-    return [task_of(row) for row in rows]
+    return decoded(rows, task_of, ID)
 
 
 def _end_of_stretch(

@@ -10,6 +10,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
+from onerow.core.errors import RowRefused
 from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
@@ -55,7 +56,7 @@ class Swapping:
         late = monotonic() - self._made_at > _LATE
         for index in singly:
             move = self._moves[index]
-            answers[index] = Stale(move.before.task_id) if late and move.if_dead else _swap_one(connection, move, now)
+            answers[index] = Stale(move.before.task_id) if late and move.if_dead else swap_one(connection, move, now)
         alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
         tallies.write(connection, tallies.of_moves(alone))
         return answers  # type: ignore[return-value]
@@ -92,7 +93,8 @@ class _Together:
         return whole
 
 
-def _swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
+def swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
+    """Write one move."""
     before, after = move.before, move.after
     fields = ("version", *(field for field in changed_fields(before, after) if field != "version"))
     written = {field: to_sql(getattr(after, field)) for field in fields}
@@ -115,5 +117,5 @@ def _holder(connection: sqlite3.Connection, task: Task) -> str:
         (task.pipeline, task.user_id, task.held_key),
     ).fetchone()
     if row is None:
-        raise sqlite3.IntegrityError(f"task {task.task_id} breaks a rule of the table")
+        raise RowRefused(f"task {task.task_id} breaks a rule of the table; run: onerow doctor")
     return str(row[0])
