@@ -22,6 +22,7 @@ from onerow.core.errors import (
     BadStoreUrl,
     OnerowError,
     RetryTransaction,
+    RowRefused,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -204,6 +205,15 @@ def is_duplicate(error: errors.PyMongoError) -> bool:
     return getattr(error, "code", None) == _DUPLICATE
 
 
+REFUSALS = frozenset({2, 14, 28, 121, 17280})
+"""The server's codes for a write that one document doesn't allow: a value or type that can't be, the validator."""
+
+
+def is_refusal(error: errors.PyMongoError) -> bool:
+    """Whether the error is about one document, and not about the server."""
+    return bool(_codes(error) & REFUSALS)
+
+
 def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
     if isinstance(error, errors.ClientBulkWriteException) and isinstance(error.error, Exception):
         error = error.error  # what broke the batch off
@@ -218,6 +228,8 @@ def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
         return BadPayload(f"MongoDB can't store this: {error}", field="payload")
     if isinstance(error, errors.ConfigurationError):
         return BadStoreUrl(f"{url}: {error}", field="url")
+    if isinstance(error, errors.PyMongoError) and is_refusal(error):
+        return RowRefused(f"{url}: {_told(error)}")
     if _codes(error) & _NO_ROOM:
         return StoreFull(f"{url}: the server's disk is full; make room, nothing was lost")
     if _codes(error) & _NOT_ALLOWED:

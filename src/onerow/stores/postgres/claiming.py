@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from psycopg.types.numeric import Int8
 
+from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, Want
 from onerow.stores.postgres.door import Connection, Cursor
@@ -62,6 +63,7 @@ class Claiming:
         self._keys = keys
         self._sent: list[_Sent] = []
         self._missed: list[Want] = []
+        self.unreadable: list[str] = []  # ids of rows that became ours, and of which no task can be made
         self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
         self.crowded: list[Want] = []  # what to look for key by key, since full ones may have hidden it
 
@@ -94,7 +96,10 @@ class Claiming:
         tasks: list[Task] = []
         for sent in self._sent:
             rows = sorted(sent.cursor.fetchall(), key=_in_order)
-            found = [claimed_task(row, self._claim.worker) for row in rows]
+            found, unreadable = set_apart(rows, lambda row: claimed_task(row, self._claim.worker), itemgetter(0))
+            if unreadable:
+                self.unreadable += unreadable
+                rows = [row for row in rows if row[0] not in unreadable]
             places.note(found, [row[-1] for row in rows])
             if len(sent.wants) == 1:
                 self._look_back(sent, sent.wants[0], found, len(found))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from psycopg.types.numeric import Int8
 
+from onerow.core.corruption import UnreadableRows, without_unreadable
 from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -29,7 +30,7 @@ from onerow.stores.postgres import address, caller, fresh, inserting, logbook, n
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.hints import Hints
-from onerow.stores.postgres.reading import Reading
+from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.turning import Turns
@@ -72,7 +73,7 @@ class PostgresStore(Reading):
         self._server_clock = ServerClock(self._ask_time)
         self._hints = Hints()
         self._transaction = Transactions(name, self._server_clock)
-        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now)
+        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now, self.now)
         self._bookkeeper = tallies.Bookkeeper(self._door, name)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
@@ -133,7 +134,9 @@ class PostgresStore(Reading):
             return []
         if tx is not None:
             return caller.insert(tx, self._schema, tasks, self.url)
-        answers = self._door.write(lambda connection: self._insert(connection, tasks))
+        answers = without_unreadable(
+            lambda: self._door.write(lambda connection: self._insert(connection, tasks)), self._set_aside
+        )
         self._hints.put(tasks)
         self._poke_the_deaf()
         return answers
@@ -172,7 +175,7 @@ class PostgresStore(Reading):
 
         held = {
             Lease(task_id, token): Held(task_id, version, moment(until), asked)
-            for task_id, token, version, until, asked in self._door.write(extend)
+            for task_id, token, version, until, asked in self._turns.without_refused(lambda: self._door.write(extend))
         }
         return [held.get(lease) or Lost(lease.task_id) for lease in leases]
 
@@ -233,6 +236,9 @@ class PostgresStore(Reading):
 
     # ── pieces ──
 
+    def _set_aside(self, ids: Sequence[str]) -> int:
+        return self._turns.set_aside(ids)
+
     def _poke_the_deaf(self) -> None:
         for waker in self._wakers:
             if not waker.hears:
@@ -288,6 +294,12 @@ class OnReplica(Reading):
     @property
     def url(self) -> str:
         return self._store.url
+
+    def _reading(self, read: Callable[[Connection], T]) -> T:
+        try:
+            return self._door.read(read)
+        except UnreadableRows:  # which can only be set aside where there is something to write to
+            return self._store._reading(read)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

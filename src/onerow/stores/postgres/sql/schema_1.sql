@@ -5,6 +5,10 @@
 CREATE DOMAIN {schema}.task_status AS text COLLATE "C"
   CHECK (VALUE IN ('waiting', 'processing', 'completed', 'failed', 'cancelled'));
 CREATE DOMAIN {schema}.task_priority AS smallint CHECK (VALUE BETWEEN -100 AND 100);
+-- What grows with every write stays far from the end of its type: one row there would stop every statement that meets it.
+CREATE DOMAIN {schema}.task_writes AS bigint CHECK (VALUE < 2305843009213693952);
+CREATE DOMAIN {schema}.task_object AS json CHECK (json_typeof(VALUE) = 'object');
+CREATE DOMAIN {schema}.task_list AS json CHECK (json_typeof(VALUE) = 'array');
 
 -- The columns of indexes stand first, those of a fixed width in front: an update looks at each of them, in the row as it was
 -- and as it will be, and walks to it over all that stand before.
@@ -30,8 +34,8 @@ CREATE TABLE {schema}.task_queue (
   key_slot         integer,
   held_key         text COLLATE "C",
   held_until       timestamptz(3),
-  token            bigint NOT NULL DEFAULT 0,
-  version          bigint NOT NULL DEFAULT 1,
+  token            {schema}.task_writes NOT NULL DEFAULT 0,
+  version          {schema}.task_writes NOT NULL DEFAULT 1,
   updated_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
   started_at       timestamptz(3),
   scheduled_time   timestamptz(3),
@@ -51,12 +55,12 @@ CREATE TABLE {schema}.task_queue (
   unique_key       text COLLATE "C",
   unique_for       text COLLATE "C",
   payload          json NOT NULL DEFAULT 'null',
-  results          json NOT NULL DEFAULT '{}',
+  results          {schema}.task_object NOT NULL DEFAULT '{}',
   steps            json NOT NULL DEFAULT '{}',
   signals          json NOT NULL DEFAULT '[]',
   progress         json NOT NULL DEFAULT 'null',
   metadata         json NOT NULL DEFAULT '{}',
-  logs             json NOT NULL DEFAULT '[]'
+  logs             {schema}.task_list NOT NULL DEFAULT '[]'
 ) WITH (
   -- Room on each page for the next version of a row; and a vacuum that comes early and often, since every move leaves
   -- a dead version behind and a claim walks over those that lie in its way.
