@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from onerow.core.errors import BadStoreUrl, SchemaMissing, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.core.errors import (
+    BadStoreUrl,
+    RowRefused,
+    SchemaMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from onerow.core.status import PROCESSING
 from onerow.core.urls import mask_password
 from onerow.engine.queue import Queue
@@ -209,7 +217,7 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
         (psycopg.errors.AdminShutdown, StoreUnavailable),
         (psycopg.errors.CannotConnectNow, StoreUnavailable),
         (psycopg.errors.ReadOnlySqlTransaction, StoreReadOnly),
-        (psycopg.errors.CheckViolation, StoreError),
+        (psycopg.errors.CheckViolation, RowRefused),
     ],
 )
 def test_what_the_server_says_becomes_what_we_say(error: type[psycopg.Error], becomes: type[StoreError]) -> None:

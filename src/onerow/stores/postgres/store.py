@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from psycopg.types.numeric import Int8
 
@@ -39,7 +39,6 @@ from onerow.stores.postgres.wire import Bigs, Texts, column, moment
 
 _MILLI = timedelta(milliseconds=1)
 _REPLICA_RETRIED_AFTER = 5.0  # seconds for which a replica that was down is not asked again
-T = TypeVar("T")
 
 
 class PostgresStore(Reading):
