@@ -214,6 +214,25 @@ class Migration(msgspec.Struct, frozen=True):
     stored: int  # 0: there is nothing of ours yet
     known: int
     sql: str = ""
+    min_code: int = 0  # the oldest schema number that code may know and still work on the store
+
+    def finding(self) -> Finding | None:
+        """What doctor says of a store whose schema is not the one that this code knows; None: it is."""
+        if self.stored < self.known:
+            return Finding("bad", f"schema {self.stored}, not {self.known}", "onerow migrate")
+        if self.min_code > self.known:
+            return Finding(
+                "bad",
+                f"schema {self.stored} needs code that knows schema {self.min_code}; this code knows {self.known}",
+                "upgrade onerow here: pip install -U onerow",
+            )
+        if self.stored > self.known:
+            return Finding(
+                "slow",
+                f"schema {self.stored} is newer than this code, which knows {self.known} and works beside newer code",
+                "upgrade onerow here too: pip install -U onerow",
+            )
+        return None
 
 
 class Note(msgspec.Struct, frozen=True):

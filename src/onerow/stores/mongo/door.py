@@ -28,6 +28,7 @@ from onerow.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from onerow.core.urls import mask_in, mask_password
 from onerow.stores.mongo.documents import Document
 
 JOURNALED = WriteConcern(w=1, j=True)
@@ -177,7 +178,7 @@ class _Counter(CommandListener):
 
 def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
     """(the URL with its password masked, the database it names, waits that it leaves to us)."""
-    masked = re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", url)
+    masked = mask_password(url)
     if not url.startswith(("mongodb://", "mongodb+srv://")):
         raise BadStoreUrl(f"{masked} is no MongoDB URL; write it like mongodb://host/database", field="url")
     try:
@@ -185,7 +186,7 @@ def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
             parse_uri(url)
         parts = urlsplit(url)
     except (errors.PyMongoError, ValueError) as error:
-        raise BadStoreUrl(f"{masked} is no MongoDB URL: {error}", field="url") from None
+        raise BadStoreUrl(f"{masked} is not a MongoDB URL: {mask_in(str(error), url)}", field="url") from None
     given = {name.lower() for name, _ in parse_qsl(parts.query)}
     return masked, parts.path.strip("/"), {name: wait for name, wait in _WAITS.items() if name.lower() not in given}
 

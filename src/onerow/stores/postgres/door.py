@@ -101,7 +101,8 @@ class Door:
             with self.connection() as connection:
                 return work(connection)
         except StoreUnavailable as error:
-            if sqlstate(error.__cause__) or error.__cause__ is None:
+            state = sqlstate(error.__cause__)
+            if error.__cause__ is None or (state and state not in _HUNG_UP):
                 raise  # the server itself said no, or no connection was free
             with self.connection() as connection:
                 return work(connection)
@@ -280,7 +281,9 @@ _RETRIED = {"40001", "40P01"}
 _READ_ONLY = {"25006", "42501"}
 _MISSING = {"42P01", "3F000", "42883", "42703"}
 _REFUSED = {"23502", "23514"}  # NOT NULL, CHECK
-_FULL = {"53100", "53400", "54000"}
+_FULL = {"53100", "53400"}
+_HUNG_UP = {"57P01", "57P02", "08003", "08006"}  # the server ended this connection; another may be had at once
+_TOO_LONG = "54000"
 
 
 def ours(error: BaseException, where: str) -> StoreError:
@@ -291,10 +294,15 @@ def ours(error: BaseException, where: str) -> StoreError:
         return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
     if state in _MISSING:
         return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
-    if state in _READ_ONLY:
-        return StoreReadOnly(f"{where}: {text}; this role or server may only read")
+    if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
+        reads = (
+            "this role may only read" if state == "42501" else "this server is a standby or read-only: name the primary"
+        )
+        return StoreReadOnly(f"{where}: {text}; {reads}")
     if state in _FULL:
         return StoreFull(f"{where}: {text}; make room, nothing was lost")
+    if state == _TOO_LONG:
+        return StoreError(f"{where}: {text}; shorten the key: unique keys, user ids and limit keys are indexed")
     if state == "57014":
         return StoreUnavailable(f"{where}: {text}; the statement took longer than its timeout allows")
     if isinstance(error, struct.error) or state[:2] == "22" or state in _REFUSED:

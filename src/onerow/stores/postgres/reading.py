@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import Census, Filter, LeaseRecord, LogPage, Note, Order, Page, Search, Tally
 from onerow.stores.postgres import logbook, notes, searching, tallies
-from onerow.stores.postgres.door import Connection, Door
+from onerow.stores.postgres.address import Address
+from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
@@ -18,10 +19,18 @@ from onerow.stores.postgres.wire import Texts, column, moment
 T = TypeVar("T")
 
 
+class Reader(Protocol):
+    """Connections to read with."""
+
+    address: Address
+
+    def read(self, work: Callable[[Connection], T]) -> T: ...
+
+
 class Reading:
     """The part of ports.Store that changes nothing."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: Reader, schema: str) -> None:
         self._door = door
         self._schema = schema
         self._table = f"{quoted(schema)}.task_queue"

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
 from onerow.core.corruption import UnreadableRows, without_unreadable
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -37,6 +38,7 @@ from onerow.stores.postgres.waker import PostgresWaker
 from onerow.stores.postgres.wire import Bigs, Texts, column, moment
 
 _MILLI = timedelta(milliseconds=1)
+_REPLICA_RETRIED_AFTER = 5.0  # seconds for which a replica that was down is not asked again
 
 
 class PostgresStore(Reading):
@@ -45,6 +47,8 @@ class PostgresStore(Reading):
     `replica`: a server to read from where a few moments' delay don't matter, see `for_views`.
     `listen`: where to LISTEN if `url` leads through a pooler. `patience`: seconds to wait for a free connection.
     """
+
+    _door: Door
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class PostgresStore(Reading):
         where = address.parse(url)
         options = where.options
         name = schema_name(schema or options.get("schema", "onerow"))
-        size = pool_size or int(options.get("pool_size", 10))
+        size = where.pool_size if pool_size is None else address.check_pool_size(pool_size)
         super().__init__(Door(where, size=size, patience=patience), name)
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
@@ -74,7 +78,9 @@ class PostgresStore(Reading):
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
-        self._replica = Door(address.parse(replica), size=size, patience=patience) if replica else None
+        self._replica = (
+            _ReplicaDoor(Door(address.parse(replica), size=size, patience=patience), self._door) if replica else None
+        )
         self._ears = Door(address.parse(listen), size=1, patience=patience) if listen else None
 
     @property
@@ -89,13 +95,17 @@ class PostgresStore(Reading):
 
     def migration(self) -> Migration:
         """What `prepare` would do; looks and creates nothing."""
-        stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
-        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
+        stored, min_code = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)), min_code)
 
     def inspect(self) -> list[Finding]:
         """Would the promises hold here? Looks and changes nothing."""
         return upkeep.inspect(
-            self._door, self._schema, self._bookkeeper, can_listen=self._ears is not None or not self._door.is_pooled
+            self._door,
+            self._schema,
+            self.migration(),
+            self._bookkeeper,
+            can_listen=self._ears is not None or not self._door.is_pooled,
         )
 
     def repair(self) -> None:
@@ -251,10 +261,32 @@ class PostgresStore(Reading):
         return int(said)
 
 
+class _ReplicaDoor:
+    """Reads from the replica, and from the primary while the replica cannot be reached."""
+
+    def __init__(self, replica: Door, primary: Door) -> None:
+        self.address = primary.address
+        self._replica = replica
+        self._primary = primary
+        self._down_until = 0.0
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """See Door.read."""
+        if monotonic() >= self._down_until:
+            try:
+                return self._replica.read(work)
+            except StoreUnavailable:
+                self._down_until = monotonic() + _REPLICA_RETRIED_AFTER
+        return self._primary.read(work)
+
+    def close(self) -> None:
+        self._replica.close()
+
+
 class OnReplica(Reading):
     """Rows from a replica, a few moments old; the time, and whatever is written, by the store itself."""
 
-    def __init__(self, store: PostgresStore, replica: Door, name: str) -> None:
+    def __init__(self, store: PostgresStore, replica: _ReplicaDoor, name: str) -> None:
         super().__init__(replica, name)
         self._store = store
 
