@@ -13,7 +13,7 @@ from onerow.core import rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.ports import Claim, Filter, Lease, Move, Order
 from onerow.stores.postgres import PostgresStore, hints
-from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put, put_many, want
+from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put_many, want
 
 MILLION = 1_000_000
 
@@ -242,36 +242,3 @@ def test_what_ran_before_is_not_walked_over_again(
             assert buffers is not None
             walked[lasts_for] = int(buffers[1])
     assert walked[60.0] * 3 < walked[0.0]
-
-
-def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore) -> None:
-    put_many(store, 30)
-    assert len(claim(store, 10)) == 10
-    put(store, "urgent", priority=-9)
-    assert claimed_ids(store, 1) == ["urgent"]
-    (held,) = claim(store, 1)
-    assert held.task_id == "t0010"
-    put(store, "older", run_at=store.now() - HOUR)
-    assert claimed_ids(store, 1) == ["older"]
-
-
-def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_many(store, 30)
-    elsewhere = PostgresStore(store._door.address.conninfo)
-    assert len(claim(store, 10)) == 10
-    put(elsewhere, "urgent", priority=-9)
-    assert claimed_ids(store, 1) == ["t0010"]
-    monkeypatch.setattr(hints, "LASTS_FOR", 0.0)
-    assert claimed_ids(store, 1) == ["urgent"]
-    elsewhere.close()
-
-
-def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(store: PostgresStore) -> None:
-    put_many(store, 30)
-    elsewhere = PostgresStore(store._door.address.conninfo)
-    assert len(claim(store, 10)) == 10
-    put(elsewhere, "urgent", priority=-9)
-    assert sorted(claimed_ids(store, 30)) == [*(f"t{n:04d}" for n in range(10, 30)), "urgent"]
-    elsewhere.close()
