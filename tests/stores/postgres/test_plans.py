@@ -192,6 +192,24 @@ def test_what_is_not_due_yet_costs_nothing_to_those_who_look_for_what_is(
     must_use_indexes(plans, at_most=510)
 
 
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_which_phases_have_work_is_found_from_phase_to_phase_by_seeks(
+    store: PostgresStore, sql: psycopg.Connection, analyzed: bool
+) -> None:
+    fill(sql, "early", 20_000, priority=-5, later=3600)
+    fill(sql, "due", 20_000)
+    for number in range(20):
+        fill(sql, f"more{number}-", 100, phase=f"phase{number:02d}", later=3600 if number % 2 else -60)
+    if analyzed:
+        sql.execute("VACUUM ANALYZE onerow.task_queue")
+    asked = {("videos", "script"), *(("videos", f"phase{number:02d}") for number in range(20))}
+    with explained(store) as plans:
+        for _ in range(7):  # long enough for a plan that serves any parameters
+            found = store.ready(asked, store.now())
+    assert sorted(found) == sorted(phase for phase in asked if phase[1] == "script" or int(phase[1][-2:]) % 2 == 0)
+    must_use_indexes(plans, at_most=100)
+
+
 def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: PostgresStore, sql: psycopg.Connection) -> None:
     fill(sql, "keyed", 40_000, phase="keyed")
     sql.execute("UPDATE onerow.task_queue SET limit_key = 'k' || right(task_id, 1)")

@@ -1,6 +1,7 @@
 """Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -9,10 +10,11 @@ from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import Census, Filter, LogPage, Note, Order, Page, Search, Tally
 from onerow.stores.postgres import logbook, notes, searching, tallies
-from onerow.stores.postgres.door import Door
+from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, task_of
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import Texts, column, moment
 
 
@@ -42,6 +44,14 @@ class Reading:
         sql = statement("due", self._schema).replace("{columns}", COLUMNS)
         given = {"pipeline": pipeline, "phase": phase, "by": by, "limit": limit}
         return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        def look(connection: Connection) -> list[tuple[str, str]]:
+            with looking(connection):
+                cursor = connection.execute(statement("ready", self._schema), {"by": by}, binary=True)
+            return cursor.fetchall()
+
+        return [phase for phase in self._door.read(look) if phase in phases]
 
     def search(
         self,
