@@ -61,7 +61,7 @@ class Appetite:
         # Under load wait until there is room for a large claim, which costs less than many small ones.
         if budget <= min(ahead, MOST) * 3 // 4:
             return None
-        wants = []
+        wants: list[Want] = []
         looked_at = []
         most = budget
         for lane in self.phases.candidates(now):

@@ -30,7 +30,6 @@ from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.reading import Reading
 from onerow.stores.postgres.statements import statement
-from onerow.stores.postgres.swapping import wakes
 from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.turning import Turns
 from onerow.stores.postgres.waker import PostgresWaker
@@ -141,7 +140,7 @@ class PostgresStore(Reading):
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         done = self._turns.turn(moves, claim)
         # Only a write that gives work: a claim that woke its own worker would be followed by another at once.
-        if any(map(wakes, moves)):
+        if any(move.wakes for move in moves):
             self._poke_the_deaf()
         self._bookkeeper.tick()
         return done
