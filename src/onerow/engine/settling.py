@@ -92,6 +92,12 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
+def snoozed(error: BaseException) -> Outcome:
+    """What it means that a handler raised Snooze; a subclass may not have set its time."""
+    span = getattr(error, "for_", None)
+    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+
+
 def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
     """The task after its attempt; None when it is not ours to say.
 

@@ -21,6 +21,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -117,15 +118,19 @@ class SqliteStore:
         return answers, [task for catch in catches for task in catch.tasks()]
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
-        now = self.now()
-        until = now + lease_for
         asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
         with self._door.write() as connection:
+            now = self.now()  # after the wait for the write lock, which may have lasted longer than the lease
+            until = now + lease_for
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
         held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        with self._door.read() as connection:
+            return searching.leases(connection, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.read() as connection:
