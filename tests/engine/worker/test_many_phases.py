@@ -10,7 +10,7 @@ from onerow.engine.events import Events
 from onerow.engine.worker.ready import FEW, MOST
 from onerow.engine.worker.sweeps import Usher
 from onerow.ports import Claim
-from tests.engine.kit import PATIENCE, everything, until, work, working
+from tests.engine.kit import PATIENCE, ended, everything, until, work, working
 
 MANY = 3 * MOST // 2
 PAYLOAD = {"at": "2026-01-01T00:00:00Z"}
@@ -82,7 +82,7 @@ def test_what_comes_to_a_phase_while_a_worker_rests_is_found(queue: Queue) -> No
     with working(queue, *lines, interval="1h"):
         for number in (5, 120, 6):
             task = queue.add(lines[number], PAYLOAD)
-            until(lambda task=task: queue.get(task.task_id).ended, "the end of a task that came later")
+            ended(queue, task)
 
 
 def test_phases_beyond_those_of_one_claim_have_their_turn(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

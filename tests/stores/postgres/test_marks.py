@@ -61,7 +61,7 @@ def pages_read(plan: str, index: str) -> int:
 
 @pytest.mark.parametrize("limits", [{"slots": 50}, {"key_slots": 50}], ids=str)
 def test_a_claim_of_a_limited_phase_skips_the_dead_versions_of_earlier_ones(
-    store: PostgresStore, postgres_url: str, time: Time, limits: dict[str, int]
+    store: PostgresStore, postgres_url: str, time: Time, limits: dict[str, Any]
 ) -> None:
     """While a transaction holds an old snapshot, no dead version can be removed from an index."""
     store.insert(
@@ -90,7 +90,7 @@ def test_a_claim_of_a_limited_phase_skips_the_dead_versions_of_earlier_ones(
 
 
 @EVERY_WAY
-def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore, limits: dict[str, int]) -> None:
+def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore, limits: dict[str, Any]) -> None:
     put_many(store, 30)
     assert len(claim(store, 10, **limits)) == 10
     put(store, "urgent", priority=-9)
@@ -102,7 +102,7 @@ def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresSt
 
 @EVERY_WAY
 def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
-    store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, int]
+    store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, Any]
 ) -> None:
     put_many(store, 300)
     assert len(claim(store, 10, **limits)) == 10
@@ -115,7 +115,7 @@ def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
 
 @EVERY_WAY
 def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(
-    store: PostgresStore, elsewhere: PostgresStore, limits: dict[str, int]
+    store: PostgresStore, elsewhere: PostgresStore, limits: dict[str, Any]
 ) -> None:
     put_many(store, 30)
     assert len(claim(store, 10, **limits)) == 10
@@ -140,7 +140,7 @@ def test_a_task_that_a_full_key_keeps_waiting_is_not_left_behind(store: Postgres
 
 @pytest.mark.parametrize("limits", [{"slots": 4}, {"key_slots": 4}], ids=str)
 def test_p7_what_others_claim_between_two_claims_of_ours_is_counted(
-    store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, int]
+    store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, Any]
 ) -> None:
     put_many(store, 40, limit_key="k")
     ours = claim(store, 2, **limits)
@@ -178,7 +178,7 @@ def test_after_a_collision_a_claim_counts_all_that_is_processing(
 
 @pytest.mark.parametrize("limits", [{}, {"slots": 50}, {"key_slots": 50}], ids=str)
 def test_a_claim_does_not_wait_for_a_row_that_another_transaction_has_locked(
-    store: PostgresStore, postgres_url: str, limits: dict[str, int]
+    store: PostgresStore, postgres_url: str, limits: dict[str, Any]
 ) -> None:
     put_many(store, 5)
     hasty = PostgresStore(f"{postgres_url}?options=-c%20lock_timeout%3D3000")
@@ -191,7 +191,7 @@ def test_a_claim_does_not_wait_for_a_row_that_another_transaction_has_locked(
 
 @pytest.mark.parametrize("limits", [{"slots": 2}, {"key_slots": 2}], ids=str)
 def test_a_claim_of_a_limited_phase_waits_for_the_phases_lock(
-    store: PostgresStore, postgres_url: str, sql: psycopg.Connection, limits: dict[str, int]
+    store: PostgresStore, postgres_url: str, sql: psycopg.Connection, limits: dict[str, Any]
 ) -> None:
     """Each claim holds it until its commit, so that the next one sees what it took."""
     put_many(store, 2, limit_key="k")

@@ -11,9 +11,9 @@ import pytest
 from onerow.core import rules
 from onerow.core.pipeline import Pipeline
 from onerow.engine import definitions
-from onerow.engine.queue import Queue
 from onerow.ports import Claim, Lease, LogLine, Move, Note, Want
 from onerow.stores.postgres import PostgresStore
+from onerow.wiring import Queue
 from tests.conformance.kit import MINUTE, claim, new, put, put_many, stored, want
 from tests.engine.kit import PATIENCE, working
 
