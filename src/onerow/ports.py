@@ -4,6 +4,7 @@ A store decides nothing: it inserts, claims and swaps; every atomic step touches
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -327,6 +328,12 @@ class Store(Protocol):
         """The first due, unparked tasks of a phase in the claim's order; looks, and takes nothing.
 
         What isn't due yet costs nothing, however much of it there is.
+        """
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        """Which of these (pipeline, phase) have due, unparked tasks. May name too many, and never leaves one out.
+
+        The cost follows the phases in which tasks wait, not those that are asked about.
         """
 
     def count(self, where: Filter) -> list[Tally]:

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,11 @@ class MemoryStore:
         )
         with self._lock:
             return sorted(self._matching(where), key=lambda row: (row.priority, row.run_at, row.task_id))[:limit]
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        with self._lock:
+            due = self._matching(Filter(statuses=frozenset({WAITING}), parked=False, due_by=by))
+            return sorted({(row.pipeline, row.phase) for row in due}.intersection(phases))
 
     def count(self, where: Filter) -> list[Tally]:
         with self._lock:

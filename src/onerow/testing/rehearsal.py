@@ -229,7 +229,7 @@ class _Stage:
         for role in (self._registrar, self._scheduler, self._usher, self._parents):
             role.tick(now)
         turner = self._turner
-        turner.hungry = True
+        turner.look()
         turner.turn()
         found = turner.found
         turner.claiming = False

@@ -128,6 +128,10 @@ class Registrar:
             return None
         return controls.limits_of(lane.pipeline, lane.phase)
 
+    def limits(self, lane: Lane) -> tuple[int | None, int | None]:
+        """The limits of a phase, whether or not it may be claimed from now."""
+        return self._controls.limits_of(lane.pipeline, lane.phase)
+
     def hold(self, lane: Lane, why: Failure, now: datetime) -> None:
         """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""
         until = now + (why.after or timedelta(0))

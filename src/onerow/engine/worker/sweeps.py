@@ -1,6 +1,6 @@
 """Sweeps: what spans rows, done after the commit, again and again, without harm."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -17,6 +17,7 @@ from onerow.engine.family import concerns
 from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.rescuing import rescue, rescue_ended
 from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.ready import FEW
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500
@@ -37,11 +38,9 @@ class Usher:
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         moved = False
-        for plan in self._plans.values():
-            for phase in plan.phases:
-                if not phase.has_code:
-                    moved |= self._pass(plan, phase.name, now)
-            moved |= self._expire(plan, now)
+        for pipeline, phase in self._ready(now):
+            moved |= self._pass(self._plans[pipeline], phase, now)
+        moved |= self._expire(now)
         if monotonic() >= self._renamed_at:
             self._renamed_at = monotonic() + 10
             moved |= self._rename(now)
@@ -55,9 +54,26 @@ class Usher:
         look = partial(self._store.due, plan.name, phase, now, _PAGE)
         return self._sweep(look, lambda task: rules.pass_(task, plan, now), now)
 
-    def _expire(self, plan: Plan, now: datetime) -> bool:
-        where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
-        return self._sweep(self._finding(where), lambda task: rules.expire(task, plan, now), now)
+    def _ready(self, now: datetime) -> Iterable[tuple[str, str]]:
+        """The phases without code to look at: all where they are few, else those that the store names."""
+        codeless = {
+            (plan.name, phase.name): None
+            for plan in self._plans.values()
+            for phase in plan.phases
+            if not phase.has_code
+        }.keys()
+        return codeless if len(codeless) <= FEW else self._store.ready(codeless, now)
+
+    def _expire(self, now: datetime) -> bool:
+        """Of all pipelines together, since most have nothing to expire; those that we don't know are passed over."""
+        where = Filter(statuses=frozenset({WAITING}), parked=True, due_by=now)
+        moved, after = False, None
+        while True:
+            page = self._store.find(where, limit=_PAGE, order="due", after=after)
+            known = [task for task in page.tasks if task.pipeline in self._plans]
+            moved |= bool(self._move(known, lambda task: rules.expire(task, self._plans[task.pipeline], now), now))
+            if (after := page.next) is None:
+                return moved
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -83,23 +99,27 @@ class Usher:
         moved = False
         while True:
             tasks = look()
-            moves = []
-            for task in tasks:
-                try:
-                    moves.append(Move(task, applied(rule, task, now)))
-                except IllegalMove:
-                    continue
-            written = (
-                [answer.task for answer in self._store.swap(moves) if isinstance(answer, Swapped)] if moves else []
-            )
-            for task in written:
-                if concerns(task):
-                    self.concerns_family(task)
-                for event in told_status(task):
-                    self._events.send(event)
+            written = self._move(tasks, rule, now)
             moved |= bool(written)
             if len(tasks) < _PAGE or not written:
                 return moved
+
+    def _move(self, tasks: Iterable[Task], rule: Callable[[Task], Task], now: datetime) -> list[Task]:
+        """Write what a rule makes of each task it applies to; the tasks that were written."""
+        moves = []
+        for task in tasks:
+            try:
+                moves.append(Move(task, applied(rule, task, now)))
+            except IllegalMove:
+                continue
+        answers = self._store.swap(moves) if moves else []
+        written = [answer.task for answer in answers if isinstance(answer, Swapped)]
+        for task in written:
+            if concerns(task):
+                self.concerns_family(task)
+            for event in told_status(task):
+                self._events.send(event)
+        return written
 
 
 def _renamed(plan: Plan, now: datetime, task: Task) -> Task:

@@ -322,8 +322,10 @@ class Worker:
             # Whoever finished before it saw us resting did not wake us.
             if not self._hands.finished and self._waker.wait(seconds):
                 self._turner.hungry = True
-                if self._passes and not self._hands.finished:
-                    self._sweep_thread.wake()  # what is new may stand at a phase without code
+                if not self._hands.finished:  # else it was most likely our own work that ended, in a phase we know
+                    self._turner.look()
+                    if self._passes:
+                        self._sweep_thread.wake(self._usher)  # what is new may stand at a phase without code
         except StoreError as error:
             self._outage.away(error)
             self._stopping.wait(min(seconds, 0.2))
@@ -331,7 +333,7 @@ class Worker:
             self._hands.resting = False
 
     def _look_again(self) -> None:
-        self._turner.hungry = True
+        self._turner.look()
         if self._hands.resting:
             self._waker.poke()
 

@@ -44,6 +44,11 @@ def due(rooms: Rooms, pipeline: str, phase: str, by: datetime, limit: int) -> It
     return rooms.tasks.find(where, hint=READY_INDEX).sort(ORDER).limit(limit)
 
 
+def pipelines_waiting(rooms: Rooms) -> set[str]:
+    """The pipelines in which unparked tasks wait, due or not: the server skips from one to the next in its index."""
+    return set(rooms.tasks.distinct("pipeline", READY, hint=READY_INDEX))
+
+
 def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
     tasks: list[Task] = []
     for _ in range(_TRIES):

@@ -1,6 +1,7 @@
 """The Store on MongoDB: every act is one document's atomic change, journaled before it is acknowledged."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -159,6 +160,11 @@ class MongoStore:
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         return self._reading(lambda rooms: decoded(list(claiming.due(rooms, pipeline, phase, by, limit)), task_of, ID))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        with self._door.open() as rooms:
+            pipelines = claiming.pipelines_waiting(rooms)
+        return [phase for phase in phases if phase[0] in pipelines]
 
     def count(self, where: Filter) -> list[Tally]:
         return self._reading(lambda rooms: counting.count(rooms, where))

@@ -1,6 +1,7 @@
 """Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import Texts, column, moment
 
 T = TypeVar("T")
@@ -56,6 +58,14 @@ class Reading:
         sql = statement("due", self._schema).replace("{columns}", COLUMNS)
         given = {"pipeline": pipeline, "phase": phase, "by": by, "limit": limit}
         return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        def look(connection: Connection) -> list[tuple[str, str]]:
+            with looking(connection):
+                cursor = connection.execute(statement("ready", self._schema), {"by": by}, binary=True)
+            return cursor.fetchall()
+
+        return [phase for phase in self._door.read(look) if phase in phases]
 
     def search(
         self,

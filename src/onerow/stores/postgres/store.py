@@ -152,7 +152,9 @@ class PostgresStore(Reading):
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         done = self._turns.turn(moves, claim)
-        self._poke_the_deaf()
+        # Only a write that gives work: a claim that woke its own worker would be followed by another at once.
+        if any(move.wakes for move in moves):
+            self._poke_the_deaf()
         self._bookkeeper.tick()
         return done
 

@@ -119,6 +119,8 @@ class Turns:
                 # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
                 if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
                     raise
+                if claim is not None:
+                    self._hints.forget(claim.wants)
                 collisions += 1
 
     def _in_one(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], *, singly: bool) -> Done:

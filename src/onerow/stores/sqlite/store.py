@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -176,6 +177,11 @@ class SqliteStore:
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         return self._reading(lambda connection: claiming.due(connection, pipeline, phase, by, limit))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        with self._door.read() as connection:
+            found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
+        return [phase for phase in found if phase in phases]
 
     def count(self, where: Filter) -> list[Tally]:
         return self._reading(lambda connection: tallies.count(connection, where))

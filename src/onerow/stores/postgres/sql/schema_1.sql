@@ -26,7 +26,7 @@ CREATE TABLE {schema}.task_queue (
   user_id          text COLLATE "C" NOT NULL DEFAULT '',
   limit_key        text COLLATE "C" NOT NULL DEFAULT '',
   leased_by        text COLLATE "C",
-  leased_until     timestamptz(3),
+  started_at       timestamptz(3),
   completed_at     timestamptz(3),
   awaiting         text COLLATE "C",
   parent_id        text COLLATE "C",
@@ -37,7 +37,7 @@ CREATE TABLE {schema}.task_queue (
   token            {schema}.task_writes NOT NULL DEFAULT 0,
   version          {schema}.task_writes NOT NULL DEFAULT 1,
   updated_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
-  started_at       timestamptz(3),
+  leased_until     timestamptz(3),
   scheduled_time   timestamptz(3),
   purged_at        timestamptz(3),
   elapsed_time     bigint,
@@ -81,8 +81,9 @@ CREATE INDEX task_ready_by_key ON {schema}.task_queue (pipeline, type, limit_key
   WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
 CREATE INDEX task_parked ON {schema}.task_queue (run_at, task_id) WHERE awaiting IS NOT NULL;
 -- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them. Without the
--- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase.
-CREATE INDEX task_leased ON {schema}.task_queue (type, leased_until) WHERE leased_by IS NOT NULL;
+-- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase. By the start, so
+-- that a claim of a limited phase can read what started since the last one; a heartbeat then touches no index.
+CREATE INDEX task_leased ON {schema}.task_queue (type, started_at) WHERE leased_by IS NOT NULL;
 -- Each worker asks each second which of its tasks it shall stop.
 CREATE INDEX task_stopping ON {schema}.task_queue (leased_by) WHERE leased_by IS NOT NULL AND cancel_requested;
 -- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
