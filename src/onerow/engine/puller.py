@@ -10,8 +10,10 @@ from uuid import uuid4
 
 from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.pipeline import Pipeline
+from onerow.core.task import Task
 from onerow.engine.heartbeat import Heartbeat
-from onerow.engine.pull import Leased, hand_back
+from onerow.engine.lost_claims import LostClaims
+from onerow.engine.pull import Leased, Leases, hand_back
 
 if TYPE_CHECKING:
     from onerow.engine.queue import Queue
@@ -47,6 +49,11 @@ class Puller:
         self._heartbeat = Heartbeat(queue.store, lease_for, told=self._sight.told)
         self._leases: dict[str, Leased] = {}
         self._lock = threading.Lock()
+        self._claiming = threading.Lock()
+        # A name that the program gave may be another puller's too, whose leases are not ours to hand back.
+        self._lost_claims = (
+            None if worker else LostClaims(queue.store, self.worker, lease_for.total_seconds(), self._holds)
+        )
         self._closed = False
 
     @property
@@ -59,20 +66,36 @@ class Puller:
         """Due tasks, now ours; see `Queue.claim`."""
         if self._closed:
             raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
+        with self._claiming:  # one at a time: a look for lost claims must not meet one that is under way
+            try:
+                leases = self._claim(limit, ids)
+            except StoreUnavailable:
+                self._sight.told(False)
+                raise
+            self._sight.told(True)
+            with self._lock:  # what is settled is forgotten: a program may run for years
+                kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
+                self._leases = kept | {lease.task.task_id: lease for lease in leases}
+        self._heartbeat.add(leases)
+        return list(leases)
+
+    def _claim(self, limit: int, ids: Sequence[str] | None) -> Leases:
+        lost = self._lost_claims
+        if lost is not None and lost.due:
+            lost.look()
+        self._rescue()
         try:
-            self._rescue()
-            leases = self._queue.claim(
+            return self._queue.claim(
                 self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
             )
         except StoreUnavailable:
-            self._sight.told(False)
+            if lost is not None:
+                lost.expect()
             raise
-        self._sight.told(True)
-        with self._lock:  # what is settled is forgotten: a program may run for years
-            kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
-            self._leases = kept | {lease.task.task_id: lease for lease in leases}
-        self._heartbeat.add(leases)
-        return list(leases)
+
+    def _holds(self, task: Task) -> bool:
+        lease = self._leases.get(task.task_id)
+        return lease is not None and lease.token == task.token
 
     def _rescue(self) -> None:
         ended_for = timedelta(0) if self._sight.lasts else LONG_DEAD * self._lease_for

@@ -236,6 +236,12 @@ class Queue:
             self._plans = definitions.load_plans(self.store)
         return definitions.known_plan(self._plans, pipeline)
 
+    def _known_plan(self, pipeline: str) -> Plan | None:
+        try:
+            return self.plan(pipeline)
+        except UnknownName:
+            return None
+
     def _scoped(self, where: Filter | None) -> Filter:
         where = where or Filter()
         if self._user is None:
@@ -447,7 +453,7 @@ class Queue:
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
-        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
+        rescued = rescue_all(self.store, where, ended_by, self.events, by=who, plan_of=self._known_plan)
         for task in rescued:
             self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
         return rescued

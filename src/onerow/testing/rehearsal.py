@@ -103,12 +103,12 @@ class Rehearsal:
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
-        """The worker dies before the handler begins."""
+        """The process dies before the handler begins: the worker's the first time, after that the task's own."""
         self._accidents.plan("crash before", phase, None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
-        """The worker dies after the handler (or one step of it) has done its work, before its outcome is recorded."""
+        """The process dies after the handler (or one step of it) has done its work, before its outcome is recorded."""
         self._accidents.plan("crash after" if step is None else "crash after step", phase, step, times)
         return self
 
@@ -202,7 +202,7 @@ class _Stage:
             store, identity.name, self._hands, lanes, self._registrar, queue.events, concurrency=1, interval=3600
         )
         self._usher = Usher(store, self._plans, queue.events)
-        self._rescuer = Rescuer(store, identity, queue.events, lambda task: timedelta(0))
+        self._rescuer = Rescuer(store, identity, queue.events, lambda task: timedelta(0), self._plans)
         self._parents = Parents(store, family, identity.name, pace=0)
         self._scheduler = Scheduler(queue, self._plans)
         self._moved = False

@@ -107,11 +107,19 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 class Rescuer:
     """Gives tasks of dead workers back, soon after their lease ended, or at once when the death is certain."""
 
-    def __init__(self, store: Store, identity: Identity, events: Events, lease_of: Callable[[Task], timedelta]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        events: Events,
+        lease_of: Callable[[Task], timedelta],
+        plans: Mapping[str, Plan] | None = None,
+    ) -> None:
         self._store = store
         self._identity = identity
         self._events = events
         self._lease_of = lease_of
+        self._plan_of = (plans or {}).get
         self._up_since = monotonic()
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
@@ -140,7 +148,8 @@ class Rescuer:
                 self._store.drop_notes(WORKER, [note.name])
 
     def _rescue(self, tasks: Sequence[Task], now: datetime, *, if_dead: bool) -> int:
-        rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=if_dead)
+        by = self._identity.name
+        rescued = rescue(self._store, tasks, now, self._events, by=by, if_dead=if_dead, plan_of=self._plan_of)
         for task in rescued:
             if concerns(task):
                 self.concerns_family(task)

@@ -81,6 +81,8 @@ class Worker:
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = _chosen(queue, phases)
         has = host()
+        # An interpreter that starts takes a core for a moment: more at once would only slow each other down.
+        self._suspects_starting = max(1, min(concurrency, int(has.cpus)))
         self._room = Room(
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
@@ -144,15 +146,16 @@ class Worker:
             statistics=self._statistician.count,
             room=self._room,
             overlap=True,
+            suspects_starting=self._suspects_starting,
         )
         for lane in lanes:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
                 queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
-        self._outage.on_back.append(self._rescuer.store_was_away)
         plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of, plans)
+        self._outage.on_back.append(self._rescuer.store_was_away)
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
         sweeps: list[Role] = [
@@ -311,6 +314,10 @@ class Worker:
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
         self._settle_until(monotonic() + self._stop_grace + 2, lambda: False)
+        try:
+            self._turner.look_for_lost_claims()
+        except StoreError as error:
+            self._outage.away(error)
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
