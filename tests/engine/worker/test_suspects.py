@@ -78,11 +78,10 @@ def terminate_process(own: int, host: int) -> None:
 def hurt(queue: Queue, pipeline: Pipeline, task: Task, how: Callable[[int, int], None]) -> Task:
     """The task after something happened to the process of the attempt that runs."""
 
-    def at_work() -> tuple[int, int] | None:
+    def at_work() -> tuple[int, ...]:
         now = queue.get(task.task_id)
-        return (
-            (now.progress["done"], now.progress["total"]) if now.status is Status.PROCESSING and now.progress else None
-        )
+        runs = now.status is Status.PROCESSING and now.progress
+        return (now.progress["done"], now.progress["total"]) if runs else ()
 
     before = queue.get(task.task_id).attempt
     with working(queue, pipeline):

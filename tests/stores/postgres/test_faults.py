@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onerow import Addition, Pipeline, Queue
+from onerow import Addition, Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.errors import StoreError, StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
@@ -212,7 +212,8 @@ def test_a_worker_hands_back_at_once_what_a_commit_claimed_whose_answer_was_lost
     """The connection is cut between COMMIT and its answer, and the lease is far longer than the test."""
     pipeline = Pipeline("patient")
     pipeline.phase(name="run", lease="1h")(lambda job: job)
-    queue, seen, cuts = Queue(through), threading.Event(), []
+    queue, seen = Queue(through), threading.Event()
+    cuts: list[list[Status]] = []
 
     def cut_after_the_claim(data: bytes) -> None:
         if b"lost-" in data:
