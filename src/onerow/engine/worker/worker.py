@@ -82,7 +82,7 @@ class Worker:
         self._only = _chosen(queue, phases)
         has = host()
         # An interpreter that starts takes a core for a moment: more at once would only slow each other down.
-        self._suspects_starting = max(1, min(concurrency, int(has.cpus)))
+        self._suspects_starting = max(1, min(concurrency, int(has.cpus if cpus is None else cpus)))
         self._room = Room(
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
