@@ -9,6 +9,7 @@ from onerow.core import signals, values
 from onerow.core.errors import IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
+from onerow.core.outcomes import WaitExpired
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.rules.pieces import (
@@ -23,6 +24,7 @@ from onerow.core.rules.pieces import (
     must_be,
 )
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
+from onerow.core.steps import without_last_expired
 from onerow.core.task import Task
 from onerow.core.times import FAR, spell, to_millis
 
@@ -92,6 +94,10 @@ def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -
     must_be(task, PROCESSING)
     # The attempt ended by itself and its process lives, so the task is no suspect any more.
     tried = failed_attempt(task, why, now, by) | {"rescue_count": 0}
+    if why.exception == WaitExpired.__name__:
+        # The attempt ended because of it; a retry, by policy or by hand, waits again. A wait whose end the handler
+        # caught stays remembered: a later attempt must take the same way.
+        tried["steps_json"] = without_last_expired(task)
     if task.cancel_requested:
         return ended(task, CANCELLED, now, **tried)
     policy = _policy(task, plan)
