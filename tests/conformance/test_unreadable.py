@@ -114,7 +114,7 @@ def test_a_rescue_gives_the_others_back(store: Store, rows: Spoiler, later: Call
     assert len(claim(store, 100, lease_for=timedelta(milliseconds=100))) == len(OTHERS) + len(BAD)
     rows.spoil()
     later(timedelta(milliseconds=150))
-    rescue_all(store, Filter(), store.now(), Events(), by="rescuer")
+    rescue_all(store, Filter(), store.now(), Events(), by="rescuer", plan_of=lambda name: None)
     assert {stored(store, task_id).status for task_id in OTHERS} == {WAITING}
     for task_id in rows.bad:
         assert stored(store, task_id).status in (WAITING, FAILED)

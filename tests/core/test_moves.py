@@ -13,6 +13,7 @@ from onerow.core import checkpoints, corruption, rules
 from onerow.core.errors import IllegalMove, OnerowError
 from onerow.core.moves import MOVES, Line
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.retry import Retry
 from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
 from onerow.core.task import Task, changed_fields
 from onerow.core.times import FAR
@@ -42,6 +43,7 @@ ACTS: dict[str, list[Act]] = {
         lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
     ],
     "crash": [lambda task, now: rules.crash(task, BROKEN, now)],
+    "interrupt": [lambda task, now: rules.interrupt(task, "host killed", now)],
     "snooze": [lambda task, now: rules.snooze(task, SECOND, now)],
     "hand back": [
         lambda task, now: rules.hand_back(task, now),
@@ -96,7 +98,8 @@ def samples(line: Line, status: Status) -> list[Task]:
         return [task.but(NOW, awaiting="children")]
     if status is not PROCESSING:
         return [task]
-    return [task, rules.cancel(task, NOW), task.but(NOW, crash_count=rules.CRASH_LIMIT - 1)]
+    tried = task.but(NOW, crash_count=rules.CRASH_LIMIT - 1, rescue_count=Retry().max_rescues)
+    return [task, rules.cancel(task, NOW), tried]
 
 
 def test_the_table_names_every_rule_and_the_test_every_line() -> None:
@@ -181,6 +184,7 @@ def must_hold(before: Task, after: Task) -> None:
     assert after.held_until is None or after.ended
     assert 0 <= after.retry_count - after.retry_base <= after.max_retries
     assert 0 <= after.crash_count <= rules.CRASH_LIMIT
+    assert 0 <= after.rescue_count <= Retry().max_rescues + (after.status is Status.FAILED)
     assert after.attempt >= 0
     assert after.run_at <= FAR
     assert not (after.cancel_requested and after.status in (WAITING, Status.COMPLETED, Status.FAILED))

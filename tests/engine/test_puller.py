@@ -34,8 +34,8 @@ def test_rescue_gives_back_what_a_dead_holder_left_and_the_holder_can_change_not
     heard: list[str] = []
     queue.on(TaskRescued, lambda event: heard.append(event.worker))
     (back,) = queue.rescue("posts", by="ann")
-    assert (back.status, back.crash_count, back.token) == (Status.WAITING, 1, lost.token + 1)
-    assert (back.history[-1].error_class, back.history[-1].by) == ("crash", "ann")
+    assert (back.status, back.rescue_count, back.crash_count, back.token) == (Status.WAITING, 1, 0, lost.token + 1)
+    assert (back.history[-1].what, back.history[-1].by) == ("rescued", "ann")
     assert heard == ["gone"]
     with pytest.raises(LeaseLost):
         lost.complete()
@@ -120,7 +120,7 @@ def test_a_puller_brings_back_what_a_dead_one_held_once_it_has_seen_the_store_up
         (lease,) = until(puller.claim)
         assert lease.task.task_id == task.task_id
         lease.complete()
-    assert told(queue.get(task.task_id)) == [("failed", "publish"), ("completed", "publish")]
+    assert told(queue.get(task.task_id)) == [("rescued", "publish"), ("completed", "publish")]
 
 
 def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_store_up(queue: Queue) -> None:

@@ -44,6 +44,7 @@ MOVES: tuple[Line, ...] = (
     Line("complete", _WORKER, rules.complete, {PROCESSING: _to(COMPLETED, CANCELLED)}),
     Line("fail", _WORKER, rules.fail, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("crash", _WORKER, rules.crash, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("interrupt", _WORKER, rules.interrupt, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("snooze", _WORKER, rules.snooze, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("hand back", _WORKER, rules.hand_back, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("stop", _WORKER, rules.stop_cancelled, {PROCESSING: _to(CANCELLED)}),

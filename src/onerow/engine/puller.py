@@ -7,11 +7,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.pipeline import Pipeline
+from onerow.core.task import Task
 from onerow.engine.heartbeat import Heartbeat
 from onerow.engine.lease_watch import LeaseWatch
-from onerow.engine.pull import Leased, hand_back
+from onerow.engine.lost_claims import LostClaims
+from onerow.engine.pull import Leased, Leases, hand_back
 from onerow.ports import LeaseRecord
 
 if TYPE_CHECKING:
@@ -55,6 +57,11 @@ class Puller:
         self._heartbeat = Heartbeat(queue.store, lease_for, look=self._look, every=self._watch.every)
         self._leases: dict[str, Leased] = {}
         self._lock = threading.Lock()
+        self._claiming = threading.Lock()
+        # A name that the program gave may be another puller's too, whose leases are not ours to hand back.
+        self._lost_claims = (
+            None if worker else LostClaims(queue.store, self.worker, lease_for.total_seconds(), self._holds)
+        )
         self._closed = False
 
     @property
@@ -67,15 +74,27 @@ class Puller:
         """Due tasks, now ours; see `Queue.claim`."""
         if self._closed:
             raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
-        self._rescue()
-        leases = self._queue.claim(
-            self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
-        )
-        with self._lock:  # what is settled is forgotten: a program may run for years
-            kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
-            self._leases = kept | {lease.task.task_id: lease for lease in leases}
+        with self._claiming:  # one at a time: a look for lost claims must not meet one that is under way
+            leases = self._claim(limit, ids)
+            with self._lock:  # what is settled is forgotten: a program may run for years
+                kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
+                self._leases = kept | {lease.task.task_id: lease for lease in leases}
         self._heartbeat.add(leases)
         return list(leases)
+
+    def _claim(self, limit: int, ids: Sequence[str] | None) -> Leases:
+        lost = self._lost_claims
+        if lost is not None and lost.due:
+            lost.look()
+        self._rescue()
+        try:
+            return self._queue.claim(
+                self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
+            )
+        except StoreUnavailable:
+            if lost is not None:
+                lost.expect()
+            raise
 
     def _rescue(self) -> None:
         self._queue.rescue_ended(self._look(), by=self.worker)
@@ -86,7 +105,7 @@ class Puller:
         with self._watching:
             return self._watch.look(self._queue.store.now())
 
-    def _holds(self, record: LeaseRecord) -> bool:
+    def _holds(self, record: LeaseRecord | Task) -> bool:
         lease = self.held.get(record.task_id)
         return lease is not None and lease.token == record.token
 

@@ -247,6 +247,12 @@ class Queue:
         self.definitions.refresh_if_stale(self._now())
         return self.definitions.follow(own)
 
+    def _known_plan(self, pipeline: str) -> Plan | None:
+        try:
+            return self.plan(pipeline)
+        except UnknownName:
+            return None
+
     def _scoped(self, where: Filter | None) -> Filter:
         where = where or Filter()
         if self._user is None:
@@ -466,11 +472,14 @@ class Queue:
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
-        return self._rescued(rescue_all(self.store, where, ended_by, self.events, by=who), who)
+        rescued = rescue_all(self.store, where, ended_by, self.events, by=who, plan_of=self._known_plan)
+        return self._rescued(rescued, who)
 
     def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
         """Give back tasks whose leases were observed to have ended; for pullers."""
-        return self._rescued(rescue_ended(self.store, ended, self._now(), self.events, by=by, user_id=self._user), by)
+        now, user = self._now(), self._user
+        rescued = rescue_ended(self.store, ended, now, self.events, by=by, user_id=user, plan_of=self._known_plan)
+        return self._rescued(rescued, by)
 
     def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
         for task in tasks:

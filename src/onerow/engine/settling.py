@@ -54,9 +54,15 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Crashed(msgspec.Struct, frozen=True):
-    """The process of its own in which it ran died."""
+    """The isolated process in which it ran died by itself."""
 
     why: Failure
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The process in which it ran was ended from outside, and not by this worker; says by what."""
+
+    why: str
 
 
 class Snoozed(msgspec.Struct, frozen=True):
@@ -77,7 +83,7 @@ class Unstarted(msgspec.Struct, frozen=True):
     until: datetime | None = None
 
 
-Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Snoozed | Stopped | Unstarted
+Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | Stopped | Unstarted
 NOTHING = Done(None)
 
 
@@ -138,6 +144,8 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
             return rules.snooze(task, span, now, by=by)
         case Crashed(why=why):
             return rules.crash(task, why, now, by=by)
+        case Interrupted(why=cause):
+            return rules.interrupt(task, cause, now, by=by, plan=plan)
         case Stopped(reason="timeout"):
             return rules.fail(task, timed_out(task, own or plan), plan, now, by=by)
         case Stopped(reason="cancel"):

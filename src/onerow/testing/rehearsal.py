@@ -104,12 +104,12 @@ class Rehearsal:
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
-        """The worker dies before the handler begins."""
+        """The process dies before the handler begins: the worker's the first time, after that the task's own."""
         self._accidents.plan("crash before", phase, None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
-        """The worker dies after the handler (or one step of it) has done its work, before its outcome is recorded."""
+        """The process dies after the handler (or one step of it) has done its work, before its outcome is recorded."""
         self._accidents.plan("crash after" if step is None else "crash after step", phase, step, times)
         return self
 

@@ -129,6 +129,14 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
     command = f"onerow reschedule {task.task_id} --to now"
+    if task.rescue_count:
+        times = "once" if task.rescue_count == 1 else f"{task.rescue_count} times"
+        return Reason(
+            "suspect",
+            f"{wait}: it was cut off {times} together with its worker, so it waits for its turn to run in a process of its own.",
+            command,
+            task.run_at,
+        )
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from time import monotonic
 
 from onerow.core.errors import StoreError
 from onerow.core.task import Task
@@ -18,6 +19,9 @@ from onerow.ports import Claim, Store, Want
 MOST = 800
 """Tasks in one claim, and moves in one write."""
 _AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
+# A suspect takes a fresh interpreter, about this long; the longest that one is put off before any worker may take it.
+_SUSPECT_TAKES = timedelta(seconds=0.2)
+_LONGEST_PUT_OFF = timedelta(seconds=5)
 
 
 class Appetite:
@@ -33,7 +37,10 @@ class Appetite:
         *,
         concurrency: int,
         room: Room | None,
+        suspects_starting: int | None = None,
     ) -> None:
+        self._now = store.now
+        self._suspects_starting = suspects_starting
         self._worker = worker
         self._hands = hands
         self.phases = ReadyPhases(store, lanes)
@@ -135,11 +142,19 @@ class Appetite:
             self._room.give_back(lane.weight, count)
 
     def admit(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], list[tuple[Task, datetime | None]]]:
-        """Of what was claimed: what may start by its phase's rate, and what goes back, until when."""
-        if not self._rated:
-            return tasks, []
-        admitted: list[Task] = []
+        """Of what was claimed: what may start now, and what goes back, until when."""
         others: list[tuple[Task, datetime | None]] = []
+        if self._suspects_starting is not None:
+            suspects = [
+                task for task in tasks if (task.rescue_count or task.crash_count) and self._gets_a_process(task)
+            ]
+            if suspects:
+                others += self._surplus(suspects, self._suspects_starting)
+                put_off = {task.task_id for task, _ in others}
+                tasks = [task for task in tasks if task.task_id not in put_off]
+        if not self._rated:
+            return tasks, others
+        admitted: list[Task] = []
         for lane, group in self._by_lane(tasks).items():
             if not lane.phase.rated:
                 admitted += group
@@ -152,6 +167,32 @@ class Appetite:
             others += rest
         return admitted, others
 
+    def _surplus(self, suspects: Sequence[Task], at_once: int) -> list[tuple[Task, datetime | None]]:
+        """The suspects beyond those that may start their processes now, with the times until which they are put off.
+
+        They are handed back instead of waiting here: a worker that dies again takes few of them along, ordinary tasks
+        don't wait behind them, and other workers may run them.
+        """
+        clock = monotonic()
+        starting = sum(
+            attempt.task.suspect and self._gets_a_process(attempt.task) and not attempt.has_begun(clock)
+            for attempt in self._in_hands()
+        )
+        room = max(0, at_once - starting)
+        now = self._now()
+        return [
+            (task, now + min(_SUSPECT_TAKES * (1 + place // at_once), _LONGEST_PUT_OFF))
+            for place, task in enumerate(suspects[room:])
+        ]
+
+    def _gets_a_process(self, task: Task) -> bool:
+        """Whether the task runs in a process of its own only because it is a suspect."""
+        lane = self._lanes[task.pipeline, task.phase]
+        return lane.runner is not lane.isolated
+
+    def _in_hands(self) -> list[Attempt]:
+        return list(self._hands.attempts.values())
+
     def _by_lane(self, tasks: Sequence[Task]) -> dict[Lane, list[Task]]:
         groups: dict[Lane, list[Task]] = {}
         for task in tasks:
@@ -160,8 +201,7 @@ class Appetite:
 
     def _saved_by_batches(self) -> int:
         """How many hands fewer than attempts are needed, because a batch takes one."""
-        attempts: list[Attempt] = list(self._hands.attempts.values())
-        counts = Counter(attempt.lane for attempt in attempts if attempt.runner in self._batched)
+        counts = Counter(attempt.lane for attempt in self._in_hands() if attempt.runner in self._batched)
         return sum(count - -(-count // lane.phase.batch_size) for lane, count in counts.items())
 
     def _rated_limit(self, lane: Lane, limit: int, now: datetime) -> int:

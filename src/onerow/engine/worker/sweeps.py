@@ -129,11 +129,19 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 class Rescuer:
     """Returns tasks of dead workers to waiting: when their lease was observed to end, or at once with proof of death."""
 
-    def __init__(self, store: Store, identity: Identity, events: Events, watch: LeaseWatch) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        events: Events,
+        watch: LeaseWatch,
+        plans: Mapping[str, Plan] | None = None,
+    ) -> None:
         self._store = store
         self._identity = identity
         self._events = events
         self._watch = watch
+        self._plan_of = (plans or {}).get
         self._due_at = 0.0
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
@@ -144,7 +152,8 @@ class Rescuer:
             return left
         self._rescue_of_the_certainly_dead(now)
         ended = self._watch.look(now)
-        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=self._identity.name))
+        by = self._identity.name
+        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=by, plan_of=self._plan_of))
         self._due_at = monotonic() + self._watch.every
         return self._watch.every
 
@@ -154,7 +163,8 @@ class Rescuer:
                 continue
             where = Filter(statuses=frozenset({PROCESSING}), leased_by=note.name)
             while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
-                rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=False)
+                by = self._identity.name
+                rescued = rescue(self._store, tasks, now, self._events, by=by, if_dead=False, plan_of=self._plan_of)
                 self._tell_family(rescued)
                 if not rescued:
                     break

@@ -98,6 +98,8 @@ class Worker:
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = _chosen(queue, phases)
         has = host()
+        # An interpreter that starts takes a core for a moment: more at once would only slow each other down.
+        self._suspects_starting = max(1, min(concurrency, int(has.cpus if cpus is None else cpus)))
         self._room = Room(
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
@@ -168,6 +170,7 @@ class Worker:
             statistics=self._statistician.count,
             room=self._room,
             overlap=True,
+            suspects_starting=self._suspects_starting,
         )
         for lane in lanes:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
@@ -176,8 +179,8 @@ class Worker:
         self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
-        self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch)
         plans = definitions.Following(queue.definitions, own)
+        self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch, plans)
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         sweeps: list[Role] = [
@@ -360,6 +363,10 @@ class Worker:
         self._settle_until(asked_at + self._stop_grace + 2, lambda: self._may_abandon_rest(asked_at))
         if self._condemned:
             self._hand_back_rest()
+        try:
+            self._turner.look_for_lost_claims()
+        except StoreError as error:
+            self._outage.away(error)
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 

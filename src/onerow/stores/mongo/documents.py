@@ -34,8 +34,8 @@ ID = itemgetter("_id")
 # Keys that are null are left out, and a document that someone wrote by hand may lack others: this stands in for them.
 _AT_BIRTH: Document = dict.fromkeys(_keys) | {
     "pipeline": "", "user_id": "", "title": "", "priority": 0, "cancel_requested": False, "attempt": 0,
-    "retry_count": 0, "max_retries": 3, "own_retries": False, "retry_base": 0, "crash_count": 0, "generation": 0,
-    "token": 0, "limit_key": "", "results": {}, "steps": {}, "signals": [], "metadata": {}, "logs": [],
+    "retry_count": 0, "max_retries": 3, "own_retries": False, "retry_base": 0, "crash_count": 0, "rescue_count": 0,
+    "generation": 0, "token": 0, "limit_key": "", "results": {}, "steps": {}, "signals": [], "metadata": {}, "logs": [],
 }  # fmt: skip
 
 

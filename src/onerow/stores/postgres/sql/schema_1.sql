@@ -46,6 +46,7 @@ CREATE TABLE {schema}.task_queue (
   max_retries      integer NOT NULL DEFAULT 3,
   retry_base       integer NOT NULL DEFAULT 0,
   crash_count      integer NOT NULL DEFAULT 0,
+  rescue_count     integer NOT NULL DEFAULT 0,
   generation       integer NOT NULL DEFAULT 0,
   children         integer,
   own_retries      boolean NOT NULL DEFAULT false,

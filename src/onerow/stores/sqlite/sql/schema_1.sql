@@ -30,6 +30,7 @@ CREATE TABLE task_queue (
   own_retries      INTEGER NOT NULL DEFAULT 0,
   retry_base       INTEGER NOT NULL DEFAULT 0,
   crash_count      INTEGER NOT NULL DEFAULT 0,
+  rescue_count     INTEGER NOT NULL DEFAULT 0,
   generation       INTEGER NOT NULL DEFAULT 0,
   error            TEXT,
   error_class      TEXT,
