@@ -56,6 +56,7 @@ _BLANK = Task(
     own_retries=False,
     retry_base=0,
     crash_count=0,
+    rescue_count=0,
     generation=0,
     error=None,
     error_class=None,

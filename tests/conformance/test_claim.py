@@ -48,7 +48,7 @@ def test_a_claim_tells_all_of_a_task_whatever_is_unusual_about_it(store: Store) 
     unusual = {
         "user_id": "김", "title": "조석 🌊 \"tides\" \\ 'and' more", "parent_id": "p1", "scheduled_time": now,
         "elapsed_time": 7, "priority": -3, "cancel_requested": True, "attempt": 2, "retry_count": 2, "max_retries": 9,
-        "own_retries": True, "retry_base": 1, "crash_count": 1, "generation": 4, "error": "it said: \"no\"\n\t— 안 돼",
+        "own_retries": True, "retry_base": 1, "crash_count": 1, "rescue_count": 2, "generation": 4, "error": "it said: \"no\"\n\t— 안 돼",
         "error_class": "network", "token": 2**40, "version": 2**40, "limit_key": "k'1", "unique_key": "u", "unique_for": "1h",
         "held_key": "u", "held_until": now, "children": 2, "payload_json": '"x"', "results_json": '{"a":1}',
         "steps_json": '{"s":{"result":"\\n"}}', "signals_json": '[{"name":"go"}]', "progress_json": "0.5",
@@ -86,13 +86,17 @@ def test_tasks_come_by_priority_then_due_time_then_id(store: Store) -> None:
     assert claimed_ids(store, 10) == ["d", "e", "f", "g"]
 
 
-def test_p8_nothing_is_claimed_before_it_is_due(store: Store, later: Callable[[timedelta], None]) -> None:
-    put(store, "soon", run_at=store.now() + BLINK, priority=-100)
-    put(store, "far", run_at=store.now() + HOUR, priority=-50)
-    put(store, "now")
-    assert claimed_ids(store) == ["now"]
+@pytest.mark.parametrize("limits", [{}, {"slots": 9}, {"key_slots": 9}, {"slots": 9, "key_slots": 9}], ids=str)
+@pytest.mark.parametrize("key", ["", "k"])
+def test_p8_nothing_is_claimed_before_it_is_due(
+    store: Store, later: Callable[[timedelta], None], limits: dict[str, int], key: str
+) -> None:
+    put(store, "soon", run_at=store.now() + BLINK, priority=-100, limit_key=key)
+    put(store, "far", run_at=store.now() + HOUR, priority=-50, limit_key=key)
+    put(store, "now", limit_key=key)
+    assert claimed_ids(store, **limits) == ["now"]
     later(BLINK)
-    assert claimed_ids(store) == ["soon"]
+    assert claimed_ids(store, **limits) == ["soon"]
     assert stored(store, "far").status is WAITING
 
 

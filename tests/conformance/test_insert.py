@@ -30,7 +30,8 @@ def tasks_of_any_kind() -> st.SearchStrategy[Task]:
         ("parent_id", "awaiting", "error", "error_class", "leased_by", "unique_key", "unique_for"), text_or_none
     )
     fields |= dict.fromkeys(
-        ("attempt", "retry_count", "max_retries", "retry_base", "crash_count", "generation", "token"), _numbers
+        ("attempt", "retry_count", "max_retries", "retry_base", "crash_count", "rescue_count", "generation", "token"),
+        _numbers,
     )
     fields |= {
         "version": st.integers(1, 2**31 - 1),

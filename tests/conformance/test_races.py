@@ -112,18 +112,18 @@ def test_p3_a_heartbeat_and_a_rescue_never_both_win(place: Place, track: Track) 
         row = rows[task.task_id]
         assert row.status is (PROCESSING if beat else WAITING)
         assert row.token == (task.token if beat else task.token + 1)
-        assert row.crash_count == int(rescued)
+        assert (row.rescue_count, row.crash_count) == (int(rescued), 0)
 
 
-def test_two_rescuers_count_one_crash(place: Place, track: Track) -> None:
+def test_two_rescuers_count_one_rescue(place: Place, track: Track) -> None:
     put_many(place.store, 60)
     held = claim(place.store, 60, lease_for=timedelta(milliseconds=1))
     ids = [task.task_id for task in held]
     one, other = track.race(place.entry.name, place.address, *[(racers.rescue_each, (ids,))] * 2)
     assert [mine + theirs for mine, theirs in zip(one, other, strict=True)] == [1] * 60
     for row in every_row(place.store).values():
-        assert (row.crash_count, row.status) == (1, WAITING)
-        assert [entry.what for entry in row.history] == ["failed"]
+        assert (row.rescue_count, row.crash_count, row.status) == (1, 0, WAITING)
+        assert [entry.what for entry in row.history] == ["rescued"]
 
 
 def test_p4_a_swap_whose_answer_is_lost_advances_once(place: Place, track: Track) -> None:

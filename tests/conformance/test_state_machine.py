@@ -54,6 +54,8 @@ ACTS: dict[str, Act] = {
     "fail": lambda task, now: rules.fail(task, BROKEN, PLAN, now),
     "fail for good": lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
     "crash": lambda task, now: rules.crash(task, BROKEN, now),
+    "interrupt": lambda task, now: rules.interrupt(task, "host killed", now),
+    "rescue": lambda task, now: rules.rescue(task, now),
     "snooze": lambda task, now: rules.snooze(task, timedelta(seconds=3), now),
     "hand back": lambda task, now: rules.hand_back(task, now),
     "stop": lambda task, now: rules.stop_cancelled(task, now),

@@ -7,10 +7,26 @@ import pytest
 from msgspec.structs import replace
 
 from onerow.core import rules, values
+from onerow.core.failure import failure
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.ports import Conflict, Held, Lease, Lost, Move, Stale, Store, Swapped
-from tests.conformance.kit import BLINK, HOUR, MINUTE, claim, claim_one, claimed_ids, put, put_many, same, stored, swap
+from onerow.engine.events import Events
+from onerow.engine.family import Family
+from onerow.ports import Conflict, Existing, Held, Lease, Lost, Move, Stale, Store, Swapped
+from tests.conformance.kit import (
+    BLINK,
+    HOUR,
+    MINUTE,
+    claim,
+    claim_one,
+    claimed_ids,
+    new,
+    put,
+    put_many,
+    same,
+    stored,
+    swap,
+)
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
 
@@ -245,7 +261,7 @@ def test_p9_a_dead_lease_is_rescued_as_soon_as_it_has_run_out(store: Store, late
     held = claim_one(store, lease_for=BLINK)
     later(BLINK)
     rescued = swap(store, held, rules.rescue(held, store.now(), by="w2"), if_dead=True)
-    assert (rescued.status, rescued.crash_count, rescued.leased_by) == (WAITING, 1, None)
+    assert (rescued.status, rescued.rescue_count, rescued.crash_count, rescued.leased_by) == (WAITING, 1, 0, None)
     assert claimed_ids(store) == ["t1"]
 
 
@@ -278,18 +294,22 @@ def test_what_is_not_leased_is_not_dead(store: Store) -> None:
     assert store.swap([Move(task, rules.cancel(task, store.now()), if_dead=True)]) == [Stale("t1")]
 
 
-def test_p10_a_task_that_kills_its_workers_ends_failed_and_its_neighbours_don_t(
+def test_p10_a_task_that_kills_its_own_process_ends_failed_and_its_neighbours_don_t(
     store: Store, later: Callable[[timedelta], None]
 ) -> None:
     put(store, "poison", priority=-1)
     put(store, "good")
+    held = claim(store, 2, lease_for=BLINK)
+    later(BLINK)
+    for task in held:
+        swap(store, task, rules.rescue(task, store.now()), if_dead=True)
     for _ in range(rules.CRASH_LIMIT):
-        held = claim_one(store, ids=["poison"], lease_for=BLINK)
-        later(BLINK)
-        swap(store, held, rules.rescue(held, store.now()), if_dead=True)
+        held = [claim_one(store, ids=["poison"])]
+        swap(store, held[0], rules.crash(held[0], failure("killed", "crash"), store.now()))
     ended = stored(store, "poison")
     assert (ended.status, ended.error_class, ended.crash_count) == (FAILED, "crash", 3)
-    assert claimed_ids(store) == ["good"]
+    (good,) = claim(store, 1)
+    assert (good.task_id, good.rescue_count, good.crash_count, good.retry_count) == ("good", 1, 0, 0)
 
 
 # ── order and ends ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -397,3 +417,24 @@ def test_a_waiting_task_has_no_lease_to_extend_whatever_its_token(store: Store) 
     assert back.token == held.token
     assert store.extend([Lease("t1", held.token)], MINUTE) == [Lost("t1")]
     assert stored(store) == back
+
+
+def test_cancelling_a_parent_reaches_grandchildren_without_a_worker(store: Store) -> None:
+    put(store, "parent", children=1)
+    put(store, "child", parent_id="parent", children=1)
+    put(store, "grandchild", parent_id="child", children=1)
+    put(store, "great-grandchild", parent_id="grandchild")
+    Family(store, lambda _: PLAN, Events()).cancel_children("parent", store.now(), by="me")
+    for task_id in ("child", "grandchild", "great-grandchild"):
+        assert stored(store, task_id).status is CANCELLED, task_id
+    assert stored(store, "parent").status is WAITING
+
+
+def test_a_task_that_waits_for_its_retry_holds_its_unique_key(store: Store) -> None:
+    put(store, "t1", unique="key")
+    held = claim_one(store)
+    waits = swap(store, held, rules.fail(held, BROKEN, PLAN, store.now()))
+    assert (waits.status, waits.run_at > store.now()) == (WAITING, True)
+    (answer,) = store.insert([new(store, "t2", unique="key")])
+    assert isinstance(answer, Existing)
+    assert answer.task.task_id == "t1"

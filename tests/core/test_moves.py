@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onerow.core import checkpoints, rules
+from onerow.core import checkpoints, corruption, rules
 from onerow.core.errors import IllegalMove, OnerowError
 from onerow.core.moves import MOVES, Line
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.retry import Retry
 from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
 from onerow.core.task import Task, changed_fields
 from onerow.core.times import FAR
@@ -42,6 +43,7 @@ ACTS: dict[str, list[Act]] = {
         lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
     ],
     "crash": [lambda task, now: rules.crash(task, BROKEN, now)],
+    "interrupt": [lambda task, now: rules.interrupt(task, "host killed", now)],
     "snooze": [lambda task, now: rules.snooze(task, SECOND, now)],
     "hand back": [
         lambda task, now: rules.hand_back(task, now),
@@ -56,6 +58,7 @@ ACTS: dict[str, list[Act]] = {
     ],
     "remember": [lambda task, now: checkpoints.remember(task, "download", '"file"', now)],
     "spawn": [lambda task, now: checkpoints.spawned(task, "spawn:parts", 3, now)],
+    "quarantine": [lambda task, now: corruption.quarantine(replace(task, logs_json="{}"), now)],
     "gather": [
         lambda task, now: rules.gather(task, ONE_PHASE, {}, now),
         lambda task, now: rules.gather(task, GATHERS, {Status.COMPLETED: 2}, now),
@@ -95,7 +98,8 @@ def samples(line: Line, status: Status) -> list[Task]:
         return [task.but(NOW, awaiting="children")]
     if status is not PROCESSING:
         return [task]
-    return [task, rules.cancel(task, NOW), task.but(NOW, crash_count=rules.CRASH_LIMIT - 1)]
+    tried = task.but(NOW, crash_count=rules.CRASH_LIMIT - 1, rescue_count=Retry().max_rescues)
+    return [task, rules.cancel(task, NOW), tried]
 
 
 def test_the_table_names_every_rule_and_the_test_every_line() -> None:
@@ -138,7 +142,9 @@ def test_a_status_that_may_not_follow_is_refused_by_the_task_itself() -> None:
         in_status(Status.CANCELLED).to(WAITING, NOW)
 
 
-@pytest.mark.parametrize("line", [line for line in MOVES if not line.stays], ids=lambda line: line.name)
+@pytest.mark.parametrize(
+    "line", [line for line in MOVES if not line.stays and line.name != "quarantine"], ids=lambda line: line.name
+)
 @pytest.mark.parametrize("status", sorted(ENDS))
 def test_a_purged_task_does_not_come_back(line: Line, status: Status) -> None:
     buried = rules.bury(in_status(status), NOW)
@@ -178,6 +184,7 @@ def must_hold(before: Task, after: Task) -> None:
     assert after.held_until is None or after.ended
     assert 0 <= after.retry_count - after.retry_base <= after.max_retries
     assert 0 <= after.crash_count <= rules.CRASH_LIMIT
+    assert 0 <= after.rescue_count <= Retry().max_rescues + (after.status is Status.FAILED)
     assert after.attempt >= 0
     assert after.run_at <= FAR
     assert not (after.cancel_requested and after.status in (WAITING, Status.COMPLETED, Status.FAILED))

@@ -79,12 +79,13 @@ def test_the_budget_given_by_the_adder_wins_in_every_phase() -> None:
 
 
 def test_a_phase_change_starts_with_the_budget_of_the_next_phase_and_no_counts() -> None:
-    tired = replace(claimed(a_task()), retry_count=2, retry_base=1, crash_count=2, error="x", error_class="network")
+    tired = replace(claimed(a_task()), retry_count=2, retry_base=1, crash_count=2, rescue_count=1)
+    tired = replace(tired, error="x", error_class="network")
     image = rules.advance(tired, PLAN, None, NOW)
     video = rules.pass_(rules.signal(image, "images.ready", "null", "s", NOW), PLAN, NOW)
     assert (video.phase, video.max_retries) == ("video", 1)
     for task in (image, video):
-        assert (task.retry_count, task.retry_base, task.attempt, task.crash_count) == (0, 0, 0, 0)
+        assert (task.retry_count, task.retry_base, task.attempt, task.crash_count, task.rescue_count) == (0, 0, 0, 0, 0)
         assert (task.error, task.error_class) == (None, None)
 
 
@@ -105,9 +106,70 @@ def test_three_crashes_end_a_task_and_cost_it_no_retry() -> None:
 def test_a_rescued_task_has_a_token_that_its_lost_holder_does_not_know() -> None:
     held = claimed(a_task())
     rescued = rules.rescue(held, NOW, by="w2")
-    assert (rescued.status, rescued.token, rescued.crash_count) == (WAITING, held.token + 1, 1)
-    assert rescued.error == "worker w1 died or lost its lease in script"
+    assert (rescued.status, rescued.token) == (WAITING, held.token + 1)
     assert claimed(rescued).token == held.token + 2
+
+
+def test_a_rescue_makes_a_suspect_and_counts_neither_as_a_retry_nor_as_a_crash() -> None:
+    held = replace(claimed(a_task(retry_count=1)), crash_count=1, error="before", error_class="network")
+    rescued = rules.rescue(held, NOW, by="w2")
+    assert (rescued.suspect, rescued.rescue_count) == (True, 1)
+    assert (rescued.retry_count, rescued.crash_count, rescued.run_at) == (1, 1, NOW)
+    assert (rescued.error, rescued.error_class) == ("before", "network")
+    (entry,) = rescued.history
+    assert (entry.what, entry.note, entry.error_class) == ("rescued", "worker w1 died or lost its lease", "")
+
+
+def test_an_interrupted_task_is_a_suspect_and_its_holder_still_knows_the_token() -> None:
+    held = claimed(a_task())
+    back = rules.interrupt(held, "its host was killed", NOW, by="w1")
+    assert (back.status, back.token, back.rescue_count, back.crash_count) == (WAITING, held.token, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda task: rules.fail(task, BROKEN, PLAN, NOW),
+        lambda task: rules.snooze(task, SECOND, NOW),
+        lambda task: rules.park(task, "signal:x", None, NOW),
+        lambda task: rules.advance(task, PLAN, "1", NOW),
+    ],
+    ids=["fail", "snooze", "park", "advance"],
+)
+def test_a_suspect_whose_attempt_ended_by_itself_is_no_suspect_any_more(end: object) -> None:
+    suspect = claimed(rules.rescue(claimed(a_task()), NOW))
+    after: Task = end(suspect)  # type: ignore[operator]
+    assert (after.suspect, after.rescue_count) == (False, 0)
+
+
+def test_a_suspect_that_is_handed_back_is_still_a_suspect() -> None:
+    assert rules.hand_back(claimed(rules.rescue(claimed(a_task()), NOW)), NOW).suspect
+
+
+def test_a_task_that_crashed_is_isolated_for_the_rest_of_its_phase() -> None:
+    crashed = rules.crash(claimed(rules.rescue(claimed(a_task()), NOW)), failure("killed", "crash"), NOW)
+    assert (crashed.crash_count, crashed.rescue_count, crashed.suspect) == (1, 0, True)
+    assert rules.fail(claimed(crashed), BROKEN, STEADY, NOW).suspect
+
+
+def test_twenty_rescues_in_a_row_cost_nothing_and_the_next_fails_the_task_with_an_error_of_its_own() -> None:
+    task = a_task()
+    for _ in range(20):
+        task = rules.rescue(claimed(task), NOW)
+        assert task.status is WAITING
+    failed = rules.rescue(claimed(task), NOW)
+    assert (failed.status, failed.error_class, failed.retry_count, failed.crash_count) == (FAILED, "crash", 0, 0)
+    assert failed.history[-1].exception == "TooManyRescues"
+    assert (failed.error or "").startswith("script was cut off 21 times in a row without an outcome (max_rescues=20)")
+    again = rules.retry(failed, PLAN, NOW)
+    assert (again.rescue_count, again.suspect, again.error) == (0, False, None)
+
+
+def test_the_bound_on_rescues_is_the_phase_s_own() -> None:
+    plan = Plan(name="videos", phases=(PhasePlan(name="script", retry=Retry(max_rescues=1)),))
+    once = rules.rescue(claimed(a_task()), NOW, plan=plan)
+    assert once.status is WAITING
+    assert rules.rescue(claimed(once), NOW, plan=plan).status is FAILED
 
 
 def test_snoozing_and_handing_back_cost_nothing() -> None:
@@ -158,6 +220,7 @@ def test_neighbours_that_fail_together_don_t_come_back_together() -> None:
     [
         ({"max_retries": -1}, "max_retries"),
         ({"max_retries": 1001}, "max_retries"),
+        ({"max_rescues": -1}, "max_rescues"),
         ({"max_retries": True}, "max_retries"),
         ({"max_retries": 1.5}, "max_retries"),
         ({"wait": "soon"}, "wait"),
@@ -179,6 +242,7 @@ def test_a_policy_that_makes_no_sense_is_refused_by_field(wrong: dict[str, objec
     [
         lambda task: rules.fail(task, BROKEN, PLAN, NOW),
         lambda task: rules.crash(task, BROKEN, NOW),
+        lambda task: rules.interrupt(task, "host killed", NOW),
         lambda task: rules.rescue(task, NOW),
         lambda task: rules.snooze(task, SECOND, NOW),
         lambda task: rules.hand_back(task, NOW),
@@ -187,7 +251,7 @@ def test_a_policy_that_makes_no_sense_is_refused_by_field(wrong: dict[str, objec
         lambda task: rules.advance(task, PLAN, "1", NOW),
         lambda task: rules.complete(task, "1", NOW),
     ],
-    ids=["fail", "crash", "rescue", "snooze", "hand back", "park", "stop", "advance", "complete"],
+    ids=["fail", "crash", "interrupt", "rescue", "snooze", "hand back", "park", "stop", "advance", "complete"],
 )
 def test_a_running_task_that_was_asked_to_stop_ends_cancelled_however_it_ends(end: object) -> None:
     asked = rules.cancel(claimed(a_task(unique="k")), NOW, by="ann")

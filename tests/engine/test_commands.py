@@ -335,5 +335,5 @@ def test_nothing_of_a_command_survives_a_worker_that_was_killed(sqlite_url: str,
     (tmp_path / "go").touch()
     with working(queue, films):
         found = ended(queue, task.task_id)
-    assert (found.status, found.crash_count) == (Status.COMPLETED, 1)
+    assert (found.status, found.rescue_count, found.crash_count) == (Status.COMPLETED, 1, 0)
     queue.close()

@@ -7,7 +7,7 @@ import pytest
 from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.engine.acting import act
-from onerow.engine.puller import LONG_DEAD, Sight
+from onerow.engine.puller import LONG_DEAD
 from tests.engine.kit import told, until
 
 posts = Pipeline("posts")
@@ -34,8 +34,8 @@ def test_rescue_gives_back_what_a_dead_holder_left_and_the_holder_can_change_not
     heard: list[str] = []
     queue.on(TaskRescued, lambda event: heard.append(event.worker))
     (back,) = queue.rescue("posts", by="ann")
-    assert (back.status, back.crash_count, back.token) == (Status.WAITING, 1, lost.token + 1)
-    assert (back.history[-1].error_class, back.history[-1].by) == ("crash", "ann")
+    assert (back.status, back.rescue_count, back.crash_count, back.token) == (Status.WAITING, 1, 0, lost.token + 1)
+    assert (back.history[-1].what, back.history[-1].by) == ("rescued", "ann")
     assert heard == ["gone"]
     with pytest.raises(LeaseLost):
         lost.complete()
@@ -120,7 +120,7 @@ def test_a_puller_brings_back_what_a_dead_one_held_once_it_has_seen_the_store_up
         (lease,) = until(puller.claim)
         assert lease.task.task_id == task.task_id
         lease.complete()
-    assert told(queue.get(task.task_id)) == [("failed", "publish"), ("completed", "publish")]
+    assert told(queue.get(task.task_id)) == [("rescued", "publish"), ("completed", "publish")]
 
 
 def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_store_up(queue: Queue) -> None:
@@ -148,23 +148,6 @@ def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(qu
     ended = queue.get(task.task_id).history[0].at
     started = queue.get(task.task_id).created_at
     assert ended > f"{started + LONG_DEAD * timedelta(milliseconds=100):%Y-%m-%dT%H:%M:%S}"
-
-
-def test_the_store_was_seen_up_only_without_gaps_and_failures() -> None:
-    now = 0.0
-    sight = Sight(timedelta(seconds=10), clock=lambda: now)
-
-    def at(moment: float, answered: bool = True) -> bool:
-        nonlocal now
-        now = moment
-        sight.told(answered)
-        return sight.lasts
-
-    assert [at(0), at(9), at(10)] == [False, False, True]
-    assert [at(11, answered=False), at(12), at(21), at(22)] == [False, False, False, True]
-    assert [at(40), at(49), at(50)] == [False, False, True]
-    now = 61
-    assert not sight.lasts
 
 
 def test_what_was_remembered_under_a_lease_is_there_for_the_next_attempt(queue: Queue) -> None:

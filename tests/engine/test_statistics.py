@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow.core import rules
-from onerow.core.failure import failure
 from onerow.engine.events import Events, TaskRescued
 from onerow.engine.settling import Done, Failed, Outcome, Snoozed, Stopped, Unstarted, decide
 from onerow.engine.statistics import STATS, add_up, bucket, middle, quantile
@@ -53,7 +52,7 @@ def test_each_outcome_is_counted_once_and_flushes_of_a_minute_add_up() -> None:
     settle(one, Stopped("cancel"), cancel=True)
     settle(one, Stopped("timeout"))
     settle(one, Unstarted())
-    rescued = rules.crash(claimed(a_task()), failure("died", "crash"), NOW)
+    rescued = rules.rescue(claimed(a_task()), NOW)
     events.send(TaskRescued(rescued, "w9"))
     one.flush(NOW)
     one.flush(NOW)

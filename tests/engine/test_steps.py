@@ -127,8 +127,8 @@ def test_a_holder_that_lost_its_task_remembers_nothing_more(queue: Queue) -> Non
         task_id = queue.add(films).task_id
         assert here.wait(30)
         (held,) = queue.find(Filter(statuses=frozenset({Status.PROCESSING}))).tasks
-        crashed = msgspec.structs.replace(held, crash_count=rules.CRASH_LIMIT - 1)
-        queue.store.swap([Move(held, rules.rescue(crashed, queue.store.now()))])
+        rescued = msgspec.structs.replace(held, rescue_count=Retry().max_rescues)
+        queue.store.swap([Move(held, rules.rescue(rescued, queue.store.now()))])
         go.set()
     task = queue.get(task_id)
     assert (task.status, task.steps, reached) == (Status.FAILED, {}, [])

@@ -52,6 +52,9 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
         (rules.fail(claimed(a_task()), BROKEN, PLAN, NOW), "back-off",
          "It is not due until 2026-11-15 02:30:02Z (in 5s): attempt 1 failed (network: ConnectionError: refused), "
          "2 retries left after the next.", "onerow reschedule t1 --to now"),
+        (replace(rules.rescue(claimed(a_task()), NOW), run_at=NOW + 5 * SECOND), "suspect",
+         "It is not due until 2026-11-15 02:30:02Z (in 5s): it was cut off once together with its worker, "
+         "so it waits for its turn to run in a process of its own.", "onerow reschedule t1 --to now"),
         (a_task(phase="image", awaiting="signal:images.ready", run_at=NOW + 3 * 24 * HOUR), "signal",
          "It is parked for the signal images.ready until 2026-11-18 02:29:57Z (in 3d).",
          "onerow signal t1 images.ready"),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from onerow import Context, Pipeline, Queue, Retry
+from onerow import Context, Item, Pipeline, Queue, Retry
 
 queue = Queue(os.environ.get("FAULTS_STORE", "sqlite:///faults.db"))
 
@@ -27,7 +27,7 @@ def note(what: str, ctx: Context | None = None, **more: object) -> None:
 
 def first_time(ctx: Context) -> bool:
     """Whether no other process was lost over this task yet."""
-    return ctx.task.crash_count == 0 and ctx.attempt == 1
+    return not ctx.task.suspect and ctx.attempt == 1
 
 
 slow = Pipeline("slow")
@@ -117,6 +117,40 @@ async def drink(job: bool, ctx: Context) -> str:
     return "fine"
 
 
+relay = Pipeline("relay")
+"""Five phases of different kinds; each takes as many seconds as the payload says."""
+
+RELAY = ("fetch", "parse", "pack", "embed", "publish")
+
+
+@relay.phase(lease="10s", retry=Retry(0))
+async def fetch(job: dict[str, float]) -> str:
+    await asyncio.sleep(job["for"])
+    return "fetched"
+
+
+@relay.phase(lease="10s", retry=Retry(0))
+def parse(job: dict[str, float]) -> str:
+    time.sleep(job["for"])
+    return "parsed"
+
+
+relay.command("pack", ["sleep", "{for}"], lease="10s", retry=Retry(0), result="last_line")
+
+
+@relay.batch("embed", size=4, within="50ms", lease="10s", retry=Retry(0))
+def embed(items: list[Item[dict[str, float]]]) -> None:
+    time.sleep(items[0].payload["for"])
+    for item in items:
+        item.done("embedded")
+
+
+@relay.phase(lease="10s", retry=Retry(0))
+async def publish(job: dict[str, float]) -> str:
+    await asyncio.sleep(job["for"])
+    return "published"
+
+
 quick = Pipeline("quick")
 """Two phases that do next to nothing, one of them limited."""
 
@@ -186,7 +220,19 @@ def branch(job: str, ctx: Context) -> Any:
     count = ctx.spawn(leaves, numbers())
     pause("spawned")
     tally = ctx.join(all_must_succeed=True)
-    if job == "joined" and ctx.task.crash_count == 0:
+    if job == "joined" and not ctx.task.suspect:
         note("joined", ctx)
         time.sleep(FOREVER)
     return [planted, count, tally.completed]
+
+
+hanging = Pipeline("hanging")
+"""Blocks its thread without end where the payload says so, in a call that no exception interrupts."""
+
+
+@hanging.phase(lease="30s", timeout="2s")
+def hang(job: dict[str, Any], ctx: Context) -> str:
+    note("begin", ctx)
+    if job["hangs"]:
+        time.sleep(1e6)
+    return "done"

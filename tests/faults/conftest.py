@@ -12,3 +12,11 @@ from tests.faults.kit import Place, a_place
 def place(tmp_path: Path) -> Iterator[Place]:
     with a_place(tmp_path) as made:
         yield made
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mongo"])
+def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place on each store that several processes can share."""
+    url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    with a_place(tmp_path, url) as made:
+        yield made

@@ -17,38 +17,45 @@ from tests.engine.kit import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "FAULTS_MARK"
+NO_MORE: Mapping[str, str] = {}
 
 
 class Place:
     """A folder with a database, the notes of handlers, and everything that runs for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
         self.path = folder / "onerow.db"
+        self.url = url or f"sqlite:///{self.path}"
         self.mark = uuid4().hex
-        self.queue = Queue(f"sqlite:///{self.path}")
+        self.queue = Queue(self.url)
         self.queue.count()  # the tables are there
         self._started: list[subprocess.Popen[bytes]] = []
 
     @property
     def environment(self) -> Mapping[str, str]:
-        more = {"FAULTS_STORE": f"sqlite:///{self.path}", "FAULTS_NOTES": str(self.folder), MARK: self.mark}
+        more = {"FAULTS_STORE": self.url, "FAULTS_NOTES": str(self.folder), MARK: self.mark}
         return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
 
-    def run(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    def run(self, argv: Sequence[str], env: Mapping[str, str] = NO_MORE) -> subprocess.Popen[bytes]:
         """A process that bears our mark; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                argv,
+                cwd=ROOT,
+                env={**self.environment, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         self._started.append(process)
         return process
 
-    def worker(self, *options: str, app: str = "tests.faults.app") -> "RealWorker":
+    def worker(self, *options: str, app: str = "tests.faults.app", env: Mapping[str, str] = NO_MORE) -> "RealWorker":
         """`onerow worker`, supervisor and all, ready to work."""
         before = {note.name for note in self.queue.store.notes("worker")}
         argv = [sys.executable, "-m", "onerow", "worker", app, "--grace", "2s", "--interval", "200ms"]
-        supervisor = self.run([*argv, *options])
+        supervisor = self.run([*argv, *options], env)
         until(lambda: {note.name for note in self.queue.store.notes("worker")} - before, "the worker")
         return RealWorker(self, supervisor)
 
@@ -102,6 +109,26 @@ class Place:
         self.queue.close()
 
 
+class Crew:
+    """Worker processes without a supervisor; a killed one is replaced at once, as an orchestrator would do."""
+
+    def __init__(self, place: Place, size: int) -> None:
+        self._place = place
+        self._workers = [self._start() for _ in range(size)]
+        self.kills = 0
+
+    def kill_one(self) -> None:
+        """kill -9 of the worker process that has run longest, and start another in its place."""
+        oldest = self._workers.pop(0)
+        oldest.kill()
+        oldest.wait(PATIENCE)
+        self.kills += 1
+        self._workers.append(self._start())
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return self._place.run([sys.executable, "-m", "tests.faults.bare_worker"])
+
+
 class RealWorker:
     """A supervisor and its worker process."""
 
@@ -136,8 +163,8 @@ class RealWorker:
 
 
 @contextlib.contextmanager
-def a_place(folder: Path) -> Iterator[Place]:
-    place = Place(folder)
+def a_place(folder: Path, url: str = "") -> Iterator[Place]:
+    place = Place(folder, url)
     try:
         yield place
     finally:

@@ -84,17 +84,6 @@ def test_an_async_handler_that_blocks_the_loop_ends_as_timeout_and_its_neighbour
     assert [place.ended(task).status for task in good] == [Status.COMPLETED] * 5
 
 
-def test_a_poison_task_ends_failed_and_twenty_good_ones_beside_it_do_not(place: Place) -> None:
-    tasks = place.queue.add_many(app.poison, [number == 10 for number in range(21)])
-    place.worker("--concurrency", "6")
-    for task in tasks:
-        place.ended(task)
-    ends = [(task.payload, task.status, task.error_class) for task in place.everything()]
-    assert ends.count((False, Status.COMPLETED, None)) == 20
-    assert ends.count((True, Status.FAILED, "crash")) == 1
-    assert place.queue.get(tasks[10].task_id).crash_count == 3
-
-
 def test_one_sigterm_lets_running_work_end(place: Place) -> None:
     worker = place.worker("--grace", "60s")
     task = place.queue.add(app.slow, {"kind": "async", "for": 2})

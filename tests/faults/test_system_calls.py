@@ -78,7 +78,7 @@ def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
         until(lambda: not place.living(), "the end of the killed")
         check_rows(place, total)
         if position % 2 or position == len(cases) - 1:
-            # Now and then someone whom nobody kills, before three kills have hit the same task.
+            # Now and then a worker that is not killed, so that each round begins with few rows.
             until(lambda: all(row.ended for row in work_on(place)), "the end of all")
     check_rows(place, total)
     for row in place.everything():
@@ -111,3 +111,20 @@ def test_an_add_killed_at_any_system_call_is_there_wholly_or_not_at_all(place: P
         argv = [STRACE, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject]
         place.run([*argv, sys.executable, "-c", script]).wait(PATIENCE)
         assert len(place.everything()) - before in (0, 200)
+
+
+@pytest.mark.parametrize("number", [4, 5, 6])
+def test_a_commit_that_failed_is_made_again_and_costs_no_task_anything(place: Place, number: int) -> None:
+    """The disk refuses the n-th flush of each thread, among them that of a claim or of the settling of one."""
+    assert STRACE is not None
+    place.queue.add_many(app.quick, range(3))
+    trace = place.folder / "trace.txt"
+    inject = f"inject=fdatasync:error=EIO:when={number}"
+    argv = [STRACE, "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync", "-e", inject]
+    assert place.run([*argv, sys.executable, "-m", "tests.faults.drain"]).wait(PATIENCE) == 0, place.output()[-3000:]
+    assert "(INJECTED)" in trace.read_text()
+    for row in place.everything():
+        assert row.status is Status.COMPLETED
+        assert (row.retry_count, row.crash_count, row.rescue_count) == (0, 0, 0)
+        check_story(row, PHASES)
+        assert len(row.history) == len(PHASES)

@@ -84,9 +84,9 @@ def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: Rehearsa
     assert rehearsal.run() == 1
     assert rehearsal.get(task).status is Status.PROCESSING
     done = rehearsal.run_until(task)
-    assert (done.result, done.crash_count, sent) == ("sent", 1, ["hello", "hello"])
+    assert (done.result, done.rescue_count, sent) == ("sent", 1, ["hello", "hello"])
     assert rehearsal.now - began == timedelta(seconds=30)
-    assert [entry.error_class for entry in done.history if entry.error] == ["crash"]
+    assert [entry.what for entry in done.history] == ["rescued", "completed"]
 
 
 def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: Rehearsal) -> None:
@@ -104,10 +104,16 @@ def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: Rehearsal
     assert ran == ["download", "cut", "end"]
 
 
-def test_a_task_that_kills_every_worker_ends_failed(rehearsal: Rehearsal) -> None:
-    rehearsal.crash_before("script", times=3)
+def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_failed(rehearsal: Rehearsal) -> None:
+    rehearsal.crash_before("script", times=4)
     task = rehearsal.run_until(rehearsal.add(studio(), {"topic": "a"}))
-    assert (task.status, task.error_class) == (Status.FAILED, "crash")
+    assert (task.status, task.error_class, task.crash_count) == (Status.FAILED, "crash", 3)
+    assert [entry.what for entry in task.history if entry.phase == "script"] == [
+        "rescued",
+        "failed",
+        "failed",
+        "failed",
+    ]
 
 
 def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: Rehearsal) -> None:

@@ -11,7 +11,7 @@ from onerow.engine.views import Moment, TaskView
 
 _WIDTH = 28
 _BAD = {"failed", "expired", "cancelled", "cancel"}
-_BLOCK = {"advanced": "green", "completed": "green", "failed": "red", "running": "cyan"}
+_BLOCK = {"advanced": "green", "completed": "green", "failed": "red", "rescued": "yellow", "running": "cyan"}
 
 
 def show_task(out: Output, view: TaskView, now: datetime) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import checkpoints, rules
+from onerow.core import checkpoints, corruption, rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, PROCESSING, WAITING, Status
 
 
@@ -44,6 +44,7 @@ MOVES: tuple[Line, ...] = (
     Line("complete", _WORKER, rules.complete, {PROCESSING: _to(COMPLETED, CANCELLED)}),
     Line("fail", _WORKER, rules.fail, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("crash", _WORKER, rules.crash, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("interrupt", _WORKER, rules.interrupt, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("snooze", _WORKER, rules.snooze, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("hand back", _WORKER, rules.hand_back, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("stop", _WORKER, rules.stop_cancelled, {PROCESSING: _to(CANCELLED)}),
@@ -56,6 +57,12 @@ MOVES: tuple[Line, ...] = (
     Line("pass", _SWEEP, rules.pass_, {WAITING: _to(WAITING, COMPLETED)}),
     Line("expire", _SWEEP, rules.expire, {WAITING: _to(WAITING, FAILED)}),
     Line("gather", _SWEEP, rules.gather, {WAITING: _to(WAITING, COMPLETED, FAILED)}),
+    Line(
+        "quarantine",
+        _SWEEP,
+        corruption.quarantine,
+        {WAITING: _to(FAILED), PROCESSING: _to(FAILED), **_same(ENDS)},
+    ),
     Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
     Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
     Line("bury", _SWEEP, rules.bury, _same(ENDS)),

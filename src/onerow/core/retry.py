@@ -10,7 +10,7 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import ERROR_CLASSES, Failure
 
 RETRIED = frozenset({"network", "limit", "resource", "unknown", "crash"})
-"""Classes tried again unless the phase says otherwise; timeout, auth and permanent are not."""
+"""Classes tried again unless the phase says otherwise; timeout, auth, permanent and corrupt are not."""
 
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -20,18 +20,27 @@ def _between(least: float, value: object, most: float) -> bool:
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A phase's policy: how often, after how long ('5s', or seconds), and for which classes of error."""
+    """A phase's policy: how often, after how long ('5s', or seconds), and for which classes of error.
+
+    max_rescues: the last resort for a task that is cut off together with its worker again and again. Such rescues cost no
+    retry; when this many came one after the other, without any outcome of the task, the next one fails it (class crash).
+    """
 
     max_retries: int = 3
     wait: str | float = "5s"
     factor: float = 3.0
     jitter: float = 0.1
     classes: dict[str, bool] = {}
+    max_rescues: int = 20
 
     def __post_init__(self) -> None:
         if type(self.max_retries) is not int or not 0 <= self.max_retries <= 1000:
             raise BadInput(
                 f"max_retries must be a whole number from 0 to 1000, not {self.max_retries!r}", field="max_retries"
+            )
+        if type(self.max_rescues) is not int or not 0 <= self.max_rescues <= 1000:
+            raise BadInput(
+                f"max_rescues must be a whole number from 0 to 1000, not {self.max_rescues!r}", field="max_rescues"
             )
         parse_duration(self.wait, "wait")
         if not _between(1, self.factor, 100):

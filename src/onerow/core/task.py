@@ -45,7 +45,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     max_retries: int
     own_retries: bool  # max_retries was given by the adder, so no phase changes it
     retry_base: int
-    crash_count: int
+    crash_count: int  # times its own isolated process died, in this phase
+    rescue_count: int  # times it was cut off together with its worker, since its last outcome in this phase
     generation: int
     error: str | None
     error_class: str | None
@@ -123,6 +124,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return self.status is WAITING and self.awaiting is not None
 
     @property
+    def suspect(self) -> bool:
+        """Whether it may have killed a process, so that it runs in one of its own."""
+        return self.rescue_count > 0 or self.crash_count > 0
+
+    @property
     def deadline(self) -> datetime | None:
         """Until when a parked task waits; None: for ever."""
         return self.run_at if self.awaiting is not None and self.run_at < FAR else None
@@ -180,8 +186,8 @@ DEFAULTS: dict[str, Any] = {
     "pipeline": "", "user_id": "", "title": "", "parent_id": None, "scheduled_time": None, "started_at": None,
     "completed_at": None, "elapsed_time": None, "priority": 0, "status": WAITING, "awaiting": None,
     "cancel_requested": False, "attempt": 0, "retry_count": 0, "max_retries": 3, "own_retries": False,
-    "retry_base": 0, "crash_count": 0, "generation": 0, "error": None, "error_class": None, "leased_by": None,
-    "leased_until": None, "token": 0, "version": 1, "limit_key": "", "slot": None, "key_slot": None,
+    "retry_base": 0, "crash_count": 0, "rescue_count": 0, "generation": 0, "error": None, "error_class": None,
+    "leased_by": None, "leased_until": None, "token": 0, "version": 1, "limit_key": "", "slot": None, "key_slot": None,
     "unique_key": None, "unique_for": None, "held_key": None, "held_until": None, "children": None,
     "purged_at": None, "payload_json": "null", "results_json": "{}", "steps_json": "{}", "signals_json": "[]",
     "progress_json": "null", "metadata_json": "{}", "logs_json": "[]",

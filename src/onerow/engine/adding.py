@@ -64,7 +64,7 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         False, 0, 0,
         plan.first.retry.max_retries if given.max_retries is None else _retries(given.max_retries),
         given.max_retries is not None,
-        0, 0, 0, None, None,
+        0, 0, 0, 0, None, None,
         None, None, before, before + 1,
         "" if given.limit_key == "" else values.check_text(given.limit_key, "limit_key", 200),
         None, None,

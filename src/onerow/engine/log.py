@@ -54,6 +54,10 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"{count} alerts could not be sent and are given up: {error}"
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} met an error and goes on: {error}"
+        case e.HookOverdue(hook=hook, limit=limit):
+            return logging.ERROR, f"hook {hook} runs longer than {limit:g} s; it gets no events until it returns"
+        case e.HookEventsDropped(hook=hook, count=count):
+            return logging.ERROR, f"hook {hook} was not called for {count} events; it is overdue or too slow"
     return None
 
 
@@ -74,6 +78,7 @@ def write_log(events: e.Events, masker: Masker = NO_SECRETS) -> None:
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
         e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreAway, e.StoreGone, e.StoreBack, e.RoleFailed, e.AlertLost,
+        e.HookOverdue, e.HookEventsDropped,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core import checkpoints, rules, values
+from onerow.core.corruption import problems, quarantine
 from onerow.core.durations import spell_duration
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Finish, Jump
 from onerow.core.plan import Plan
@@ -53,9 +54,15 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Crashed(msgspec.Struct, frozen=True):
-    """The process of its own in which it ran died."""
+    """The isolated process in which it ran died by itself."""
 
     why: Failure
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The process in which it ran was ended from outside, and not by this worker; says by what."""
+
+    why: str
 
 
 class Snoozed(msgspec.Struct, frozen=True):
@@ -76,7 +83,7 @@ class Unstarted(msgspec.Struct, frozen=True):
     until: datetime | None = None
 
 
-Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Snoozed | Stopped | Unstarted
+Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | Stopped | Unstarted
 NOTHING = Done(None)
 
 
@@ -92,11 +99,34 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
+def snoozed(error: BaseException) -> Outcome:
+    """What it means that a handler raised Snooze; a subclass may not have set its time."""
+    span = getattr(error, "for_", None)
+    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+
+
+_UNREADABLE = frozenset({"BadPayload", "CorruptRow", "DecodeError", "ValidationError"})
+"""Exceptions that a handler meets when it reads a column of its task that can't be read."""
+
+
 def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
-    """The task after its attempt; None when it is not ours to say.
+    """The task after its attempt; None when it is not ours to say. A row that can't be read is quarantined.
 
     plan: the definition that the task follows. own: the one by whose times it ran, where that is another.
     """
+    try:
+        if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
+            return quarantine(task, now, by=by)
+        return _decide(task, plan, outcome, now, by, own)
+    except IllegalMove:
+        raise
+    except Exception:
+        if not problems(task):
+            raise
+        return quarantine(task, now, by=by)
+
+
+def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, own: Plan | None) -> Task | None:
     match outcome:
         case Done(result=result):
             try:
@@ -114,6 +144,8 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, 
             return rules.snooze(task, span, now, by=by)
         case Crashed(why=why):
             return rules.crash(task, why, now, by=by)
+        case Interrupted(why=cause):
+            return rules.interrupt(task, cause, now, by=by, plan=plan)
         case Stopped(reason="timeout"):
             return rules.fail(task, timed_out(task, own or plan), plan, now, by=by)
         case Stopped(reason="cancel"):

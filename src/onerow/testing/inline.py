@@ -8,10 +8,11 @@ from time import monotonic
 from typing import Any
 
 from onerow.core.command import Command
+from onerow.core.failure import failure
 from onerow.engine.asks import Remember, Request
 from onerow.engine.context import Context, current
 from onerow.engine.keeper import Keeper
-from onerow.engine.settling import Outcome, Stopped, outcome_of_result
+from onerow.engine.settling import Crashed, Outcome, Stopped, outcome_of_result
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.batches import Batch
 from onerow.engine.worker.commands import Commands
@@ -21,7 +22,7 @@ _GRACE = 5.0
 
 
 class WorkerDied(BaseException):
-    """Raised where a rehearsed worker dies: nothing after it is done, and nothing is recorded."""
+    """Raised where the process that runs a rehearsed handler dies: nothing after it is done."""
 
 
 class Accidents:
@@ -46,6 +47,8 @@ class Accidents:
 
 class InlineRunner:
     """Runs whatever it is given before `submit` returns."""
+
+    on_loop = False
 
     def __init__(self, accidents: Accidents) -> None:
         self._accidents = accidents
@@ -80,7 +83,7 @@ class InlineRunner:
             if self._accidents.take("crash after", attempt):
                 raise WorkerDied
         except WorkerDied:
-            attempt.hands.attempts.pop(attempt.task.task_id, None)
+            self._die([attempt])
             return
         attempt.hands.finish(attempt, outcome)
 
@@ -140,7 +143,12 @@ class InlineRunner:
 
     def _die(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            attempt.hands.attempts.pop(attempt.task.task_id, None)
+            if attempt.task.suspect or attempt.lane.phase.isolated:
+                # It runs in a process of its own, whose death leaves the worker alive.
+                message = f"the process that ran {attempt.task.phase} died, as rehearsed"
+                attempt.hands.finish(attempt, Crashed(failure(message, "crash", exception="Crash")))
+            else:
+                attempt.hands.attempts.pop(attempt.task.task_id, None)
 
     def after_ask(self, attempt: Attempt, request: Request) -> None:
         """Die right after a step was remembered, if so planned."""

@@ -41,8 +41,8 @@ def test_a_task_whose_lease_ran_out_runs_again(queue: Queue) -> None:
     queue.on(TaskRescued, lambda event: heard.append(event.worker))
     with working(queue):
         done = ended(queue, task)
-    assert (done.status, done.crash_count, done.retry_count) == (Status.COMPLETED, 1, 0)
-    assert [(entry.what, entry.error_class) for entry in done.history] == [("failed", "crash"), ("completed", "")]
+    assert (done.status, done.crash_count, done.retry_count) == (Status.COMPLETED, 0, 0)
+    assert [(entry.what, entry.error_class) for entry in done.history] == [("rescued", ""), ("completed", "")]
     assert heard == [STRANGER]
 
 

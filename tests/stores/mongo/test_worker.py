@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from onerow import Addition
 from onerow.core.errors import StoreUnavailable
 from onerow.core.pipeline import Pipeline
 from onerow.core.status import COMPLETED
@@ -15,7 +16,9 @@ from onerow.engine.worker import Worker
 from onerow.ports import Filter, Store
 from onerow.stores.mongo import MongoStore
 from onerow.wiring import Queue
+from tests.engine.kit import working
 from tests.servers.mongo import MongoServer
+from tests.stores.postgres.proxy import Proxy
 
 PATIENCE = 90.0
 
@@ -114,3 +117,34 @@ def test_a_server_that_is_away_for_half_a_minute_costs_half_a_minute(own_mongo: 
         until(lambda: completed(queue.store) == 300)
     check(queue.store, added)
     queue.close()
+
+
+@pytest.mark.faults
+def test_a_worker_hands_back_at_once_what_a_claim_took_whose_answer_was_lost(mongo_url: str) -> None:
+    """The connection is cut when the claimed documents come back, and the lease is far longer than the test."""
+    pipeline = Pipeline("patient")
+    pipeline.phase(name="run", lease="1h")(lambda job: job)
+    proxy = Proxy(mongo_url)
+    queue, owner = Queue(MongoStore(proxy.url)), Queue(MongoStore(mongo_url))
+    ids = [f"lost-{number}" for number in range(16)]
+    cuts: list[int] = []
+    try:
+        with working(queue, pipeline) as worker:
+
+            def cut_the_claim(data: bytes) -> None:
+                if b"lost-" in data and worker.name.encode() in data and not cuts:
+                    held = [task for task in owner.store.fetch(ids) if task.leased_by == worker.name]
+                    cuts.append(len(held))
+                    proxy.cut()
+
+            proxy.on_answer = cut_the_claim
+            owner.add_many(pipeline, [Addition(number, task_id=task_id) for number, task_id in enumerate(ids)])
+            until(lambda: completed(owner.store) == len(ids))
+        assert cuts[0] > 0, "the claim had landed when its answer was cut off"
+        for task in owner.store.fetch(ids):
+            assert (task.attempt, task.retry_count, task.crash_count, task.rescue_count) == (1, 0, 0, 0)
+            assert [entry.what for entry in task.history] == ["completed"]
+    finally:
+        queue.close()
+        owner.close()
+        proxy.close()

@@ -20,7 +20,8 @@ class Proxy:
         self._target = (behind.hostname, behind.port or 5432)
         self._listener = socket.create_server((host, 0))
         port = self._listener.getsockname()[1]
-        self.url = behind._replace(netloc=f"{behind.username}@{host}:{port}").geturl()
+        user = "" if behind.username is None else f"{behind.username}@"
+        self.url = behind._replace(netloc=f"{user}{host}:{port}").geturl()
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._deaf = False

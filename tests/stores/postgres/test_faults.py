@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onerow import Queue
+from onerow import Addition, Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.errors import StoreError, StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
@@ -19,7 +19,7 @@ from onerow.core.task import Task
 from onerow.ports import Claim, Filter, Inserted, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore
 from tests.conformance.kit import claim, claim_one, every_row, new, put, put_many, stored, want
-from tests.engine.kit import until
+from tests.engine.kit import until, working
 from tests.servers.postgres import PostgresServer
 from tests.stores.postgres.proxy import Proxy
 from tests.stores.postgres.worker import added, done, must_have_one_outcome
@@ -185,7 +185,7 @@ def test_p4_a_commit_whose_answer_was_lost_landed_once(
     assert stored(store) == now_there
 
 
-def test_a_claim_whose_answer_was_lost_is_somebody_s_until_its_lease_ends(
+def test_a_claim_whose_answer_was_lost_is_leased_until_its_claimer_or_its_lease_ends_it(
     store: PostgresStore, through: PostgresStore, proxy: Proxy
 ) -> None:
     put(store)
@@ -204,6 +204,35 @@ def test_a_claim_whose_answer_was_lost_is_somebody_s_until_its_lease_ends(
     assert claim(store) == []
     rescued = rules.rescue(lost, store.now())
     assert store.swap([Move(lost, rescued, if_dead=True)]) == [Stale("t1")], "it lives until its lease ends"
+
+
+def test_a_worker_hands_back_at_once_what_a_commit_claimed_whose_answer_was_lost(
+    store: PostgresStore, through: PostgresStore, proxy: Proxy
+) -> None:
+    """All connections are cut between COMMIT and its answer, three times; the lease is far longer than the test."""
+    pipeline = Pipeline("patient")
+    pipeline.phase(name="run", lease="1h")(lambda job: job)
+    queue, seen = Queue(through), threading.Event()
+    cuts: list[list[Status]] = []
+
+    def cut_after_the_claim(data: bytes) -> None:
+        if b"lost-" in data:
+            seen.set()  # rows of a claim; its COMMIT is answered in the same piece or the next
+        if seen.is_set() and b"COMMIT" in data and len(cuts) < 3:
+            cuts.append([task.status for task in store.fetch([f"lost-{number}" for number in range(16)])])
+            seen.clear()
+            proxy.cut()
+
+    with working(queue, pipeline):
+        proxy.on_answer = cut_after_the_claim
+        owner = Queue(store)
+        owner.add_many(pipeline, [Addition(number, task_id=f"lost-{number}") for number in range(16)])
+        until(lambda: done(owner) == 16, "the end of all")
+    assert len(cuts) == 3
+    assert PROCESSING in cuts[0], "the claim had landed when its answer was cut off"
+    for task in store.fetch([f"lost-{number}" for number in range(16)]):
+        assert (task.attempt, task.retry_count, task.crash_count, task.rescue_count) == (1, 0, 0, 0)
+        assert [entry.what for entry in task.history] == ["completed"]
 
 
 def test_a_cut_before_the_commit_leaves_nothing(store: PostgresStore, through: PostgresStore, proxy: Proxy) -> None:

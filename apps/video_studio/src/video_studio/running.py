@@ -63,10 +63,12 @@ class _Teller:
         self._live = sys.stdout.isatty()
 
     def __call__(self, task: Task) -> None:
-        done = [entry for entry in task.history if entry.what in ("passed", "advanced", "completed", "failed")]
+        done = [
+            entry for entry in task.history if entry.what in ("passed", "advanced", "completed", "failed", "rescued")
+        ]
         for entry in done[self._told :]:
             took = "" if entry.ms is None else f" in {entry.ms / 1000:.1f} s"
-            self._line(f"{entry.phase:9} {entry.error or 'done'}{took}")
+            self._line(f"{entry.phase:9} {entry.error or (entry.note if entry.what == 'rescued' else 'done')}{took}")
         self._told = len(done)
         progress = task.progress
         if task.status == "processing" and progress and progress["total"]:

@@ -56,7 +56,7 @@ def _cell(task: Task, phase: str, phases: Sequence[str], now: datetime) -> Any:
     here, there = phases.index(task.phase), phases.index(phase)
     if there < here or task.ended:
         took = [entry.ms for entry in task.history if entry.phase == phase and entry.what in ("advanced", "completed")]
-        tries = sum(entry.phase == phase and entry.what == "failed" for entry in task.history)
+        tries = sum(entry.phase == phase and entry.what in ("failed", "rescued") for entry in task.history)
         again = f" #{tries + 1}" if tries else ""
         return Text(f"✔ {words.millis(took[-1]) if took else ''}{again}", style="green")
     if there > here:

@@ -102,13 +102,13 @@ class Story:
         """What it showed, counted from the histories of the rows."""
         done = [t for t in self.tasks if t.status is COMPLETED]
         phases = [(t.task_id, e.phase) for t in self.tasks for e in t.history if e.what in ("advanced", "completed", "passed")]  # fmt: skip
-        crashes = sum(e.error_class == "crash" for t in self.tasks for e in t.history)
-        retries = sum(e.what == "failed" and e.error_class != "crash" for t in self.tasks for e in t.history)
+        rescued = sum(e.what == "rescued" for t in self.tasks for e in t.history)
+        retries = sum(e.what == "failed" for t in self.tasks for e in t.history)
         twice = len(phases) - len(set(phases))
         return [
             f"{len(done)} of {len(self.tasks)} tasks completed: {len(phases)} phases, each recorded once"
             + ("" if not twice else f" (but {twice} twice)"),
-            f"1 worker killed with kill -9; {crashes} running tasks rescued, none lost, no finished phase run again",
+            f"1 worker killed with kill -9; {rescued} running tasks rescued, none lost, no finished phase run again",
             f"{retries} failed attempt{'' if retries == 1 else 's'} tried again",
         ]
 

@@ -10,7 +10,8 @@ from onerow.core.errors import IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
 from onerow.core.outcomes import WaitExpired
-from onerow.core.plan import PhasePlan, Plan
+from onerow.core.plan import Plan
+from onerow.core.retry import Retry
 from onerow.core.rules.pieces import (
     attempted,
     cancelled_by_request,
@@ -28,7 +29,7 @@ from onerow.core.task import Task
 from onerow.core.times import FAR, spell, to_millis
 
 CRASH_LIMIT = 3
-"""So many crashes of one phase end a task."""
+"""A task fails when its own isolated process has died this often in one phase."""
 
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
@@ -91,14 +92,15 @@ def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> 
 def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -> Task:
     """What becomes of a task whose attempt raised: again later while its class and budget allow, else failed."""
     must_be(task, PROCESSING)
-    tried = failed_attempt(task, why, now, by)
+    # The attempt ended by itself and its process lives, so the task is no suspect any more.
+    tried = failed_attempt(task, why, now, by) | {"rescue_count": 0}
     if why.exception == WaitExpired.__name__:
         # The attempt ended because of it; a retry, by policy or by hand, waits again. A wait whose end the handler
         # caught stays remembered: a later attempt must take the same way.
         tried["steps_json"] = without_last_expired(task)
     if task.cancel_requested:
         return ended(task, CANCELLED, now, **tried)
-    policy = plan.phase(task.phase).retry if plan.knows(task.phase) else PhasePlan(name=task.phase).retry
+    policy = _policy(task, plan)
     spent = task.retry_count - task.retry_base
     wait = policy.after(why, spent, task.task_id)
     if wait is None or spent >= task.max_retries:
@@ -107,10 +109,10 @@ def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -
 
 
 def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:
-    """The process that ran the task died: again, alone, until it has crashed too often."""
+    """The isolated process of the task died by itself: it runs again, isolated, and fails at the third time."""
     must_be(task, PROCESSING)
     count = task.crash_count + 1
-    tried = failed_attempt(task, why, now, by) | {"crash_count": count}
+    tried = failed_attempt(task, why, now, by) | {"crash_count": count, "rescue_count": 0}
     if task.cancel_requested:
         return ended(task, CANCELLED, now, **tried)
     if count >= CRASH_LIMIT:
@@ -118,11 +120,28 @@ def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:
     return task.to(WAITING, now, run_at=now, **tried)
 
 
-def rescue(task: Task, now: datetime, *, by: str = "") -> Task:
-    """A task whose worker is gone: as `crash`, and the token grows so that the lost holder can't come back."""
-    message = f"worker {task.leased_by} died or lost its lease in {task.phase}"
-    rescued = crash(task, failure(message, "crash"), now, by=by)
-    return msgspec.structs.replace(rescued, token=task.token + 1)
+def interrupt(task: Task, why: str, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
+    """The attempt was cut off from outside: it runs again as a suspect, isolated, and nothing counts against it.
+
+    Only the bound on rescues (`Retry.max_rescues`) ends a task that is cut off again and again.
+    """
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    count = task.rescue_count + 1
+    most = _policy(task, plan).max_rescues
+    if count > most:
+        message = f"{task.phase} was cut off {count} times in a row without an outcome (max_rescues={most}): {why}"
+        tried = failed_attempt(task, failure(message, "crash", exception="TooManyRescues"), now, by)
+        return ended(task, FAILED, now, rescue_count=count, **tried)
+    entry = attempted(task, now, "rescued", by, note=why)
+    return task.to(WAITING, now, run_at=now, rescue_count=count, logs_json=task.noting(entry))
+
+
+def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
+    """The worker is gone: as `interrupt`, and the token grows so that the lost holder can't come back."""
+    why = f"worker {task.leased_by} died or lost its lease"
+    return msgspec.structs.replace(interrupt(task, why, now, by=by, plan=plan), token=task.token + 1)
 
 
 def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
@@ -131,7 +150,8 @@ def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
     entry = attempted(task, now, "snoozed", by)
-    return task.to(WAITING, now, run_at=to_millis(now + for_), started_at=None, logs_json=task.noting(entry))
+    due = to_millis(now + for_)
+    return task.to(WAITING, now, run_at=due, started_at=None, rescue_count=0, logs_json=task.noting(entry))
 
 
 def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None) -> Task:
@@ -156,7 +176,7 @@ def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *,
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
     entry = attempted(task, now, "parked", by, note=awaiting)
-    changes["logs_json"] = task.noting(entry)
+    changes |= {"logs_json": task.noting(entry), "rescue_count": 0}
     if awaiting.startswith("signal:") and signals.has(task.signals_json, awaiting.removeprefix("signal:")):
         return task.to(WAITING, now, run_at=now, started_at=None, **changes)
     return task.to(WAITING, now, awaiting=awaiting, run_at=deadline or FAR, started_at=None, **changes)
@@ -170,3 +190,11 @@ def report(task: Task, now: datetime, *, progress: str | None = None, steps: str
     if steps is not None:
         changes["steps_json"] = steps
     return task.but(now, **changes)
+
+
+def _policy(task: Task, plan: Plan | None) -> Retry:
+    """The retry policy of the task's phase; the default one where no plan knows the phase."""
+    return plan.phase(task.phase).retry if plan is not None and plan.knows(task.phase) else _DEFAULT_POLICY
+
+
+_DEFAULT_POLICY = Retry()

@@ -66,7 +66,7 @@ def entered(task: Task, phase: PhasePlan, now: datetime, *, fresh: bool = True, 
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
     changes["phase"] = phase.name
-    changes["attempt"] = changes["crash_count"] = 0
+    changes["attempt"] = changes["crash_count"] = changes["rescue_count"] = 0
     changes["error"] = changes["error_class"] = changes["started_at"] = changes["completed_at"] = None
     changes["held_key"] = task.unique_key
     changes["held_until"] = None

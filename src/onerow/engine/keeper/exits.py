@@ -1,6 +1,7 @@
 """How a child ended, and why one could not begin."""
 
 import os
+import signal
 from collections.abc import Sequence
 from errno import E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC
 
@@ -13,21 +14,31 @@ class Exit(msgspec.Struct, frozen=True):
     code: int | None
     """What it returned; None if a signal ended it."""
     signal: int | None
-    """The signal that ended it; KILL also when its warden was killed and nobody saw its end."""
+    """The signal that ended it; KILL also when its end was not seen."""
     stopped: bool
     """Whether we had asked for it."""
     max_rss: int = 0
     """The most memory, in bytes, that it or one of its own waited-for children held."""
     left: int = 0
     """Processes that run as another user and could not be ended; else 0."""
+    seen: bool = True
+    """False when the processes that watch it were killed, and it was ended because of that."""
 
     @classmethod
     def of(cls, status: int | None, *, stopped: bool, max_rss: int = 0, left: int = 0) -> "Exit":
-        """From a wait status; None means that nobody saw the end."""
+        """From a wait status; None means that the end was not seen."""
         code = None if status is None else os.waitstatus_to_exitcode(status)
         if code is None or code < 0:
-            return cls(None, -code if code else 9, stopped, max_rss, left)
+            return cls(None, -code if code else 9, stopped, max_rss, left, status is not None)
         return cls(code, None, stopped, max_rss, left)
+
+
+def signal_name(number: int) -> str:
+    """A signal as people know it; of a real-time signal its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class CannotStart(Exception):

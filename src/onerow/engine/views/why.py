@@ -97,14 +97,14 @@ def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason
 def _ended(task: Task, now: datetime) -> Reason:
     ago = "" if task.completed_at is None else f" {_for(now - task.completed_at)} ago"
     if task.status is COMPLETED:
-        return Reason("completed", f"It was completed{ago}.", _command("replay", task))
+        return Reason("completed", f"It was completed{ago}.", task_command("replay", task))
     if task.status is CANCELLED:
         return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
     return Reason(
         "failed",
         f"It failed in {task.phase} {tries}{ago} ({task.error_class}): {_line(task.error)}",
-        _command("retry", task),
+        task_command("retry", task),
     )
 
 
@@ -126,14 +126,22 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
     return Reason(
         "signal",
         f"It is parked for the signal {name}{until}.",
-        _command("signal", task, then=name),
+        task_command("signal", task, then=name),
         deadline,
     )
 
 
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
-    command = _command("reschedule", task, "--to", "now")
+    command = task_command("reschedule", task, "--to", "now")
+    if task.rescue_count:
+        times = "once" if task.rescue_count == 1 else f"{task.rescue_count} times"
+        return Reason(
+            "suspect",
+            f"{wait}: it was cut off {times} together with its worker, so it waits for its turn to run in a process of its own.",
+            command,
+            task.run_at,
+        )
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(
@@ -242,7 +250,7 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         return Reason(
             "queued",
             f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
-            _command("priority", task, "--to", str(max(-100, task.priority - 10))) if task.priority > -100 else "",
+            task_command("priority", task, "--to", str(max(-100, task.priority - 10))) if task.priority > -100 else "",
         )
     return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
 
@@ -254,7 +262,7 @@ def resume_command(pause: Pause) -> str:
     return f"onerow resume {pause.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
 
 
-def _command(name: str, task: Task, *options: str, then: str = "") -> str:
+def task_command(name: str, task: Task, *options: str, then: str = "") -> str:
     """A command on one task as a shell takes it; `then` is the argument behind the id."""
     arguments = [task.task_id, then] if then else [task.task_id]
     if task.task_id.startswith("-"):  # it would be read as an option

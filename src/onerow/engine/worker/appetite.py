@@ -1,14 +1,17 @@
 """How much more a worker can take: hands that are free, a moment's work ahead, rates, and its part of the host."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from time import monotonic
 
 from onerow.core.errors import StoreError
 from onerow.core.task import Task
 from onerow.engine.rates import Rates
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.ready import MOST as MOST_PHASES
+from onerow.engine.worker.ready import ReadyPhases
 from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.room import Room
 from onerow.ports import Claim, Store, Want
@@ -16,6 +19,9 @@ from onerow.ports import Claim, Store, Want
 MOST = 800
 """Tasks in one claim, and moves in one write."""
 _AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
+# A suspect takes a fresh interpreter, about this long; the longest that one is put off before any worker may take it.
+_SUSPECT_TAKES = timedelta(seconds=0.2)
+_LONGEST_PUT_OFF = timedelta(seconds=5)
 
 
 class Appetite:
@@ -31,10 +37,13 @@ class Appetite:
         *,
         concurrency: int,
         room: Room | None,
+        suspects_starting: int | None = None,
     ) -> None:
+        self._now = store.now
+        self._suspects_starting = suspects_starting
         self._worker = worker
         self._hands = hands
-        self._order = list(lanes)
+        self.phases = ReadyPhases(store, lanes)
         self._lanes = {(lane.pipeline, lane.phase.name): lane for lane in lanes}
         self._registrar = registrar
         self._concurrency = concurrency
@@ -59,12 +68,13 @@ class Appetite:
         # Under load wait until there is room for a large claim, which costs less than many small ones.
         if budget <= min(ahead, MOST) * 3 // 4:
             return None
-        if not self._order:
-            return Claim(self._worker, [])
-        self._order.append(self._order.pop(0))  # round robin between phases
-        wants = []
+        wants: list[Want] = []
+        looked_at = []
         most = budget
-        for lane in self._order:
+        for lane in self.phases.candidates(now):
+            if len(wants) == MOST_PHASES:
+                break
+            looked_at.append(lane)
             terms = self._registrar.terms(lane, now)
             if terms is None:
                 continue
@@ -88,6 +98,8 @@ class Appetite:
                         key_slots=terms[1],
                     )
                 )
+        # Round robin between phases: where they are few, all are asked, and another one first each time.
+        self.phases.asked(looked_at[:1] if self.phases.few else looked_at)
         if not wants and free <= 0:
             return None
         return Claim(self._worker, wants, None, min(most, MOST))
@@ -105,6 +117,15 @@ class Appetite:
         seconds = max(seconds, 1e-5)
         self._run_for = self._run_for * 0.95 + seconds * 0.05 if self._run_for else seconds
 
+    def freed(self, lanes: Iterable[Lane]) -> None:
+        """Attempts of these phases ended: where they are limited, there is room for others."""
+        if self.phases.few:
+            return
+        for lane in set(lanes):
+            limits = self._registrar.limits(lane)
+            if limits != (None, None) or lane.phase.rated or lane.weight is not None:
+                self.phases.add(lane.pipeline, lane.phase.name)
+
     def give_back_unused(self, tasks: Sequence[Task]) -> None:
         """What the claim found keeps its part of the host until it is settled; the rest is free for others."""
         if not self._reserved:
@@ -121,11 +142,19 @@ class Appetite:
             self._room.give_back(lane.weight, count)
 
     def admit(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], list[tuple[Task, datetime | None]]]:
-        """Of what was claimed: what may start by its phase's rate, and what goes back, until when."""
-        if not self._rated:
-            return tasks, []
-        admitted: list[Task] = []
+        """Of what was claimed: what may start now, and what goes back, until when."""
         others: list[tuple[Task, datetime | None]] = []
+        if self._suspects_starting is not None:
+            suspects = [
+                task for task in tasks if (task.rescue_count or task.crash_count) and self._gets_a_process(task)
+            ]
+            if suspects:
+                others += self._surplus(suspects, self._suspects_starting)
+                put_off = {task.task_id for task, _ in others}
+                tasks = [task for task in tasks if task.task_id not in put_off]
+        if not self._rated:
+            return tasks, others
+        admitted: list[Task] = []
         for lane, group in self._by_lane(tasks).items():
             if not lane.phase.rated:
                 admitted += group
@@ -138,6 +167,32 @@ class Appetite:
             others += rest
         return admitted, others
 
+    def _surplus(self, suspects: Sequence[Task], at_once: int) -> list[tuple[Task, datetime | None]]:
+        """The suspects beyond those that may start their processes now, with the times until which they are put off.
+
+        They are handed back instead of waiting here: a worker that dies again takes few of them along, ordinary tasks
+        don't wait behind them, and other workers may run them.
+        """
+        clock = monotonic()
+        starting = sum(
+            attempt.task.suspect and self._gets_a_process(attempt.task) and not attempt.has_begun(clock)
+            for attempt in self._in_hands()
+        )
+        room = max(0, at_once - starting)
+        now = self._now()
+        return [
+            (task, now + min(_SUSPECT_TAKES * (1 + place // at_once), _LONGEST_PUT_OFF))
+            for place, task in enumerate(suspects[room:])
+        ]
+
+    def _gets_a_process(self, task: Task) -> bool:
+        """Whether the task runs in a process of its own only because it is a suspect."""
+        lane = self._lanes[task.pipeline, task.phase]
+        return lane.runner is not lane.isolated
+
+    def _in_hands(self) -> list[Attempt]:
+        return list(self._hands.attempts.values())
+
     def _by_lane(self, tasks: Sequence[Task]) -> dict[Lane, list[Task]]:
         groups: dict[Lane, list[Task]] = {}
         for task in tasks:
@@ -146,8 +201,7 @@ class Appetite:
 
     def _saved_by_batches(self) -> int:
         """How many hands fewer than attempts are needed, because a batch takes one."""
-        attempts: list[Attempt] = list(self._hands.attempts.values())
-        counts = Counter(attempt.lane for attempt in attempts if attempt.runner in self._batched)
+        counts = Counter(attempt.lane for attempt in self._in_hands() if attempt.runner in self._batched)
         return sum(count - -(-count // lane.phase.batch_size) for lane, count in counts.items())
 
     def _rated_limit(self, lane: Lane, limit: int, now: datetime) -> int:

@@ -41,6 +41,7 @@ class Attempt:
     __slots__ = (
         "beat_at",
         "ended_at",
+        "excused",
         "handle",
         "hands",
         "lane",
@@ -57,16 +58,21 @@ class Attempt:
         self.task = task
         self.lane = lane
         self.hands = hands
-        # A task that crashed a worker runs alone from then on, so that it can't take neighbours along.
-        self.runner: Runner = lane.runner if task.crash_count == 0 else lane.isolated
+        # A suspect runs in a process of its own, so that it can't take neighbours along.
+        self.runner: Runner = lane.isolated if task.rescue_count or task.crash_count else lane.runner
         self.beat_at = sent_at  # the lease counts from when we asked for it, not from when we were told
         self.started_at: float | None = None
         self.ended_at = 0.0
+        self.excused = 0.0  # seconds of its time in which another attempt blocked the event loop
         self.stop: StopReason | None = None
         self.stop_at = 0.0
         self.handle: Any = None
         self.progress_json: str | None = None
         self.output: Output | None = None  # once it has said something
+
+    def has_begun(self, clock: float) -> bool:
+        """Whether its handler runs or ran; not while the process for it is still starting."""
+        return self.started_at is not None and self.started_at <= clock
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """End the work; the first reason counts, except that a lost lease outweighs all."""

@@ -19,10 +19,11 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, failure
 from onerow.core.task import Task
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
-from onerow.engine.settling import Done, Failed, Outcome, Stopped
+from onerow.engine.keeper.exits import signal_name
+from onerow.engine.settling import Done, Failed, Interrupted, Outcome, Stopped
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.listening import Listener
-from onerow.engine.worker.stopping import TreeStopper
+from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper
 
 _PIECE = 16_384
 # Seconds after a full piece, in which other threads come to their turn; more of them once it is a flood.
@@ -111,6 +112,8 @@ class Commands:
     ) -> Outcome:
         if exit is None or exit.stopped:
             return Stopped(attempt.stop or "drain")
+        if not exit.seen:
+            return Interrupted(HOST_KILLED)
         code = exit.code if exit.code is not None else 128 + (exit.signal or signal.SIGKILL)
         meaning = "ok" if code == 0 else command.class_of(code)
         if meaning != "ok":
@@ -225,7 +228,7 @@ def _reader(listener: Listener, descriptor: int, level: str) -> Callable[[], boo
 
 def _failed(task: Task, exit: Exit, error_class: str, listener: Listener) -> Failure:
     if exit.signal is not None:
-        how = f"was killed by {_signal_name(exit.signal)}"
+        how = f"was killed by {signal_name(exit.signal)}"
         if exit.signal == signal.SIGXCPU:
             how += " (it used up its CPU time)"
         elif exit.signal == signal.SIGKILL:
@@ -234,13 +237,6 @@ def _failed(task: Task, exit: Exit, error_class: str, listener: Listener) -> Fai
         how = f"ended with exit code {exit.code}"
     said = f": {listener.last_words}" if listener.last_words else ""
     return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _cannot_start(task: Task, error: CannotStart) -> Failure:

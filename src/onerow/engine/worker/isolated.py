@@ -31,6 +31,7 @@ from onerow.engine.calls import Call
 from onerow.engine.child import command
 from onerow.engine.context import Context
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
+from onerow.engine.keeper.exits import signal_name
 from onerow.engine.keeper.frames import BadFrame, Channel
 from onerow.engine.keeper.names import importable_name
 from onerow.engine.settling import (
@@ -38,19 +39,25 @@ from onerow.engine.settling import (
     Done,
     Failed,
     Finished,
+    Interrupted,
     Jumped,
     Outcome,
     Snoozed,
     Stopped,
     Waiting,
     outcome_of_result,
+    snoozed,
 )
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.runners import parked_in, run_in_thread
-from onerow.engine.worker.stopping import TreeStopper
+from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+
+# A program that fails by itself ends by its own exit code or by a signal of the kernel. These are sent by people and by
+# service managers, which stop a whole group of processes with them: no fault of the task.
+_FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 _STARTS_WITHIN = 60.0
 """Seconds that an interpreter and the user's imports may take, before the handler's own time counts."""
@@ -67,7 +74,8 @@ class Isolated:
         try:
             handler = importable_name(attempt.lane.call.function)
         except ValueError:
-            # Only a task that crashed a worker comes here without a name; it runs as well as it can.
+            # Only a suspect comes here without a name. It runs in a thread of this worker, since no other process can
+            # find its handler; if it is to blame, it takes the worker along until the bound on rescues ends it.
             return run_in_thread(attempt)
         attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child says that the handler has begun
         ours, theirs = socket.socketpair()
@@ -162,6 +170,8 @@ class _Conversation:
                 self._said = Waiting(name, awaiting, span)
             case {"t": "snooze", "seconds": float() | int() as seconds}:
                 self._said = Snoozed(timedelta(seconds=seconds))
+            case {"t": "terminated"}:
+                self._said = Interrupted("its process was sent SIGTERM from outside")
             case {"t": "failed", "why": dict(why)}:
                 self._said = Failed(msgspec.convert(why, Failure))
             case {"t": "error", "exception": str(name), "message": str(message)}:
@@ -210,9 +220,12 @@ def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outco
         return Stopped(attempt.stop)
     if said is not None:
         return said
-    if exit is None or exit.signal is not None:
-        number = 9 if exit is None or exit.signal is None else exit.signal
-        how = f"was killed by {signal.Signals(number).name}"
+    if exit is None or not exit.seen:
+        return Interrupted(HOST_KILLED)
+    if exit.signal is not None and exit.signal in _FROM_OUTSIDE:
+        return Interrupted(f"its process was sent {signal_name(exit.signal)} from outside")
+    if exit.signal is not None:
+        how = f"was killed by {signal_name(exit.signal)}"
     else:
         how = f"ended with exit code {exit.code} and no word"
     return Crashed(failure(f"the process that ran {attempt.task.phase} {how}", "crash", exception="Crash"))
@@ -293,10 +306,14 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
         result = run(function, positional, named, link)
         send(_said(outcome_of_result(result)))
     except Snooze as snooze:
-        send({"t": "snooze", "seconds": snooze.for_.total_seconds()})
+        send(_said(snoozed(snooze)))
     except Cancelled:
-        if link.stopped is None:
-            send({"t": "failed", "why": msgspec.to_builtins(_uncalled_for())})
+        # The worker knows whether it was the one that asked.
+        send(
+            {"t": "failed", "why": msgspec.to_builtins(_uncalled_for())}
+            if link.stopped is None
+            else {"t": "terminated"}
+        )
     except BaseException as error:
         if (parked := parked_in(error)) is not None:
             seconds = None if parked.timeout is None else parked.timeout.total_seconds()
@@ -332,8 +349,18 @@ def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _
 
 
 def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    raised: list[BaseException] = []
+
+    async def call() -> Any:
+        try:
+            return await function(*positional, **named)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raised.append(error)  # asyncio examines what a task raises, and some exceptions do not survive that
+
     async def run() -> Any:
-        task = asyncio.ensure_future(function(*positional, **named))
+        task = asyncio.ensure_future(call())
 
         def on_term() -> None:
             link.stopped = "stop"
@@ -345,7 +372,10 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
         except asyncio.CancelledError:
             raise Cancelled("stop") from None
 
-    return asyncio.run(run())
+    result = asyncio.run(run())
+    if raised:
+        raise raised[0]
+    return result
 
 
 def _uncalled_for() -> Failure:

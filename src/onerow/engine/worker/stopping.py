@@ -7,6 +7,10 @@ from onerow.engine.worker.attempt import Attempt
 _LEFT_OF_LEASE = 0.1
 
 
+HOST_KILLED = "the process host of its worker was killed"
+"""Why an attempt ended whose process had to go because those that watch it were killed."""
+
+
 class TreeStopper:
     """What `ThreadRunner.stop` calls: TERM to the whole tree, and KILL after the grace."""
 

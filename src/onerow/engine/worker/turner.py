@@ -14,6 +14,7 @@ from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events import Events, LeaseGone, TaskAdvanced, TaskCompleted
 from onerow.engine.family import concerns
+from onerow.engine.lost_claims import LostClaims
 from onerow.engine.settling import Crashed, Done, Failed, Outcome, Stopped, Unstarted, decide, timed_out, told
 from onerow.engine.worker.appetite import MOST, Appetite
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -25,6 +26,7 @@ from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 _MANY = 100  # tasks in a claim that make it worth while to prepare the next turn meanwhile
 _GATHER_FOR = 0.001
 _LOOK_AGAIN = 0.01
+_MOST_LEFT = 1000  # leases to remember before those that have ended are forgotten
 
 Finished = list[tuple[Attempt, Outcome]]
 Answer = tuple[list[SwapAnswer], list[Task]]
@@ -63,6 +65,7 @@ class Turner:
         statistics: Callable[[Task, Task, Outcome], None] | None = None,
         room: Room | None = None,
         overlap: bool = False,
+        suspects_starting: int | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -72,8 +75,21 @@ class Turner:
         self._events = events
         self._interval = interval
         self._statistics = statistics
-        self._appetite = Appetite(store, worker, hands, lanes, registrar, concurrency=concurrency, room=room)
+        self._appetite = Appetite(
+            store,
+            worker,
+            hands,
+            lanes,
+            registrar,
+            concurrency=concurrency,
+            room=room,
+            suspects_starting=suspects_starting,
+        )
         self._appetite.free_again = lambda moment: heappush(self._soon, moment)
+        longest = max((lane.lease for lane in lanes), default=0.0)
+        self._lost_claims = LostClaims(store, worker, longest, self._holds)
+        self._left: dict[tuple[str, int], float] = {}  # leases that we let go of and leave to a rescue, since when
+        self._longest_lease = longest
         self._soon: list[datetime] = []  # when tasks that we put off are due again
         self._unsettled: Finished = []
         self._under_way: Turn | None = None
@@ -99,6 +115,8 @@ class Turner:
 
     def turn(self) -> float:
         """One round: how many seconds to rest until the next, unless something happens."""
+        if self._lost_claims.due and self._under_way is None:
+            self.look_for_lost_claims()
         self._gather()
         now = self._store.now()
         turn = self._prepare(now)
@@ -108,7 +126,8 @@ class Turner:
                 self._finish(before)
                 return 0.0
             return self._rest(now)
-        if self._overlap and turn.claim is not None and self.found >= _MANY:
+        # A look for lost claims needs a moment without a claim under way.
+        if self._overlap and turn.claim is not None and self.found >= _MANY and not self._lost_claims.due:
             turn.call = self._thread.submit(self._store.turn, turn.moves, turn.claim)
             self._under_way = turn
             if before is not None:
@@ -142,12 +161,14 @@ class Turner:
         finished = self._take_finished()
         try:
             if self._soon and self._soon[0] <= now:
-                self.hungry = True
+                self.look()
                 while self._soon and self._soon[0] <= now:
                     heappop(self._soon)
-            # Whatever ended left a hand free, and perhaps a slot that others wait for.
-            if finished or monotonic() >= self._look_at:
+            if monotonic() >= self._look_at:
+                self.look()
+            if finished:  # whatever ended left a hand free, and perhaps a slot that others wait for
                 self.hungry = True
+                self._appetite.freed(attempt.lane for attempt, _ in finished)
             moves, settling = self._decide(finished, now)
             claim = self._claim(len(settling), now) if self.hungry and self.claiming else None
             self._full = self.hungry and claim is None
@@ -168,7 +189,7 @@ class Turner:
                 coming = self._under_way.claim.limit or 0
         claim = self._appetite.claim(settling, coming, now)
         if claim is not None and not claim.wants:
-            self._claimed(claim, 0)  # every phase is paused or held, which is as if nothing were due
+            self._claimed(claim, ())  # every phase is paused or held, which is as if nothing were due
             return None
         return claim
 
@@ -183,7 +204,7 @@ class Turner:
                 self._appetite.give_back_unused(tasks)
             self._begin(tasks, turn.sent_at)
             if turn.claim is not None:
-                self._claimed(turn.claim, len(tasks))
+                self._claimed(turn.claim, tasks)
             again: Finished = []
             for (attempt, outcome), answer in zip(turn.settling, answers, strict=False):
                 if type(answer) is Swapped:
@@ -197,7 +218,18 @@ class Turner:
                 self._settle_again(again)
         except BaseException:
             self._take_back(turn.finished)
+            if turn.claim is not None:
+                self._lost_claims.expect()
             raise
+
+    def look_for_lost_claims(self) -> None:
+        """After a failed turn: hand back at once what the store leased to us without our hearing of it."""
+        if self._lost_claims.expected and self._under_way is None and self._lost_claims.look():
+            self.hungry = True
+
+    def _holds(self, task: Task) -> bool:
+        attempt = self._hands.attempts.get(task.task_id)
+        return (attempt is not None and attempt.task.token == task.token) or (task.task_id, task.token) in self._left
 
     def _take_back(self, finished: Finished) -> None:
         # Whether they landed or not, the tokens will tell; those that we know to have landed are out of our hands.
@@ -206,9 +238,15 @@ class Turner:
 
     # ── claiming ──
 
-    def _claimed(self, claim: Claim, found: int) -> None:
-        self.found = found
-        self.hungry = 0 < (claim.limit or 0) <= found
+    def look(self) -> None:
+        """Something may be due in any phase; safe from any thread."""
+        self._appetite.phases.look()
+        self.hungry = True
+
+    def _claimed(self, claim: Claim, tasks: Sequence[Task]) -> None:
+        found = self.found = len(tasks)
+        more = self._appetite.phases.claimed(claim, tasks)
+        self.hungry = 0 < (claim.limit or 0) <= found or more
         if not self.hungry:
             # What fell short of the limit was all that is due, unless others claim beside us. To look again at once
             # would only keep the handlers from beginning.
@@ -292,6 +330,7 @@ class Turner:
                 self.moved_on()
             else:
                 self.hungry = True
+                self._appetite.phases.add(task.pipeline, task.phase)
         elif task.awaiting is None:
             heappush(self._soon, task.run_at)
 
@@ -344,7 +383,15 @@ class Turner:
     def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
         self._forget(attempt)
         if lost:
+            self._leave(attempt.task)
             self._events.send(LeaseGone(attempt.task))
+
+    def _leave(self, task: Task) -> None:
+        """Its work may not have ended (a thread that won't stop), so it is not ours to hand back before its lease ends."""
+        clock = monotonic()
+        if len(self._left) >= _MOST_LEFT:
+            self._left = {key: since for key, since in self._left.items() if clock - since < self._longest_lease}
+        self._left[task.task_id, task.token] = clock
 
     @property
     def gathering(self) -> bool:

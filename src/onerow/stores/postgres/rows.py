@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from onerow.core.status import PROCESSING, Status
@@ -17,13 +18,18 @@ KINDS |= dict.fromkeys(TIME_FIELDS, Moments)
 KINDS |= dict.fromkeys(("cancel_requested", "own_retries"), Flags)
 KINDS |= dict.fromkeys(("elapsed_time", "token", "version"), Bigs)
 KINDS |= dict.fromkeys(
-    ("attempt", "retry_count", "max_retries", "retry_base", "crash_count", "generation", "slot", "key_slot", "children"),
+    (
+        "attempt", "retry_count", "max_retries", "retry_base", "crash_count", "rescue_count", "generation", "slot",
+        "key_slot", "children",
+    ),
     Integers,
 )  # fmt: skip
 KINDS |= {"priority": Shorts}
 SQL_TYPE = {Texts: "text", Jsons: "json", Moments: "timestamptz", Flags: "boolean", Bigs: "bigint", Integers: "integer", Shorts: "smallint"}  # fmt: skip
 """What each field's column is."""
 
+ID = itemgetter(FIELDS.index("task_id"))
+"""The id in a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _STATUS_OF = {status.value: status for status in Status}
@@ -79,7 +85,7 @@ def task_of_texts(row: Sequence[Any]) -> Task:
 
 # A claim knows much of what it writes, so it reads only the rest. Each column that comes costs the server and us; numbers
 # that are nearly always 0 come as one, NULL when all of them are.
-_SELDOM = ("cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count", "generation")
+_SELDOM = ("cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count", "rescue_count", "generation")
 CLAIMED_FIELDS = tuple(
     field
     for field in FIELDS
@@ -101,14 +107,14 @@ def claimed_task(row: Sequence[Any], worker: str) -> Task:
         key_slot, unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress,
         metadata, logs, seldom, _,
     ) = row  # fmt: skip
-    cancel_requested, retry_count, own_retries, retry_base, crash_count, generation = seldom or _ALL_ZERO
+    cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count, generation = seldom or _ALL_ZERO
     now: datetime = moment(started_at)
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id, moment(created_at),
         None if scheduled_time is None else moment(scheduled_time), moment(run_at), now, None, now, elapsed_time,
         priority, PROCESSING, None, cancel_requested == 1, attempt, retry_count, max_retries, own_retries == 1,
-        retry_base, crash_count, generation, error, error_class, worker, moment(leased_until), token, version,
-        limit_key, slot, key_slot, unique_key, unique_for, held_key,
+        retry_base, crash_count, rescue_count, generation, error, error_class, worker, moment(leased_until), token,
+        version, limit_key, slot, key_slot, unique_key, unique_for, held_key,
         None if held_until is None else moment(held_until), children, None,
         payload, results, steps, signals, progress, metadata, logs,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ _decode = msgspec.json.Decoder().decode
 
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
+ID = itemgetter(FIELDS.index("task_id"))
+"""The id in a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
@@ -68,8 +71,8 @@ CLAIMED_FIELDS = (
 )  # fmt: skip
 _SELDOM = (
     "parent_id", "scheduled_time", "cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count",
-    "generation", "error", "error_class", "unique_key", "unique_for", "held_key", "held_until", "children",
-    "steps_json", "signals_json", "progress_json", "metadata_json",
+    "rescue_count", "generation", "error", "error_class", "unique_key", "unique_for", "held_key", "held_until",
+    "children", "steps_json", "signals_json", "progress_json", "metadata_json",
 )  # fmt: skip
 _SELDOM_AS_JSON = (
     f"CASE WHEN {' AND '.join(f't.{COLUMN[field]} IS {literal(DEFAULTS[field])}' for field in _SELDOM)} THEN NULL "
@@ -95,14 +98,15 @@ def claimed_task(
         token, version, limit_key, payload, results, logs, seldom,
     ) = row  # fmt: skip
     (
-        parent_id, scheduled_time, cancel_requested, retry_count, own_retries, retry_base, crash_count, generation,
-        error, error_class, unique_key, unique_for, held_key, held_until, children, steps, signals, progress, metadata,
+        parent_id, scheduled_time, cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count,
+        generation, error, error_class, unique_key, unique_for, held_key, held_until, children, steps,
+        signals, progress, metadata,
     ) = _SELDOM_DEFAULTS if seldom is None else _decode(seldom)  # fmt: skip
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id,
         read(created_at), scheduled_time and read(scheduled_time), read(run_at), now, None, now, elapsed_time,
         priority, PROCESSING, None, bool(cancel_requested), attempt + 1, retry_count, max_retries, bool(own_retries),
-        retry_base, crash_count, generation, error, error_class, worker, until, token + 1, version + 1,
+        retry_base, crash_count, rescue_count, generation, error, error_class, worker, until, token + 1, version + 1,
         limit_key, slot, key_slot, unique_key, unique_for, held_key, held_until and read(held_until), children, None,
         payload, results, steps, signals, progress, metadata, logs,
     )  # fmt: skip
