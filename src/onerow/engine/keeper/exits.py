@@ -15,7 +15,7 @@ class Exit(msgspec.Struct, frozen=True):
     signal: int | None
     """The signal that ended it; KILL also when its warden was killed and nobody saw its end."""
     stopped: bool
-    """Whether we had asked for it."""
+    """Whether we had asked for it, or its deadline had passed."""
     max_rss: int = 0
     """The most memory, in bytes, that it or one of its own waited-for children held."""
     left: int = 0
