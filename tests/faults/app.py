@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -147,6 +148,32 @@ async def one(job: dict[str, float], ctx: Context) -> None:
     note("enter", ctx, phase="one")
     await asyncio.sleep(job["for"] / 5)
     note("leave", ctx, phase="one")
+
+
+frozen = Pipeline("frozen")
+"""Holds the GIL in a C call that takes for ever, in the tasks whose payload says so."""
+
+
+@frozen.phase(lease="2s", timeout="2s", retry=Retry(0))
+def match(job: bool, ctx: Context) -> str:
+    note("begin", ctx)
+    if job:
+        re.match("(a+)+$", "a" * 60 + "b")
+    return "fine"
+
+
+programs = Pipeline("programs")
+"""A program that runs for as long as the payload says, then notes that it did."""
+
+programs.command(
+    "program",
+    [sys.executable, "-S", Path(__file__).with_name("program.py"), "{kind}", "{seconds}", "{ctx.task_id}"],
+    env=["FAULTS_NOTES", "FAULTS_MARK"],
+    lease="2s",
+    retry=Retry(0),
+    timeout="10m",
+    result="last_line",
+)
 
 
 leaves = Pipeline("leaves")

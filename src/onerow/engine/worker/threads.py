@@ -26,10 +26,17 @@ class Outage:
         self._lock = threading.Lock()
         self._away = False
         self.on_back: list[Callable[[], None]] = []
+        self.on_failure: list[Callable[[], None]] = []  # called at each failed try
+
+    @property
+    def is_away(self) -> bool:
+        return self._away
 
     def away(self, error: Exception) -> None:
         with self._lock:
             first, self._away = not self._away, True
+        for hear in self.on_failure:
+            hear()
         if first:
             self._events.send(StoreAway(str(error)))
 

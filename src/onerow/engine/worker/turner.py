@@ -86,6 +86,7 @@ class Turner:
         self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
         self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
+        self.store_answered = False  # in the last turn; one with nothing to write or claim does not ask the store
 
     @property
     def soon(self) -> Sequence[datetime]:
@@ -99,6 +100,7 @@ class Turner:
 
     def turn(self) -> float:
         """One round: how many seconds to rest until the next, unless something happens."""
+        self.store_answered = False
         self._gather()
         now = self._store.now()
         turn = self._prepare(now)
@@ -181,6 +183,7 @@ class Turner:
                 answers, tasks = self._store.turn(turn.moves, turn.claim) if call is None else call.result()
             finally:
                 self._appetite.give_back_unused(tasks)
+            self.store_answered = True
             self._begin(tasks, turn.sent_at)
             if turn.claim is not None:
                 self._claimed(turn.claim, len(tasks))
