@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from onerow.core.status import Status
+from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
 
 # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -44,7 +44,21 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
     before: Task
     after: Task
-    if_dead: bool = False  # and only if the lease has run out by the store's own clock
+    # And only if the lease has run out by the store's own clock when the write takes place, and the write did not wait
+    # for a lock for more than a second: a holder's heartbeat may have waited for the same lock, and goes first.
+    if_dead: bool = False
+
+    @property
+    def wakes(self) -> bool:
+        """Whether it gives workers something to do: a task, a free slot, a cancel, an ended child."""
+        before, after = self.before, self.after
+        return (
+            (after.status is WAITING and after.awaiting is None)
+            or (before.slot is not None and after.slot is None)
+            or (before.key_slot is not None and after.key_slot is None)
+            or (after.cancel_requested and not before.cancel_requested)
+            or (after.parent_id is not None and after.ended)
+        )
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -139,6 +153,17 @@ class Lost(msgspec.Struct, frozen=True):
     """The lease is another's now, or nobody's."""
 
     task_id: str
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """A lease as everyone can see it, without its task."""
+
+    task_id: str
+    pipeline: str
+    phase: str
+    token: int
+    leased_by: str
+    leased_until: datetime
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -269,6 +294,9 @@ class Store(Protocol):
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         """Heartbeat: leases of processing rows with our token now end `lease_for` after the store's now."""
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        """The leases of processing tasks, those that end first in front; reads no payloads."""
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         """The tasks with these ids that exist, in no order."""

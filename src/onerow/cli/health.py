@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from onerow.core.durations import spell_duration
 from onerow.core.status import PROCESSING
+from onerow.engine.hooks import GuardState
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter, Finding
@@ -75,10 +76,24 @@ def _workers(views: Views) -> Iterator[Finding]:
     if alive:
         yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
     for worker in workers:
+        for hook in worker.hooks:
+            yield _hook(worker.name, hook)
         if not worker.alive:
             yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
+
+
+def _hook(worker: str, hook: GuardState) -> Finding:
+    dropped = f"{hook.dropped:,} events for it were dropped"
+    if hook.running_for:
+        since = spell_duration(timedelta(seconds=int(hook.running_for)))
+        return Finding(
+            "bad",
+            f"hook {hook.name} of worker {worker} has not returned for {since}; {dropped}",
+            "give what it waits for a timeout, or do the work in a phase; then restart the worker",
+        )
+    return Finding("slow", f"hook {hook.name} of worker {worker} is too slow: {dropped}", "do its work in a phase")
 
 
 def _lanes(views: Views) -> Iterator[Finding]:

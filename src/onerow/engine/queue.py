@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,15 +25,17 @@ from onerow.engine.adding import Addition
 from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
 from onerow.engine.crons import Crons
+from onerow.engine.definitions import Definitions
 from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
+from onerow.engine.hooks import name_of
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
-from onerow.engine.rescuing import rescue_all
-from onerow.ports import Existing, Filter, Inserted, LogPage, Order, Page, Store, Tally
+from onerow.engine.rescuing import rescue_all, rescue_ended
+from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, Tally
 
 
 class Queue:
@@ -50,7 +53,7 @@ class Queue:
         self._store = store
         self._ready = False
         self._user: str | None = None
-        self._plans: dict[str, Plan] = {}
+        self.definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
         self.watches: list[Watch] = []
@@ -98,25 +101,29 @@ class Queue:
         return scoped
 
     @overload
-    def on(self, kind: type[EventType]) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
+    def on(
+        self, kind: type[EventType], *, timeout: Duration = "10s"
+    ) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
 
     @overload
-    def on(self, kind: type[EventType], hook: Hook[EventType]) -> Hook[EventType]: ...
+    def on(self, kind: type[EventType], hook: Hook[EventType], *, timeout: Duration = "10s") -> Hook[EventType]: ...
 
-    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None) -> Any:
+    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None, *, timeout: Duration = "10s") -> Any:
         """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
 
-        A queue for one user tells of that user's tasks only.
+        A queue for one user tells of that user's tasks only. While a worker runs in this process the function is called
+        from a thread of its own; timeout: a call that takes longer is reported, and events are dropped until it returns.
         """
         if hook is None:
-            return lambda function: self.on(kind, function)
+            return lambda function: self.on(kind, function, timeout=timeout)
+        limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
 
         def tell_own(event: EventType) -> None:
             if isinstance(event, TaskEvent) and event.task.user_id == user:
                 hook(event)
 
-        self.events.on(kind, hook if user is None else tell_own)
+        self.events.on_for_user(kind, hook if user is None else tell_own, name_of(hook), limit, (hook, user, limit))
         return hook
 
     def alert(self, to: str | Webhook | Send, **what: Any) -> None:
@@ -229,12 +236,16 @@ class Queue:
         return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
 
     def plan(self, pipeline: str) -> Plan:
-        """A pipeline's definition: from the code served here, else as published in the store."""
+        """A pipeline's definition as tasks follow it: the published one, else that of the code served here."""
         if pipeline in self.pipelines:
-            return self.pipelines[pipeline].plan
-        if pipeline not in self._plans:
-            self._plans = definitions.load_plans(self.store)
-        return definitions.known_plan(self._plans, pipeline)
+            return self._follow(self.pipelines[pipeline].plan)
+        self.definitions.refresh_if_stale(self._now())
+        found = self.definitions.of(pipeline)
+        return definitions.known_plan(definitions.load_plans(self.store), pipeline) if found is None else found
+
+    def _follow(self, own: Plan) -> Plan:
+        self.definitions.refresh_if_stale(self._now())
+        return self.definitions.follow(own)
 
     def _scoped(self, where: Filter | None) -> Filter:
         where = where or Filter()
@@ -371,11 +382,19 @@ class Queue:
         self._everyone()
         return Crons(self)
 
-    def publish(self, *pipelines: Pipeline) -> list[str]:
-        """Write definitions to the store, so that others can add by name; the names of those that changed."""
+    def publish(self, *pipelines: Pipeline, force: bool = False) -> list[str]:
+        """Write definitions to the store, for those who add by name and for workers; the names of those that changed.
+
+        A definition that a newer one has replaced is left out unless `force` is set. Where workers run, this returns
+        when they all follow what was written, about two seconds later.
+        """
         self._everyone()
         self.serve(*pipelines)
-        return definitions.publish(self.store, [pipeline.plan for pipeline in self.pipelines.values()])
+        written = definitions.publish(self.store, [each.plan for each in self.pipelines.values()], force=force)
+        if written and definitions.has_workers(self.store, written):
+            time.sleep(definitions.BINDS_AFTER.total_seconds())
+        self.definitions.refresh()
+        return written
 
     def _known(self, pipeline: Pipeline | str, phase: str) -> str:
         plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
@@ -412,7 +431,7 @@ class Queue:
         if span < timedelta(milliseconds=100):
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
         tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
-        return Leases(self.store, plan, tasks, span, self.events, self.masker)
+        return Leases(self.store, lambda: self._follow(plan), tasks, span, self.events, self.masker)
 
     def puller(
         self,
@@ -447,10 +466,16 @@ class Queue:
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
-        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
-        for task in rescued:
-            self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
-        return rescued
+        return self._rescued(rescue_all(self.store, where, ended_by, self.events, by=who), who)
+
+    def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
+        """Give back tasks whose leases were observed to have ended; for pullers."""
+        return self._rescued(rescue_ended(self.store, ended, self._now(), self.events, by=by, user_id=self._user), by)
+
+    def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
+        for task in tasks:
+            self._tell_relatives(task, by, cancelled=task.status is Status.CANCELLED)
+        return tasks
 
     # ── clearing away ──
 

@@ -9,7 +9,7 @@ from onerow.core import rules
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.events import Events, TaskRescued, told_status
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.ports import Filter, LeaseRecord, Move, Store, Swapped
 
 PAGE = 500
 
@@ -24,6 +24,30 @@ def rescue(store: Store, tasks: Sequence[Task], now: datetime, events: Events, *
             events.send(TaskRescued(answer.task, move.before.leased_by or ""))
             for event in told_status(answer.task):
                 events.send(event)
+    return rescued
+
+
+def rescue_ended(
+    store: Store,
+    ended: Sequence[LeaseRecord],
+    now: datetime,
+    events: Events,
+    *,
+    by: str,
+    user_id: str | None = None,
+) -> list[Task]:
+    """Take away the tasks whose leases were observed to have ended; returns those that were taken."""
+    rescued: list[Task] = []
+    for first in range(0, len(ended), PAGE):
+        leases = {record.task_id: (record.token, record.leased_until) for record in ended[first : first + PAGE]}
+        tasks = [
+            task
+            for task in store.fetch(list(leases))
+            if task.status is PROCESSING
+            and (task.token, task.leased_until) == leases[task.task_id]
+            and user_id in (None, task.user_id)
+        ]
+        rescued += rescue(store, tasks, now, events, by=by, if_dead=True)
     return rescued
 
 

@@ -92,8 +92,17 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
-def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> Task | None:
-    """The task after its attempt; None when it is not ours to say."""
+def snoozed(error: BaseException) -> Outcome:
+    """What it means that a handler raised Snooze; a subclass may not have set its time."""
+    span = getattr(error, "for_", None)
+    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+
+
+def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
+    """The task after its attempt; None when it is not ours to say.
+
+    plan: the definition that the task follows. own: the one by whose times it ran, where that is another.
+    """
     match outcome:
         case Done(result=result):
             try:
@@ -112,7 +121,7 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> 
         case Crashed(why=why):
             return rules.crash(task, why, now, by=by)
         case Stopped(reason="timeout"):
-            return rules.fail(task, timed_out(task, plan), plan, now, by=by)
+            return rules.fail(task, timed_out(task, own or plan), plan, now, by=by)
         case Stopped(reason="cancel"):
             return rules.stop_cancelled(task, now, by=by)
         case Stopped(reason="drain"):

@@ -27,6 +27,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -164,6 +165,18 @@ class MemoryStore:
         now = self.now()
         self._put(row.but(now, leased_until=(until := times.to_millis(now + lease_for))))
         return Held(row.task_id, row.version + 1, until, row.cancel_requested)
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        with self._lock:
+            found = [
+                LeaseRecord(row.task_id, row.pipeline, row.phase, row.token, row.leased_by or "", row.leased_until)
+                for row in self._rows.values()
+                if row.status is PROCESSING
+                and row.leased_until is not None
+                and pipeline in (None, row.pipeline)
+                and phase in (None, row.phase)
+            ]
+        return sorted(found, key=lambda record: (record.leased_until, record.task_id))[:limit]
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._lock:

@@ -157,6 +157,9 @@ def test_however_many_rows_there_are_rescue_purge_and_pages_go_through_an_index(
         with explained(store) as plans:
             assert len(store.find(where, limit=500, order=order).tasks) == count, where
         must_use_indexes(plans, at_most=2_300)
+    with explained(store) as plans:
+        assert len(store.leases(limit=5_000)) == 2_100
+    must_use_indexes(plans, at_most=2_300)
 
 
 def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:

@@ -75,6 +75,10 @@ class StopDeadlines:
         self.hurried = True
         self.work_until = min(self.work_until, now)
 
+    def shorten(self, now: float, grace: float) -> None:
+        """Let running work go on for this long at most."""
+        self.work_until = min(self.work_until, now + grace)
+
     @property
     def record_until(self) -> float:
         return self.work_until + _RECORD_FOR

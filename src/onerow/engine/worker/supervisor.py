@@ -19,7 +19,7 @@ LIVENESS = "ONEROW_LIVENESS"
 """The worker writes to this descriptor that it is alive."""
 
 DRAIN, HURRY = b"d", b"h"
-WRONG_APP, TOO_OLD = 64, 78
+WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
 LEFT_BEHIND = 70
 
 _ROUND = 0.05
@@ -211,7 +211,7 @@ class Supervisor:
         if self._once and code == 0:
             seat.start_at = float("inf")
             return
-        if code in (WRONG_APP, TOO_OLD):  # starting another would not help
+        if code in (WRONG_APP, STORE_MOVED, TOO_OLD):  # starting another would not help
             self._code = code
             self._stop(None)
             return

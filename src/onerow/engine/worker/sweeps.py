@@ -1,7 +1,7 @@
 """Sweeps: what spans rows, done after the commit, again and again, without harm."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from time import monotonic
 
@@ -13,7 +13,8 @@ from onerow.core.task import Task
 from onerow.engine.definitions import WORKER
 from onerow.engine.events import Events, told_status
 from onerow.engine.family import concerns
-from onerow.engine.rescuing import rescue
+from onerow.engine.lease_watch import LeaseWatch
+from onerow.engine.rescuing import rescue, rescue_ended
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
@@ -105,28 +106,26 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 
 
 class Rescuer:
-    """Gives tasks of dead workers back, soon after their lease ended, or at once when the death is certain."""
+    """Returns tasks of dead workers to waiting: when their lease was observed to end, or at once with proof of death."""
 
-    def __init__(self, store: Store, identity: Identity, events: Events, lease_of: Callable[[Task], timedelta]) -> None:
+    def __init__(self, store: Store, identity: Identity, events: Events, watch: LeaseWatch) -> None:
         self._store = store
         self._identity = identity
         self._events = events
-        self._lease_of = lease_of
-        self._up_since = monotonic()
+        self._watch = watch
+        self._due_at = 0.0
         self.concerns_family: Callable[[Task], None] = lambda task: None
-
-    def store_was_away(self) -> None:
-        """After an outage live workers need time to beat before anyone may take them for dead."""
-        self._up_since = monotonic()
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
         self._rescue_of_the_certainly_dead(now)
-        up_for = timedelta(seconds=monotonic() - self._up_since)
-        where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now)
-        dead = self._store.find(where, limit=_PAGE, order="oldest").tasks
-        self._rescue([task for task in dead if up_for >= self._lease_of(task)], now, if_dead=True)
-        return 1.0
+        ended = self._watch.look(now)
+        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=self._identity.name))
+        self._due_at = monotonic() + self._watch.every
+        return self._watch.every
 
     def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
         for note in self._store.notes(WORKER):
@@ -134,17 +133,17 @@ class Rescuer:
                 continue
             where = Filter(statuses=frozenset({PROCESSING}), leased_by=note.name)
             while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
-                if not self._rescue(tasks, now, if_dead=False):
+                rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=False)
+                self._tell_family(rescued)
+                if not rescued:
                     break
             else:
                 self._store.drop_notes(WORKER, [note.name])
 
-    def _rescue(self, tasks: Sequence[Task], now: datetime, *, if_dead: bool) -> int:
-        rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=if_dead)
+    def _tell_family(self, rescued: Sequence[Task]) -> None:
         for task in rescued:
             if concerns(task):
                 self.concerns_family(task)
-        return len(rescued)
 
 
 class Purger:

@@ -7,7 +7,8 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import StoreError
+from onerow.core.errors import StoreError, StoreMoved
+from onerow.core.failure import text_of
 from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
 
 
@@ -25,8 +26,8 @@ class Outage:
         self._events = events
         self._lock = threading.Lock()
         self._away = False
-        self.on_back: list[Callable[[], None]] = []
-        self.on_failure: list[Callable[[], None]] = []  # called at each failed try
+        self._moved = False
+        self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
 
     @property
     def is_away(self) -> bool:
@@ -34,10 +35,13 @@ class Outage:
 
     def away(self, error: Exception) -> None:
         with self._lock:
-            first, self._away = not self._away, True
-        for hear in self.on_failure:
-            hear()
-        if first:
+            if isinstance(error, StoreMoved):
+                first, self._moved = not self._moved, True
+            else:
+                first, self._away = not self._away, True
+        if first and isinstance(error, StoreMoved):
+            self.moved(error)
+        elif first:
             self._events.send(StoreAway(str(error)))
 
     def back(self) -> None:
@@ -46,8 +50,6 @@ class Outage:
         with self._lock:
             last, self._away = self._away, False
         if last:
-            for told in self.on_back:
-                told()
             self._events.send(StoreBack())
 
 
@@ -55,8 +57,15 @@ class RoleThread:
     """Calls some roles in turn, each when its rest is over; errors are told of and cost a pause."""
 
     def __init__(
-        self, name: str, roles: Sequence[Role], now: Callable[[], datetime], events: Events, outage: Outage
+        self,
+        name: str,
+        roles: Sequence[Role],
+        now: Callable[[], datetime],
+        events: Events,
+        outage: Outage,
+        last: Callable[[datetime], object] | None = None,
     ) -> None:
+        self._last = last  # called once in the thread, after a stop
         self._roles = list(roles)
         self._now = now
         self._events = events
@@ -75,11 +84,17 @@ class RoleThread:
         self._called |= {id(role)} if role is not None else {id(each) for each in self._roles}
         self._wake.set()
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def ask_to_stop(self) -> None:
+        """End after the present round; does not wait."""
         self._stop = True
         self._wake.set()
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """End after the present round; whether it ended in time."""
+        self.ask_to_stop()
         if self._thread.ident is not None:
             self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _main(self) -> None:
         due = {id(role): 0.0 for role in self._roles}
@@ -93,15 +108,23 @@ class RoleThread:
             rest = min(due.values()) - monotonic()
             if rest > 0:
                 self._wake.wait(rest)
+        if self._last is not None:
+            try:
+                self._last(self._now())
+            except Exception as error:
+                self._report(self._roles[0], error)
+
+    def _report(self, role: Role, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            self._outage.away(error)
+        else:
+            self._events.send(RoleFailed(type(role).__name__, text_of(error), traceback.format_exc()))
 
     def _tick(self, role: Role) -> float:
         try:
             rest = role.tick(self._now())
         except Exception as error:
-            if isinstance(error, StoreError):
-                self._outage.away(error)
-            else:
-                self._events.send(RoleFailed(type(role).__name__, str(error), traceback.format_exc()))
+            self._report(role, error)
             pause = self._pause[id(role)]
             self._pause[id(role)] = min(pause * 2, 2.0)
             return pause

@@ -3,24 +3,35 @@
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
-from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
-from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
+from onerow.engine.events import (
+    AlertLost,
+    DefinitionReplaced,
+    PhaseTooHeavy,
+    RoleFailed,
+    StoreGone,
+    WorkerHung,
+    WorkerOutdated,
+    WorkerStarted,
+    WorkerStopped,
+)
+from onerow.engine.hooks import GuardState
 from onerow.engine.keeper import Keeper
+from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.queue import Queue
-from onerow.engine.settling import Stopped
-from onerow.engine.worker.alarm import Alarm
+from onerow.engine.settling import Stopped, Unstarted
+from onerow.engine.worker.alarm import Alarm, HookWatch
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
@@ -51,6 +62,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
 
 # Longer than a loaded machine lets a thread wait; for longer leases two thirds, so that heartbeats go on in time.
 _SHORTEST_SILENCE, _SILENT_PART_OF_LEASE = 10.0, 2 / 3
+_LAST_CALLS = 2.0  # seconds that hooks, and receivers of alerts, get for the last events of a worker that stops
+_HUNG_GRACE = 5.0  # seconds that other work may go on in a process that ends because of hung work
+_REACTION_TIME = 2.0  # seconds in which work in this process reacts to a stop, unless it hangs too
 
 
 class Worker:
@@ -59,6 +73,7 @@ class Worker:
     concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
     grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
+    republish: publish these pipelines' definitions also where newer ones have replaced them.
     """
 
     def __init__(
@@ -73,6 +88,7 @@ class Worker:
         until_idle: bool = False,
         memory: Size | None = None,
         cpus: float | None = None,
+        republish: bool = False,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(
@@ -93,11 +109,13 @@ class Worker:
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
         self._until_idle = until_idle
+        self._republish = republish
         self._stopping = threading.Event()
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
         self._condemned: set[str] = set()
         self._signalled = False
+        self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready = threading.Event()
 
@@ -136,13 +154,17 @@ class Worker:
 
     def run(self) -> int:
         """Work until stopped (or, `until_idle`, until nothing is due and nothing runs); the exit code."""
-        self._build()
+        self.queue.events.defer()
         try:
-            self._start()
-            self._serve()
-            self._drain()
+            self._build()
+            try:
+                self._start()
+                self._serve()
+                self._drain()
+            finally:
+                self._end()
         finally:
-            self._end()
+            self.queue.events.undefer(within=_LAST_CALLS)
         return self.exit_code
 
     # ── building ──
@@ -150,7 +172,8 @@ class Worker:
     def _build(self) -> None:
         queue = self.queue
         store = queue.store
-        definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
+        own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        definitions.publish(store, own.values(), force=self._republish)
         self._keeper = Keeper()
         self._hands = Hands(store.now)
         self._hands.masker = queue.masker
@@ -162,7 +185,7 @@ class Worker:
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         lanes = self._lanes()
-        self._registrar = Registrar(store, self.identity, lanes, self._concurrency)
+        self._registrar = Registrar(store, self.identity, lanes, self._concurrency, queue.definitions)
         self._statistician = Statistician(store, self.name, queue.events)
         self._turner = Turner(
             store,
@@ -181,13 +204,13 @@ class Worker:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
                 queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
+        self._outage.moved = self._on_moved
         shortest = self._shortest_lease()
-        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
-        self._outage.on_back.append(self._rescuer.store_was_away)
-        self._outage.on_failure.append(self._rescuer.store_was_away)  # a turn without a claim does not see it come back
-        plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
+        self._rescuer = Rescuer(store, self.identity, queue.events, watch)
+        plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
-        self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
+        self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         sweeps: list[Role] = [
             self._registrar,
             self._usher,
@@ -202,10 +225,14 @@ class Worker:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
-        self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
-        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)))
+        self._alarm_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alarms]
+        self._registrar.hooks = self._report_hooks
+        loop_watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
+        self._warden = Warden(
+            self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), loop_watch
+        )
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
-        self._warden_thread = self._thread("warden", [self._warden])
+        self._warden_thread = self._thread("warden", [self._warden, HookWatch(self._report_hooks)])
         self._sweep_thread = self._thread("sweeps", sweeps)
         self._scribe = Scribe(store, self._hands, queue.log_files)
         self._scribe_thread = self._thread("scribe", [self._scribe])
@@ -218,10 +245,14 @@ class Worker:
         self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
+        self._registrar.replaced = self._on_replaced
         self._capture = Capture()
 
-    def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
-        return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage)
+    def _thread(self, name: str, roles: Sequence[Role], last: Callable[[datetime], object] | None = None) -> RoleThread:
+        return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage, last)
+
+    def _report_hooks(self) -> list[GuardState]:
+        return self.queue.events.report_hooks([alarm.guard for alarm in self._alarms])
 
     def _lanes(self) -> list[Lane]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
@@ -249,10 +280,10 @@ class Worker:
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
 
-    def _lease_of(self, task: Task) -> timedelta:
-        """How long the task's holder may be silent, as far as we know its phase."""
-        plan = self.queue.pipelines[task.pipeline].plan if task.pipeline in self.queue.pipelines else None
-        return plan.phase(task.phase).lease if plan is not None and plan.knows(task.phase) else DEFAULT_LEASE
+    def _lease_of(self, pipeline: str, phase: str) -> timedelta:
+        """How long a task's holder may be silent, as far as we know its phase."""
+        plan = self.queue.pipelines[pipeline].plan if pipeline in self.queue.pipelines else None
+        return plan.phase(phase).lease if plan is not None and plan.knows(phase) else DEFAULT_LEASE
 
     def _shortest_lease(self) -> timedelta:
         return min(
@@ -308,6 +339,8 @@ class Worker:
                 raise
             except StoreError as error:
                 self._outage.away(error)
+                if self._store_moved.is_set():
+                    return 0.0
             except Exception as error:
                 self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
                 try:
@@ -350,23 +383,43 @@ class Worker:
 
     def _drain(self) -> None:
         self._turner.claiming = False
+        if self._store_moved.is_set():
+            self._stop_without_store()
+            return
         self._registrar.drain()
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
         deadlines = self._deadlines
         deadlines.ask(monotonic())
+        if self._condemned:
+            deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: deadlines.work_until)
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
             if isinstance(attempt.handle, TreeStopper):
                 attempt.handle.end_within(deadlines.kill_after)
-        self._settle_until(lambda: deadlines.record_until)
+        asked_at = monotonic()
+        self._settle_until(lambda: deadlines.record_until, lambda: self._may_abandon_rest(asked_at))
+        if self._condemned:
+            self._hand_back_rest()
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
-    def _settle_until(self, deadline: Callable[[], float]) -> None:
-        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline():
+    def _stop_without_store(self) -> None:
+        """Stop running work of which nothing can be written, and wait for it within the grace."""
+        for attempt in list(self._hands.attempts.values()):
+            attempt.ask_to_stop("lost")
+        while monotonic() < self._deadlines.record_until and any(
+            attempt.started_at is not None and not attempt.ended_at for attempt in list(self._hands.attempts.values())
+        ):
+            sleep(0.05)
+
+    def _settle_until(self, deadline: Callable[[], float], enough: Callable[[], bool] = lambda: False) -> None:
+        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline() and not enough():
+            if self._store_moved.is_set():
+                self._stop_without_store()
+                return
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))
@@ -376,17 +429,45 @@ class Worker:
         if attempt.task.task_id in self._condemned:
             return
         self._condemned.add(attempt.task.task_id)
-        self.exit_code = 75
+        self.exit_code = self.exit_code or 75
         self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
+
+    def _may_abandon_rest(self, asked_at: float) -> bool:
+        """Whether this process ends because of hung work, and what is left did not react and ends with the process."""
+        if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
+            return False
+        left = [attempt for attempt in list(self._hands.attempts.values()) if not attempt.ended_at]
+        return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
+
+    def _hand_back_rest(self) -> None:
+        """Settle what ends with this process: no cost to a task, unless its own time was up."""
+        for attempt in list(self._hands.attempts.values()):
+            if attempt.started_at is None:
+                self._hands.finish(attempt, Unstarted())
+            else:
+                self._hands.finish(attempt, Stopped(attempt.stop or "drain"))
+        self._settle_until(lambda: self._deadlines.end_until)
+
+    def _on_moved(self, error: StoreMoved) -> None:
+        """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
+        self._store_moved.set()
+        self.exit_code = 66
+        self.queue.events.send(StoreGone(self.name, str(error)))
+        self.stop(hurry=True)
 
     def _on_outdated(self, error: CodeTooOld) -> None:
         if self.exit_code != TOO_OLD:
             self.queue.events.send(WorkerOutdated(self.name, str(error)))
         self.exit_code = TOO_OLD
         self.stop()
+
+    def _on_replaced(self, own: Plan, followed: Plan) -> None:
+        unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))
+        self.queue.events.send(DefinitionReplaced(own.name, unknown))
+        self._passes |= any(not phase.has_code for phase in followed.phases)
 
     def _end(self) -> None:
         self._deadlines.ask(monotonic())
@@ -397,19 +478,21 @@ class Worker:
         self._capture.stop()
         self._scribe_thread.stop(self._time_left())  # two scribes at once would lose lines
         self._unless_away(self._keep_last_lines, self._registrar.leave)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, *self._alarm_threads):
+        for thread in self._alarm_threads:
+            thread.ask_to_stop()
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop(self._time_left())
-        self._unless_away(
-            lambda: self._statistician.flush(self.queue.store.now()),
-            self._close_alarms,
-        )
+        self._stop_alarms(min(monotonic() + _LAST_CALLS, self._deadlines.end_until))
+        self._unless_away(lambda: self._statistician.flush(self.queue.store.now()))
         self._turner.close()
         self._waker.close()
-        self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
+        self.queue.events.send(WorkerStopped(self.name, why))
 
-    def _close_alarms(self) -> None:
-        for alarm in self._alarms:
-            alarm.close(self.queue.store.now())
+    def _stop_alarms(self, deadline: float) -> None:
+        for alarm, thread in zip(self._alarms, self._alarm_threads, strict=True):
+            if not thread.stop(max(0.0, deadline - monotonic())) and alarm.unsent:
+                self.queue.events.send(AlertLost(alarm.unsent, "the worker stopped before the receiver took them"))
 
     def _time_left(self) -> float:
         """Seconds for one of the last acts."""

@@ -21,6 +21,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -119,7 +120,7 @@ class MongoStore:
             return []
         now = self.now()
         with self._door.open() as rooms:
-            answers = swapping.swap(self._door, rooms, moves, now)
+            answers = swapping.swap(self._door, rooms, moves, self._stamp())
             if any(_is_news(move, now) for move in moves):
                 self._tell(rooms)
         return answers
@@ -132,6 +133,10 @@ class MongoStore:
             return []
         with self._door.open() as rooms:
             return extending.extend(rooms, leases, lease_for, self._stamp())
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        with self._door.open() as rooms:
+            return searching.leases(rooms, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.open() as rooms:

@@ -5,29 +5,31 @@ Operator updates only: a user's value stands under $set, where the server takes 
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from onerow.core.errors import StoreError
 from onerow.core.task import Task, changed_fields
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.mongo.batches import Outcome, Update, write_each
+from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.documents import KEY, Document, stored
 from onerow.stores.mongo.door import Door, Rooms
+from onerow.stores.mongo.schema import A_TIME
 from onerow.stores.mongo.values import to_bson
 
 
-def swap(door: Door, rooms: Rooms, moves: Sequence[Move], now: datetime) -> list[SwapAnswer]:
+def swap(door: Door, rooms: Rooms, moves: Sequence[Move], stamp: Stamp) -> list[SwapAnswer]:
     """See ports.Store.swap."""
-    outcomes = write_each(door, rooms, rooms.tasks, [_update(move, now) for move in moves])
+    outcomes = write_each(door, rooms, rooms.tasks, [_update(move, stamp) for move in moves])
     return [_answer(rooms, move, outcome) for move, outcome in zip(moves, outcomes, strict=True)]
 
 
-def _update(move: Move, now: datetime) -> Update:
+def _update(move: Move, stamp: Stamp) -> Update:
     before, after = move.before, move.after
     where: Document = {"_id": before.task_id, "version": before.version}
     if move.if_dead:
-        where["leased_until"] = {"$lte": now}
+        # By the server's clock at the time of the write. Without a time, $lte would hold: null sorts before dates.
+        where |= {"leased_until": A_TIME, "$expr": {"$lte": ["$leased_until", stamp]}}
     change: Document = {}
     written: Document = {"version": after.version}
     for field in changed_fields(before, after):

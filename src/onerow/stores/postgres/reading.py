@@ -7,7 +7,7 @@ from typing import Literal
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import to_millis
-from onerow.ports import Census, Filter, LogPage, Note, Order, Page, Search, Tally
+from onerow.ports import Census, Filter, LeaseRecord, LogPage, Note, Order, Page, Search, Tally
 from onerow.stores.postgres import logbook, notes, searching, tallies
 from onerow.stores.postgres.door import Door
 from onerow.stores.postgres.filters import where_sql
@@ -34,6 +34,9 @@ class Reading:
         sql = f"SELECT {COLUMNS} FROM {self._table} WHERE task_id = ANY (%s)"
         given = (column(Texts, list(dict.fromkeys(ids))),)
         return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        return self._door.read(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         return self._door.read(lambda c: searching.find(c, self._table, where, limit, order, after))

@@ -14,7 +14,6 @@ import msgspec
 from psycopg import errors
 from psycopg.types.numeric import Int8
 
-from onerow.core.status import WAITING
 from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
@@ -58,7 +57,9 @@ class Swapping:
             if is_contested(move):
                 self.contested.append(index)
             else:
-                shape = (nth, self._places[index] is not None, move.if_dead, _grown(move), tallies.change(move))
+                # A rescue that was not written says that it came too late; written again by id, it would not be late.
+                placed = self._places[index] is not None and not move.if_dead
+                shape = (nth, placed, move.if_dead, _grown(move), tallies.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
@@ -73,7 +74,7 @@ class Swapping:
     @property
     def wakes(self) -> bool:
         """Whether one of the moves gives other workers something to do."""
-        return any(map(wakes, self.moves))
+        return any(move.wakes for move in self.moves)
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]
@@ -144,18 +145,6 @@ def is_contested(move: Move) -> bool:
     return key is not None and key != move.before.held_key
 
 
-def wakes(move: Move) -> bool:
-    """Whether the move gives other workers something to do: a task, a free slot, a cancel, an ended child."""
-    before, after = move.before, move.after
-    return (
-        (after.status is WAITING and after.awaiting is None)
-        or (before.slot is not None and after.slot is None)
-        or (before.key_slot is not None and after.key_slot is None)
-        or (after.cancel_requested and not before.cancel_requested)
-        or (after.parent_id is not None and after.ended)
-    )
-
-
 def _grown(move: Move) -> int:
     return move.after.version - move.before.version  # a move made of two rules has grown by two
 
@@ -181,8 +170,10 @@ def _update(
     names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
     # IS TRUE keeps the planner from searching by id after all, as it would in a small table.
     same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
+    # A transaction that began more than a second ago has waited for a lock, and so may have a holder's heartbeat.
     dead = (
         " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
+        " AND clock_timestamp() - transaction_timestamp() < interval '1 second'"
         if if_dead
         else ""
     )

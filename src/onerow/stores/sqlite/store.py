@@ -20,6 +20,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -96,8 +97,7 @@ class SqliteStore:
         else:
             with self._door.write() as connection:
                 answers = _insert(connection.cursor(), tasks)
-        for waker in self._wakers:
-            waker.poke()  # our own commits don't change data_version
+        self._wake()
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
@@ -111,18 +111,25 @@ class SqliteStore:
         with self._door.write() as connection:
             answers = swapping.write(connection, self.now())
             catches = claiming.claim(connection, claim, self.now(), self._turns) if claim is not None else []
+        # A worker's own turn needn't wake it: it knows what it wrote. An act, or another worker of this process, does.
+        if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
+            self._wake()
         return answers, [task for catch in catches for task in catch.tasks()]
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
-        now = self.now()
-        until = now + lease_for
         asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
         with self._door.write() as connection:
+            now = self.now()  # after the wait for the write lock, which may have lasted longer than the lease
+            until = now + lease_for
             rows = connection.execute(
                 statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
             ).fetchall()
         held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        with self._door.read() as connection:
+            return searching.leases(connection, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._door.read() as connection:
@@ -220,6 +227,11 @@ class SqliteStore:
         waker = SqliteWaker(self.path, self._door.data_version, self._wakers.remove)
         self._wakers.append(waker)
         return waker
+
+    def _wake(self) -> None:
+        """Wake the workers of this process: their data_version doesn't change with commits of their own connection."""
+        for waker in list(self._wakers):
+            waker.poke()
 
     def close(self) -> None:
         self._door.close()

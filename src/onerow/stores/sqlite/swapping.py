@@ -7,6 +7,7 @@ count says so; only when some were not does a second look, row by row, find out 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
@@ -16,12 +17,16 @@ from onerow.stores.sqlite import tallies
 from onerow.stores.sqlite.batches import MOST, batches, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
+_LATE = 1.0
+"""Seconds of waiting for the write lock after which a rescue is not written: holders' heartbeats waited as well."""
+
 
 class Swapping:
     """Moves, put together before there is a transaction, so that the write lock is held for no more than the SQL."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self._moves = moves
+        self._made_at = monotonic()
         self._singly: list[int] = []
         together: list[int] = []
         for index, move in enumerate(moves):
@@ -47,8 +52,10 @@ class Swapping:
                     answers[index] = Swapped(self._moves[index].after)
             else:
                 singly = [*singly, *together.indexes]
+        late = monotonic() - self._made_at > _LATE
         for index in singly:
-            answers[index] = _swap_one(connection, self._moves[index], now)
+            move = self._moves[index]
+            answers[index] = Stale(move.before.task_id) if late and move.if_dead else _swap_one(connection, move, now)
         alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
         tallies.write(connection, tallies.of_moves(alone))
         return answers  # type: ignore[return-value]
