@@ -219,11 +219,11 @@ def branch(job: str, ctx: Context) -> Any:
     return [planted, count, tally.completed]
 
 
-hanging = Pipeline("hanging")
+hanging_crowd = Pipeline("hanging_crowd")
 """Blocks its thread without end where the payload says so, in a call that no exception interrupts."""
 
 
-@hanging.phase(lease="30s", timeout="2s")
+@hanging_crowd.phase(lease="30s", timeout="2s")
 def hang(job: dict[str, Any], ctx: Context) -> str:
     note("begin", ctx)
     if job["hangs"]:
