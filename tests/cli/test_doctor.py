@@ -101,7 +101,7 @@ def test_doctor_says_where_a_moved_queue_went(run: Run, tmp_path: Path) -> None:
     assert f"this queue was moved: it takes no new tasks here, {new.url} does" in said
     assert "onerow resume" not in said, "its tasks would run twice"
     assert (why.code, why.command) == ("paused", "")
-    assert f"was moved to {new.url}" in run("add", "videos", "--store", url, code=69).stderr
+    assert f"was moved to {new.url}" in run("add", "videos", "--store", url, code=78).stderr
 
 
 # ── hints ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
+from onerow.engine.keeper.host.tree import _HAS_CHILDREN_FILE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="whole trees can be ended on Linux only")
 
@@ -203,6 +204,49 @@ def test_a_mistake_in_one_callback_does_not_silence_the_others(runs: Runs, monke
     assert [args.exc_type for args in shown] == [ZeroDivisionError]
 
 
+# Deadlines
+
+
+def test_a_child_whose_deadline_passes_is_stopped_with_its_tree(runs: Runs) -> None:
+    tree = TREES["deaf_to_term"]
+    child = runs.start("ignore_term()\n" + tree + "\nidle()", deadline=(time.monotonic() + 1, 0.1))
+    runs.pid("grandchild")
+    exit = ended(child)
+    until(lambda: runs.exits, "the callback")
+    assert (exit.signal, exit.stopped) == (signal.SIGKILL, True)
+    assert runs.seen_alive == []
+
+
+def test_a_child_whose_deadline_is_extended_runs_on(runs: Runs) -> None:
+    began = time.monotonic()
+    child = runs.start("note('ready'); noted('go'); sys.exit(4)", deadline=(began + 3600, 0.0))
+    runs.pid("ready")
+    child.extend(time.monotonic() + 7200, 0.0)
+    (runs.folder / "go").write_text("0")
+    assert ended(child).code == 4
+    (runs.folder / "go").unlink()
+    child.extend(0.0, 0.0)  # does nothing after the end, nor to the next child of the same warden
+    next_child = runs.start("note('next'); idle()", deadline=(time.monotonic() + 3600, 0.0))
+    runs.pid("next")
+    assert next_child.wait(0.2) is None
+    next_child.extend(time.monotonic(), 0.0)
+    assert ended(next_child).stopped
+
+
+def test_a_stop_sends_its_own_signal_to_the_program_alone(runs: Runs) -> None:
+    number = signal.SIGRTMIN + 3
+    child = runs.start(
+        f"signal.signal({number}, lambda *_: os._exit(8))\nsignal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "note('ready')\nidle()",
+        stop_signal=number,
+    )
+    runs.pid("ready")
+    os.kill(child.pid, signal.SIGTERM)
+    assert child.wait(0.2) is None
+    child.stop(60)
+    assert ended(child).code == 8
+
+
 # Trees
 
 
@@ -230,18 +274,69 @@ def test_what_a_child_leaves_behind_may_finish_its_last_moment(runs: Runs) -> No
     assert (runs.folder / "finished").exists()
 
 
-def test_a_chain_that_forks_and_leaves_is_caught(runs: Runs) -> None:
+def test_a_stop_ends_a_chain_in_which_each_process_forks_the_next_and_exits(runs: Runs) -> None:
+    # The chain lasts for a minute, longer than the test waits: only the stop can end it in time. A look at the process
+    # table would miss a chain this fast, so each process of it adds a byte to a file.
     child = runs.start("""
-os.setsid() if os.getpid() != os.getpgid(0) else None
-note('ready')
-for _ in range(3000):  # bounded, and slow enough that a machine survives it if it is not caught
-    if os.fork(): os._exit(0)
-    os.setsid()
-    time.sleep(0.002)
+def chain():
+    last = time.monotonic() + 60
+    for number in range(30_000):
+        if os.fork(): os._exit(0)
+        os.setsid()
+        with open('links.txt', 'ab') as file: file.write(b'.')
+        if time.monotonic() > last: break
+        time.sleep(0.002)
+fork(chain)
+idle()
 """)
-    runs.pid("ready")
+    links = runs.folder / "links.txt"
+    until(lambda: links.exists() and links.stat().st_size > 5, "a chain of some processes")
     child.stop(0)
-    ended(child)
+    assert ended(child).stopped
+    length = links.stat().st_size
+    time.sleep(1)
+    assert links.stat().st_size == length, "the chain went on after the report of its end"
+
+
+def test_a_term_reaches_a_grandchild_whose_parent_lives_on(runs: Runs) -> None:
+    child = runs.start("""
+ignore_term()
+middle = os.fork()
+if middle == 0:
+    last = os.fork()
+    if last == 0:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+        grandchild()
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(last, 0)[1]))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(middle, 0)[1]))
+""")
+    runs.pid("grandchild")
+    child.stop(3600)
+    exit = ended(child)
+    assert (exit.code, exit.signal) == (7, None)
+
+
+@pytest.mark.parametrize("listing", ["_by_task", "_ByStat"])
+def test_descendants_are_found_in_every_generation(listing: str) -> None:
+    if listing == "_by_task" and not _HAS_CHILDREN_FILE:
+        pytest.skip("this kernel does not list the children of a process")
+    program = (
+        "import os\nfrom onerow.engine.keeper.host import tree\n"
+        f"tree._HAS_CHILDREN_FILE = {listing == '_by_task'}\n"
+        "reading, writing = os.pipe()\nfor _ in range(4):\n"
+        "    pid = os.fork()\n"
+        "    if pid: break\n    os.write(writing, b'%d ' % os.getpid())\n"
+        "else:\n    os.write(writing, b'.')\n"
+        "if _ or not pid:\n    os.read(0, 1); os._exit(0)\n"
+        "heard = b''\nwhile not heard.endswith(b'.'): heard += os.read(reading, 100)\n"
+        "made = set(map(int, heard[:-1].split()))\n"
+        "found = tree.descendants()\nassert len(made) == 4, made\nassert found == made, (found, made)\n"
+        "below = tree.descendants(skip={pid})\nassert below == set(), below\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.wait(30) == 0
 
 
 def test_a_crowd_that_keeps_growing_is_caught(runs: Runs) -> None:

@@ -284,7 +284,7 @@ def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) 
     move(sqlite, other, wait=nap)
     thread.join(60)
     assert not thread.is_alive()
-    assert worker.exit_code == 69
+    assert worker.exit_code == 78
     assert other.url in heard[0].error
     other.close()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -183,6 +184,32 @@ async def one(job: dict[str, float], ctx: Context) -> None:
     note("leave", ctx, phase="one")
 
 
+frozen = Pipeline("frozen")
+"""Holds the GIL in a C call that takes for ever, in the tasks whose payload says so."""
+
+
+@frozen.phase(lease="2s", timeout="2s", retry=Retry(0))
+def match(job: bool, ctx: Context) -> str:
+    note("begin", ctx)
+    if job:
+        re.match("(a+)+$", "a" * 60 + "b")
+    return "fine"
+
+
+programs = Pipeline("programs")
+"""A program that runs for as long as the payload says, then notes that it did."""
+
+programs.command(
+    "program",
+    [sys.executable, "-S", Path(__file__).with_name("program.py"), "{kind}", "{seconds}", "{ctx.task_id}"],
+    env=["FAULTS_NOTES", "FAULTS_MARK"],
+    lease="2s",
+    retry=Retry(0),
+    timeout="10m",
+    result="last_line",
+)
+
+
 leaves = Pipeline("leaves")
 tree = Pipeline("tree")
 """A parent that stops for a while where its payload says, so that it can be killed there."""
@@ -226,11 +253,11 @@ def branch(job: str, ctx: Context) -> Any:
     return [planted, count, tally.completed]
 
 
-hanging = Pipeline("hanging")
+hanging_crowd = Pipeline("hanging_crowd")
 """Blocks its thread without end where the payload says so, in a call that no exception interrupts."""
 
 
-@hanging.phase(lease="30s", timeout="2s")
+@hanging_crowd.phase(lease="30s", timeout="2s")
 def hang(job: dict[str, Any], ctx: Context) -> str:
     note("begin", ctx)
     if job["hangs"]:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.faults
 @pytest.mark.parametrize("tasks, hung, threads", [(16, 4, 4), pytest.param(120, 30, 16, marks=pytest.mark.slow)])
 def test_tasks_that_hang_time_out_and_all_others_complete(place: Place, tasks: int, hung: int, threads: int) -> None:
     every = tasks // hung
-    added = place.queue.add_many(app.hanging, [{"hangs": number % every == 0} for number in range(tasks)])
+    added = place.queue.add_many(app.hanging_crowd, [{"hangs": number % every == 0} for number in range(tasks)])
     place.worker("--concurrency", str(threads))
     until(lambda: all(task.ended for task in place.everything()), "the end of all tasks", seconds=180)
     for number, task in enumerate(place.queue.get(task.task_id) for task in added):

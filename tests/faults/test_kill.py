@@ -94,6 +94,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: 
     place.begun(task)
     first = place.queue.get(task.task_id)
     process = stale.pid()
+    stale.supervisor.send_signal(signal.SIGSTOP)  # it would kill and replace a worker that is silent
     freeze(place, process)
     try:
         place.worker()
@@ -101,6 +102,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: 
         assert done.token > first.token
     finally:
         os.kill(process, signal.SIGCONT)
+        stale.supervisor.send_signal(signal.SIGCONT)
     until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
     assert place.queue.get(task.task_id) == done
     assert [entry.phase for entry in done.history if entry.what == "completed"] == ["in_process"]
@@ -111,6 +113,7 @@ def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(pl
     task = place.queue.add(app.slow, {"kind": "async", "for": 4})
     place.begun(task)
     process = stale.pid()
+    stale.supervisor.send_signal(signal.SIGSTOP)  # it would kill and replace a worker that is silent
     freeze(place, process)
     try:
         begun = time.monotonic()
@@ -120,6 +123,7 @@ def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(pl
         until(lambda: time.monotonic() - begun > 5)
     finally:
         os.kill(process, signal.SIGCONT)
+        stale.supervisor.send_signal(signal.SIGCONT)
     until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
     assert place.queue.get(task.task_id) == done
     check_story(done, PHASES)

@@ -1,14 +1,18 @@
 """Stopping work for real: cancels, timeouts and signals, with nobody left behind."""
 
+import os
 import signal
+import sqlite3
+from contextlib import closing
 
+import psutil
 import pytest
 
 from onerow import Status
 from tests.engine.kit import until
 from tests.faults import app
-from tests.faults.kit import Place, gone
-from tests.faults.test_kill import KINDS, PHASES, running
+from tests.faults.kit import Place, RealWorker, check_story, gone
+from tests.faults.test_kill import KINDS, PHASES, at_work, running
 
 pytestmark = pytest.mark.faults
 
@@ -148,3 +152,66 @@ def test_the_worker_announces_its_store_and_phases_and_drains_when_asked(place: 
     assert {place.queue.get(task.task_id).status for task in tasks} == {Status.COMPLETED}
     assert f"sqlite:///{place.path}" in place.output()
     assert f"slow: {' → '.join(PHASES)}" in place.output()
+
+
+def whole_tree(worker: RealWorker) -> list[psutil.Process]:
+    """The supervisor and every process below it: what a service manager signals."""
+    supervisor = psutil.Process(worker.supervisor.pid)
+    return [supervisor, *supervisor.children(recursive=True)]
+
+
+def test_a_sigterm_to_every_process_lets_handlers_in_processes_and_threads_end(place: Place) -> None:
+    worker = place.worker("--grace", "60s")
+    tasks = [place.queue.add(app.slow, {"kind": "isolated", "for": 3}), place.queue.add(app.slow, {"kind": "thread"})]
+    until(lambda: at_work(place, tasks[0], "isolated") and at_work(place, tasks[1], "thread"), "both at work")
+    for process in whole_tree(worker):
+        process.terminate()
+    place.queue.cancel(tasks[1].task_id)
+    assert worker.wait() == 0
+    done = place.queue.get(tasks[0].task_id)
+    assert (done.status, done.retry_count, done.crash_count) == (Status.COMPLETED, 0, 0), done.history
+    assert place.queue.get(tasks[1].task_id).status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("kind", ["plain", "exits_with_255"])
+def test_a_program_that_a_sigterm_to_every_process_ended_is_handed_back(place: Place, kind: str) -> None:
+    worker = place.worker("--grace", "60s")
+    task = place.queue.add(app.programs, {"kind": kind, "seconds": 600})
+    process = int(place.begun(task)[1])
+    for each in whole_tree(worker):
+        each.terminate()
+    assert worker.wait() == 0
+    assert gone(process)
+    now = place.queue.get(task.task_id)
+    assert (now.status, now.attempt, now.retry_count, now.crash_count) == (Status.WAITING, 0, 0, 0), now.history
+    assert now.history[-1].what == "handed back"
+
+
+def test_a_program_that_ends_by_sigterm_while_the_worker_works_fails(place: Place) -> None:
+    place.worker()
+    task = place.queue.add(app.programs, {"kind": "plain", "seconds": 600})
+    os.kill(int(place.begun(task)[1]), signal.SIGTERM)
+    done = place.ended(task)
+    assert (done.status, "SIGTERM" in (done.error or "")) == (Status.FAILED, True)
+
+
+def test_a_worker_ends_after_its_grace_although_the_store_takes_no_writes(place: Place) -> None:
+    worker = place.worker("--grace", "1s")
+    task = running(place, "async")
+    with closing(sqlite3.connect(place.path, timeout=30, isolation_level=None)) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        worker.terminate()
+        assert worker.wait() == 70
+        lock.execute("ROLLBACK")
+    assert place.queue.get(task.task_id).status is Status.PROCESSING
+    place.worker()
+    check_story(place.ended(task), PHASES)
+
+
+def test_a_worker_that_finds_a_newer_schema_ends_and_is_not_started_again(place: Place) -> None:
+    worker = place.worker()
+    with closing(sqlite3.connect(place.path, timeout=30, isolation_level=None)) as connection:
+        connection.execute("UPDATE onerow_meta SET value = 99 WHERE key = 'min_code'")
+    assert worker.wait() == 78
+    assert "another starts" not in place.output()
+    assert "needs code that knows schema 99" in place.output()

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -13,11 +12,13 @@ import click
 
 from onerow.cli.app import load_app
 from onerow.cli.reload import watch_sources
+from onerow.core.durations import parse_duration
 from onerow.engine.capture import MaskedFormatter
 from onerow.engine.log import write_log
 from onerow.engine.queue import Queue
 from onerow.engine.worker import Worker
-from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised, watch_lifeline
+from onerow.engine.worker.supervised import Supervised
+from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
 from onerow.wiring import project_folder
 
 _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
@@ -57,17 +58,20 @@ def command(
 ) -> None:
     """Run the phases of APP (module[:queue]) until stopped.
 
-    A first SIGTERM or Ctrl-C drains: no new work, running work may end; a second one hurries.
+    A first SIGTERM or Ctrl-C drains: no new work, running work may end within the grace period. A second one ends the
+    grace period at once, a third one kills the workers.
     """
     logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
     own_handlers = list(logging.getLogger().handlers)  # those that the app adds are its own
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.worker_process", *sys.argv[1:]]
-        supervisor = Supervisor(argv, processes, _say, once=drain)
+        seconds = parse_duration(grace, "grace").total_seconds()
+        supervisor = Supervisor(argv, processes, _say, grace=seconds, once=drain)
         if reload:
             watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
         sys.exit(supervisor.run())
+    supervised = Supervised(_say)
     queue = load_app(app, store)
     for handler in own_handlers:
         handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
@@ -78,7 +82,7 @@ def command(
     write_log(queue.events, queue.masker)
     _announce(queue)
     ease_collector()
-    sys.exit(_run(worker))
+    sys.exit(_run(worker, supervised))
 
 
 def _say(line: str) -> None:
@@ -91,13 +95,14 @@ def _announce(queue: Queue) -> None:
         click.echo(f"pipeline  {pipeline.name}: {' → '.join(phase.name for phase in pipeline.plan.phases)}", err=True)
 
 
-def _run(worker: Worker) -> int:
+def _run(worker: Worker, supervised: Supervised) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
-        worker.stop()
+        # However often: a service manager may signal every process, and the supervisor passes the same stop on.
+        worker.stop(by_signal=True)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    threading.Thread(target=watch_lifeline, args=(worker.stop,), name="onerow-lifeline", daemon=True).start()
+    supervised.serve(worker)
     code = worker.run()
     if worker.condemned:
         # A thread that won't end would keep the interpreter from ending.

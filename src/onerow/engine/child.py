@@ -7,6 +7,7 @@ queue `frame["answers"]`. What goes wrong before or around the runner is sent as
 """
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -14,11 +15,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from types import FrameType
 
 RUNNER = "onerow.engine.worker.isolated:run_in_child"
 
 WORKER_GONE = 113
 """The exit code of a child whose worker closed the channel before the handler was done."""
+
+
+STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""Sent by the process host, and by no service manager: the handler is to stop. A SIGTERM for every process of a service
+is not for the handler, which may go on while its worker drains."""
 
 
 def command(fd: int) -> list[str]:
@@ -33,6 +40,8 @@ def main(fd: int) -> int:
     from onerow.engine.keeper.host.kernel import die_with_parent
 
     die_with_parent()
+    # A function and not SIG_IGN, which programs that the handler starts would inherit.
+    signal.signal(signal.SIGTERM, _ignore)
     os.set_inheritable(fd, False)  # what the handler starts must not keep the channel open
     _write_lines_at_once()
     channel = Channel(fd)
@@ -47,6 +56,10 @@ def main(fd: int) -> int:
         _send_error(error, channel.send)
         return 1
     return 0
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The worker, which got the same signal, decides when the handler stops."""
 
 
 def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:

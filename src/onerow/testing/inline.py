@@ -111,7 +111,7 @@ class InlineRunner:
         call = attempt.lane.call
         if isinstance(call.function, Command):
             self._keeper = self._keeper or Keeper()
-            return Commands(self._keeper, _GRACE)(attempt)
+            return Commands(self._keeper, _GRACE, leased=False)(attempt)
         if not call.handler.is_async:
             return run_in_thread(attempt)
         context = Context(attempt.task, attempt) if call.wants_context else None

@@ -2,11 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from onerow import Cancelled, Context, Pipeline, Queue, Status, TaskCancelled, Worker
+from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable, TaskCancelled, Worker
+from onerow.ports import Claim, Move
+from onerow.stores.memory import MemoryStore
 from tests.engine.kit import ON_SQLITE, ended, everything, reached, texts, told, until, working
 from tests.engine.worker import isolated_app
 
@@ -188,6 +191,39 @@ def test_a_cancel_that_comes_while_the_arguments_are_made_is_heard(queue: Queue)
         assert making.wait(30)
         queue.cancel(task.task_id)
         assert ended(queue, task).status is Status.CANCELLED
+
+
+class Refusing(MemoryStore):
+    """A store whose turns raise, once they are to."""
+
+    error: Exception | None = None
+    refused = 0
+
+    def turn(self, moves: Sequence[Move], claim: Claim | None) -> Any:
+        if self.error is not None:
+            self.refused += 1
+            raise self.error
+        return super().turn(moves, claim)
+
+    def swap(self, moves: Sequence[Move]) -> Any:
+        if self.error is not None:
+            raise self.error
+        return super().swap(moves)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), TypeError("a mistake")], ids=["away", "mistaken"])
+def test_a_worker_that_can_record_nothing_ends_after_its_grace_and_without_a_busy_loop(error: Exception) -> None:
+    store = Refusing()
+    queue = Queue(store)
+    pipeline = endless("async", [])
+    task = queue.add(pipeline, {"do": "check"})
+    with working(queue, pipeline, grace="500ms") as worker:
+        until(lambda: "asleep" in texts(queue, task))
+        store.error = error
+        worker.stop()
+    assert queue.get(task.task_id).status is Status.PROCESSING
+    # Within the grace and three seconds for the record, with pauses of up to a quarter of a second.
+    assert 0 < store.refused < 60
 
 
 def test_handlers_that_swallow_the_stop_are_ended_with_their_process_or_not_at_all(queue: Queue) -> None:

@@ -395,6 +395,6 @@ def test_code_that_the_store_has_outgrown_is_refused_and_a_running_worker_drains
     with working(sqlite_queue, pipeline) as worker:
         ended(sqlite_queue, sqlite_queue.add(pipeline))
         write(tmp_path / "onerow.db", "UPDATE onerow_meta SET value = 99 WHERE key = 'min_code'")
-        until(lambda: worker.exit_code == 69)
+        until(lambda: worker.exit_code == 78)
     with pytest.raises(CodeTooOld, match="upgrade"):
         Queue(f"sqlite:///{tmp_path}/onerow.db").add(pipeline)

@@ -1,5 +1,7 @@
 """What a store may not lose or do twice when the server or the network goes away at the worst moment."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -160,6 +163,43 @@ def test_a_worker_outlives_its_server_s_crashes_and_records_each_outcome_once(
         worker.wait()
     must_have_one_outcome(queue, ids)
     store.close()
+
+
+def test_a_stopped_worker_ends_after_its_grace_and_without_a_busy_loop_although_the_server_is_down(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = own_postgres.fresh_database()
+    store = PostgresStore(url)
+    store.prepare()
+    store.close()
+    environment = {**os.environ, "FAULTS_STORE": url, "FAULTS_NOTES": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "onerow", "worker", "tests.faults.app", "--grace", "3s"]
+    notes, output = tmp_path / "notes.txt", tmp_path / "output.txt"
+    with output.open("wb") as file:
+        supervisor = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=file, stderr=file)
+    try:
+        until(lambda: " serves " in output.read_text(), "the worker")
+        queue = Queue(url)
+        queue.add("slow", {"kind": "async"})
+        queue.close()
+        until(notes.exists, "the task")
+        [worker] = psutil.Process(supervisor.pid).children()
+        own_postgres.stop("immediate")
+        until(lambda: "away" in output.read_text(), "that it notices")
+        before = after = sum(worker.cpu_times()[:2])
+        supervisor.terminate()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while worker.status() != psutil.STATUS_ZOMBIE:
+                after = max(after, sum(worker.cpu_times()[:2]))
+                time.sleep(0.02)
+        assert supervisor.wait(60) in (0, 70), (
+            output.read_text()
+        )  # 0: by then the lease had ended, and with it the work
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    assert after - before < 2.0, "of some six seconds"
+    assert "is back" not in output.read_text()
 
 
 def test_p4_a_commit_whose_answer_was_lost_landed_once(

@@ -40,6 +40,12 @@ class Child:
                 with suppress(LineLost):
                     self.link.ask({"stop": max(0.0, grace)})
 
+    def extend(self, deadline: float, grace: float) -> None:
+        """Set a later deadline for a child that was started with one; never blocks, does nothing after a stop."""
+        with self._lock:
+            if self._attached:
+                self.link.offer({"deadline": deadline, "grace": grace})
+
     def wait(self, timeout: float | None = None) -> Exit | None:
         """The exit, once the tree is gone; None if it is not within `timeout` seconds."""
         self._gone.wait(timeout)

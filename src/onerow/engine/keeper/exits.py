@@ -16,7 +16,7 @@ class Exit(msgspec.Struct, frozen=True):
     signal: int | None
     """The signal that ended it; KILL also when its end was not seen."""
     stopped: bool
-    """Whether we had asked for it."""
+    """Whether we had asked for it, or its deadline had passed."""
     max_rss: int = 0
     """The most memory, in bytes, that it or one of its own waited-for children held."""
     left: int = 0

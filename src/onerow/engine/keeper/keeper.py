@@ -41,6 +41,8 @@ class Keeper:
         umask: int | None = None,
         memory: int | None = None,
         cpu_seconds: int | None = None,
+        deadline: tuple[float, float] | None = None,
+        stop_signal: int | None = None,
         on_exit: Callable[[Exit], None],
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Child:
@@ -51,18 +53,21 @@ class Keeper:
         `on_exit` is called once, from the reader thread, when the whole tree is gone; that may be
         before this call returns. `meanwhile` is called once the order is on its way, for work that
         need not wait until the program runs; at most once, and not when the start fails early.
+        `deadline` (monotonic time, grace in seconds) stops the child when that time comes, unless `Child.extend` sets a
+        later one: TERM, then KILL after the grace. `stop_signal` is sent to the program before the TERM of every stop.
         """
         order = Order(
             argv=argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
-            nice=nice, umask=umask, memory=memory, cpu_seconds=cpu_seconds,
+            nice=nice, umask=umask, memory=memory, cpu_seconds=cpu_seconds, stop_signal=stop_signal,
+            deadline=None if deadline is None else deadline[0], grace=0.0 if deadline is None else deadline[1],
         )  # fmt: skip
         if os.getpid() != self._owner:
             raise CannotStart(order.program, "a forked process needs a Keeper of its own")
         return self._start(order, on_exit, meanwhile)
 
-    def close(self) -> None:
-        """End every child and its tree, call their `on_exit`, and let the keeper process go."""
-        self._hosting.close(_ENDS_FOR)
+    def close(self, patience: float = _ENDS_FOR) -> None:
+        """End every child and its tree, call their `on_exit`, and let the keeper process go, within some seconds."""
+        self._hosting.close(patience)
 
     def __enter__(self) -> Self:
         return self

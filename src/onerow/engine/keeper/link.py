@@ -95,6 +95,11 @@ class Link:
         except ConnectionError:
             raise LineLost from None
 
+    def offer(self, message: wire.Message) -> None:
+        """Send without waiting; a warden that does not read (stopped by a signal) or is gone does not get it."""
+        with suppress(BlockingIOError, ConnectionError):
+            wire.send_now(self.line, message)
+
     def hear(self) -> wire.Message:
         """The next answer; raises LineLost."""
         if (heard := wire.receive(self.line)) is None:

@@ -24,6 +24,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     umask: int | None
     memory: int | None
     cpu_seconds: int | None
+    deadline: float | None = None
+    grace: float = 0.0
+    stop_signal: int | None = None
 
     @property
     def program(self) -> str:
@@ -48,6 +51,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             "umask": self.umask,
             "memory": self.memory,
             "cpu_seconds": self.cpu_seconds,
+            "deadline": self.deadline,
+            "grace": self.grace,
+            "stop_signal": self.stop_signal,
         }
         return message, list(given.values())
 

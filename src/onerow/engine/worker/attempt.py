@@ -83,6 +83,12 @@ class Attempt:
         self.stop = reason
         self.runner.stop(self)
 
+    def extended(self, sent_at: float) -> None:
+        """The store confirmed a heartbeat that was sent at this time; the process host of the work hears of it, too."""
+        self.beat_at = sent_at
+        if hasattr(self.handle, "extend"):
+            self.handle.extend()
+
     def heard(self, task: Task) -> None:
         """A later state of the row is known, by our own write or our own look."""
         if task.version > self.task.version:

@@ -23,7 +23,7 @@ from onerow.engine.keeper.exits import signal_name
 from onerow.engine.settling import Done, Failed, Interrupted, Outcome, Stopped
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.listening import Listener
-from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper
+from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
 
 _PIECE = 16_384
 # Seconds after a full piece, in which other threads come to their turn; more of them once it is a flood.
@@ -36,9 +36,10 @@ _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_ke
 class Commands:
     """Runs an attempt's program; blocks until the whole tree of it is gone."""
 
-    def __init__(self, keeper: Keeper, grace: float) -> None:
+    def __init__(self, keeper: Keeper, grace: float, *, leased: bool = True) -> None:
         self._keeper = keeper
         self._grace = grace
+        self._leased = leased  # a rehearsal extends no lease, so its programs have no deadline
         self._environments: dict[str, tuple[dict[Any, Any], dict[str, str]]] = {}
 
     def __call__(self, attempt: Attempt) -> Outcome:
@@ -73,6 +74,7 @@ class Commands:
                 umask=command.umask,
                 memory=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
+                deadline=process_deadline(attempt) if self._leased else None,
                 on_exit=_ignore,
                 meanwhile=lambda: ears.open(out, err),
             )
@@ -110,7 +112,7 @@ class Commands:
     def _outcome(
         self, attempt: Attempt, command: Command, listener: Listener, exit: Exit | None, file: Path | None
     ) -> Outcome:
-        if exit is None or exit.stopped:
+        if exit is None or exit.stopped or (attempt.stop is None and ended_with_the_worker(attempt, exit)):
             return Stopped(attempt.stop or "drain")
         if not exit.seen:
             return Interrupted(HOST_KILLED)

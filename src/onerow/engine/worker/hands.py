@@ -35,6 +35,8 @@ class Hands:
         self.wake: Callable[[], None] = lambda: None
         self.wake_scribe: Callable[[], None] = lambda: None
         self.answer: Callable[[Attempt, Request], str] = nobody_answers
+        self.stop_asked: Callable[[float], bool] = lambda seconds: False  # waits up to some seconds for it
+        self.was_signalled: Callable[[], bool] = lambda: False  # by a SIGTERM that perhaps came to our children, too
         self._clock = clock
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:

@@ -50,7 +50,7 @@ class Heart:
             answers = self._store.extend([Lease(task.task_id, task.token) for task in known], lease_for)
             for attempt, task, answer in zip(group, known, answers, strict=True):
                 if isinstance(answer, Held):
-                    attempt.beat_at = sent_at
+                    attempt.extended(sent_at)
                     # Only if nobody else wrote in between do we know what that version says; a signal or a step
                     # that came meanwhile makes our next write stale, and then the row is read anew.
                     if answer.version == task.version + 1:

@@ -28,7 +28,7 @@ from onerow.engine import asks
 from onerow.engine.asks import Request
 from onerow.engine.batch import alone
 from onerow.engine.calls import Call
-from onerow.engine.child import command
+from onerow.engine.child import STOP_SIGNAL, command
 from onerow.engine.context import Context
 from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
 from onerow.engine.keeper.exits import signal_name
@@ -50,7 +50,7 @@ from onerow.engine.settling import (
 )
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.runners import parked_in, run_in_thread
-from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper
+from onerow.engine.worker.stopping import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
 
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,6 +88,8 @@ class Isolated:
                 stdout=their_out,
                 stderr=their_err,
                 pass_fds=[theirs.fileno()],
+                deadline=process_deadline(attempt),
+                stop_signal=STOP_SIGNAL,
                 on_exit=_ignore,
             )
         except CannotStart as error:
@@ -220,6 +222,8 @@ def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outco
         return Stopped(attempt.stop)
     if said is not None:
         return said
+    if exit is not None and (exit.stopped or ended_with_the_worker(attempt, exit)):
+        return Stopped("drain")  # its lease was about to end, or the whole service was asked to stop
     if exit is None or not exit.seen:
         return Interrupted(HOST_KILLED)
     if exit.signal is not None and exit.signal in _FROM_OUTSIDE:
@@ -284,7 +288,7 @@ class _Wire:
 
 
 def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send) -> None:
-    """Call the handler and send what came of it; a TERM reaches it as Cancelled."""
+    """Call the handler and send what came of it; a stop by the worker reaches it as Cancelled."""
     task = msgspec.convert(frame["task"], Task)
     link = _Wire(send, frame["answers"])
     try:
@@ -340,11 +344,11 @@ def _said(outcome: Outcome) -> dict[str, object]:
 
 
 def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
-    def on_term(number: int, frame: FrameType | None) -> None:
+    def on_stop(number: int, frame: FrameType | None) -> None:
         link.stopped = "stop"
         raise Cancelled("stop")
 
-    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(STOP_SIGNAL, on_stop)
     return function(*positional, **named)
 
 
@@ -362,11 +366,11 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
     async def run() -> Any:
         task = asyncio.ensure_future(call())
 
-        def on_term() -> None:
+        def on_stop() -> None:
             link.stopped = "stop"
             task.cancel()
 
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, on_term)
+        asyncio.get_running_loop().add_signal_handler(STOP_SIGNAL, on_stop)
         try:
             return await task
         except asyncio.CancelledError:

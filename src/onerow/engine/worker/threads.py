@@ -29,6 +29,10 @@ class Outage:
         self._moved = False
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
 
+    @property
+    def is_away(self) -> bool:
+        return self._away
+
     def away(self, error: Exception) -> None:
         with self._lock:
             if isinstance(error, StoreMoved):

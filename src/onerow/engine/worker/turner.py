@@ -102,6 +102,7 @@ class Turner:
         self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
         self.concerns_family: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim gave
+        self.store_answered = False  # in the last turn; one with nothing to write or claim does not ask the store
 
     @property
     def soon(self) -> Sequence[datetime]:
@@ -115,6 +116,7 @@ class Turner:
 
     def turn(self) -> float:
         """One round: how many seconds to rest until the next, unless something happens."""
+        self.store_answered = False
         if self._lost_claims.due and self._under_way is None:
             self.look_for_lost_claims()
         self._gather()
@@ -202,6 +204,7 @@ class Turner:
                 answers, tasks = self._store.turn(turn.moves, turn.claim) if call is None else call.result()
             finally:
                 self._appetite.give_back_unused(tasks)
+            self.store_answered = True
             self._begin(tasks, turn.sent_at)
             if turn.claim is not None:
                 self._claimed(turn.claim, tasks)

@@ -57,14 +57,21 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
-from onerow.engine.worker.stopping import TreeStopper
+from onerow.engine.worker.stopping import StopDeadlines, TreeStopper
 from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
 from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
+TOO_OLD = 78
+"""The exit code of a worker whose code is too old for the store, or whose queue has moved; starting it again would not help."""
+
 _GATHER_FOR = 0.002
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
+
+# Longer than a loaded machine lets a thread wait; for longer leases two thirds, so that heartbeats go on in time.
+_SHORTEST_SILENCE, _SILENT_PART_OF_LEASE = 10.0, 2 / 3
 _LAST_CALLS = 2.0  # seconds that hooks, and receivers of alerts, get for the last events of a worker that stops
 _HUNG_GRACE = 5.0  # seconds that other work may go on in a process that ends because of hung work
 _REACTION_TIME = 2.0  # seconds in which work in this process reacts to a stop, unless it hangs too
@@ -116,8 +123,10 @@ class Worker:
         self._until_idle = until_idle
         self._republish = republish
         self._stopping = threading.Event()
-        self._hurry = threading.Event()
+        self._deadlines = StopDeadlines(self._grace)
+        self._pause = _FIRST_PAUSE
         self._condemned: set[str] = set()
+        self._signalled = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready = threading.Event()
@@ -127,10 +136,30 @@ class Worker:
         """This process start's own name; the `leased_by` of what it holds."""
         return self.identity.name
 
-    def stop(self, *, hurry: bool = False) -> None:
-        """Drain: claim no more, let running work end within the grace period, hand the rest back."""
-        if hurry or self._stopping.is_set():
-            self._hurry.set()
+    @property
+    def ends_by(self) -> float | None:
+        """The monotonic time by which `run` should have returned; None until a stop is asked."""
+        return self._deadlines.end_until if self._stopping.is_set() else None
+
+    @property
+    def silent_at_most(self) -> float:
+        """Seconds for which this process may show no sign of life: well below the shortest lease, where that is long."""
+        return max(_SHORTEST_SILENCE, self._shortest_lease().total_seconds() * _SILENT_PART_OF_LEASE)
+
+    @property
+    def running(self) -> int:
+        """Attempts that this worker holds."""
+        return len(self._hands.attempts) if self.ready.is_set() else 0
+
+    def stop(self, *, hurry: bool = False, by_signal: bool = False) -> None:
+        """Drain: claim no more, let running work end within the grace period, hand the rest back.
+
+        hurry: the grace period ends now. by_signal: a SIGTERM came to this process, and perhaps to its children, too.
+        """
+        self._deadlines.ask(monotonic())
+        if hurry or not self.ready.is_set():  # before it is ready it holds nothing
+            self._deadlines.hurry(monotonic())
+        self._signalled |= by_signal
         self._stopping.set()
         if self.ready.is_set():
             self._hands.wake()
@@ -161,6 +190,8 @@ class Worker:
         self._keeper = Keeper()
         self._hands = Hands(store.now)
         self._hands.masker = queue.masker
+        self._hands.stop_asked = self._stopping.wait
+        self._hands.was_signalled = lambda: self._signalled
         family = queue.family
         self._hands.answer = Clerk(queue, family).answer
         self._parents = Parents(store, family, self.name)
@@ -188,7 +219,7 @@ class Worker:
                 queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
-        shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
+        shortest = self._shortest_lease()
         lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
         plans = definitions.Following(queue.definitions, own)
         self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch, plans)
@@ -210,8 +241,10 @@ class Worker:
         self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
         self._alarm_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alarms]
         self._registrar.hooks = self._report_hooks
-        watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
-        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), watch)
+        loop_watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
+        self._warden = Warden(
+            self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), loop_watch
+        )
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
         self._warden_thread = self._thread("warden", [self._warden, HookWatch(self._report_hooks)])
         self._sweep_thread = self._thread("sweeps", sweeps)
@@ -266,6 +299,17 @@ class Worker:
         plan = self.queue.pipelines[pipeline].plan if pipeline in self.queue.pipelines else None
         return plan.phase(phase).lease if plan is not None and plan.knows(phase) else DEFAULT_LEASE
 
+    def _shortest_lease(self) -> timedelta:
+        return min(
+            (
+                phase.lease
+                for pipeline in self.queue.pipelines.values()
+                for phase in pipeline.plan.phases
+                if phase.name in pipeline.handlers and self._serves(pipeline.name, phase.name)
+            ),
+            default=DEFAULT_LEASE,
+        )
+
     def _serves(self, pipeline: str, phase: str) -> bool:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
 
@@ -297,38 +341,41 @@ class Worker:
 
     def _turn(self) -> float:
         """A turn that outlives the store's absences and our own mistakes."""
-        pause = 0.02
         while True:
             try:
                 rest = self._turner.turn()
-                self._outage.back()
+                if self._turner.store_answered:
+                    self._outage.back()
+                    self._pause = _FIRST_PAUSE
                 return rest
-            except CodeTooOld:
-                self._stopping.set()
+            except CodeTooOld as error:
+                self._on_outdated(error)
                 raise
             except (StoreError, CorruptRow) as error:
                 if isinstance(error, RowRefused | CorruptRow):  # about one row: the others are settled without it
-                    pause = self._settle_singly(error, pause)
-                    continue
-                self._outage.away(error)
+                    self._settle_singly(error)
+                else:
+                    self._outage.away(error)
                 if self._store_moved.is_set():
                     return 0.0
-                if self._stopping.is_set() and self._hurry.is_set():
-                    return 0.1
-                self._stopping.wait(pause)
-                pause = min(pause * 2, 2.0)
             except Exception as error:
-                pause = self._settle_singly(error, pause)
+                self._settle_singly(error)
+            if self._stopping.is_set():
+                # One try at a time: between two of them the drain looks at its deadline.
+                pause = min(self._pause, _LONGEST_PAUSE_IN_DRAIN)
+                sleep(pause)
+                self._pause = pause * 2
+                return pause
+            self._stopping.wait(self._pause)
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
-    def _settle_singly(self, error: Exception, pause: float) -> float:
-        """After an error of one row: each outcome by itself; how long to rest the next time."""
+    def _settle_singly(self, error: Exception) -> None:
+        """After an error of one row: each outcome by itself."""
         self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
         try:
             self._turner.settle_singly()
         except StoreError as away:
             self._outage.away(away)
-        self._stopping.wait(pause)
-        return min(pause * 2, 2.0)
 
     def _rest(self, seconds: float) -> None:
         self._hands.resting = True
@@ -342,7 +389,7 @@ class Worker:
                         self._sweep_thread.wake(self._usher)  # what is new may stand at a phase without code
         except StoreError as error:
             self._outage.away(error)
-            self._stopping.wait(min(seconds, 0.2))
+            sleep(min(seconds, 0.2))  # not a wait for a stop, which would return at once during a drain
         finally:
             self._hands.resting = False
 
@@ -366,12 +413,17 @@ class Worker:
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
-        grace = min(self._stop_grace, _HUNG_GRACE) if self._condemned else self._grace
-        self._settle_until(monotonic() + grace, self._hurry.is_set)
+        deadlines = self._deadlines
+        deadlines.ask(monotonic())
+        if self._condemned:
+            deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
+        self._settle_until(lambda: deadlines.work_until)
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
+            if isinstance(attempt.handle, TreeStopper):
+                attempt.handle.end_within(deadlines.kill_after)
         asked_at = monotonic()
-        self._settle_until(asked_at + self._stop_grace + 2, lambda: self._may_abandon_rest(asked_at))
+        self._settle_until(lambda: deadlines.record_until, lambda: self._may_abandon_rest(asked_at))
         if self._condemned:
             self._hand_back_rest()
         try:
@@ -383,16 +435,15 @@ class Worker:
 
     def _stop_without_store(self) -> None:
         """Stop running work of which nothing can be written, and wait for it within the grace."""
-        deadline = monotonic() + self._stop_grace + 2
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("lost")
-        while monotonic() < deadline and any(
+        while monotonic() < self._deadlines.record_until and any(
             attempt.started_at is not None and not attempt.ended_at for attempt in list(self._hands.attempts.values())
         ):
             sleep(0.05)
 
-    def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
-        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline and not enough():
+    def _settle_until(self, deadline: Callable[[], float], enough: Callable[[], bool] = lambda: False) -> None:
+        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline() and not enough():
             if self._store_moved.is_set():
                 self._stop_without_store()
                 return
@@ -425,7 +476,7 @@ class Worker:
                 self._hands.finish(attempt, Unstarted())
             else:
                 self._hands.finish(attempt, Stopped(attempt.stop or "drain"))
-        self._settle_until(monotonic() + _HUNG_GRACE, lambda: False)
+        self._settle_until(lambda: self._deadlines.end_until)
 
     def _on_moved(self, error: StoreMoved) -> None:
         """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
@@ -435,8 +486,9 @@ class Worker:
         self.stop(hurry=True)
 
     def _on_outdated(self, error: CodeTooOld | QueueRelocated) -> None:
-        self.queue.events.send(WorkerOutdated(self.name, str(error)))
-        self.exit_code = 69
+        if self.exit_code != TOO_OLD:
+            self.queue.events.send(WorkerOutdated(self.name, str(error)))
+        self.exit_code = TOO_OLD
         self.stop()
 
     def _on_replaced(self, own: Plan, followed: Plan) -> None:
@@ -445,26 +497,20 @@ class Worker:
         self._passes |= any(not phase.has_code for phase in followed.phases)
 
     def _end(self) -> None:
+        self._deadlines.ask(monotonic())
         for runner in self._runners:
             runner.close()
-        self._keeper.close()
+        self._keeper.close(self._time_left())
         self._room.close()
         self._capture.stop()
-        self._scribe_thread.stop()  # two scribes at once would lose lines
-        try:
-            self._keep_last_lines()
-            self._registrar.leave()
-        except StoreError as error:
-            self._outage.away(error)
+        self._scribe_thread.stop(self._time_left())  # two scribes at once would lose lines
+        self._unless_away(self._keep_last_lines, self._registrar.leave)
         for thread in self._alarm_threads:
             thread.ask_to_stop()
         for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
-            thread.stop()
-        self._stop_alarms(monotonic() + _LAST_CALLS)
-        try:
-            self._statistician.flush(self.queue.store.now())
-        except StoreError as error:
-            self._outage.away(error)
+            thread.stop(self._time_left())
+        self._stop_alarms(min(monotonic() + _LAST_CALLS, self._deadlines.end_until))
+        self._unless_away(lambda: self._statistician.flush(self.queue.store.now()))
         self._turner.close()
         self._waker.close()
         why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
@@ -475,9 +521,22 @@ class Worker:
             if not thread.stop(max(0.0, deadline - monotonic())) and alarm.unsent:
                 self.queue.events.send(AlertLost(alarm.unsent, "the worker stopped before the receiver took them"))
 
+    def _time_left(self) -> float:
+        """Seconds for one of the last acts."""
+        return max(0.05, min(5.0, self._deadlines.end_until - monotonic()))
+
+    def _unless_away(self, *acts: Callable[[], object]) -> None:
+        """Do these with the store, if it was there lately and there is time."""
+        try:
+            for act in acts:
+                if not self._outage.is_away and monotonic() < self._deadlines.end_until:
+                    act()
+        except StoreError as error:
+            self._outage.away(error)
+
     def _keep_last_lines(self) -> None:
         rest = 0.0
-        while rest < 1.0:
+        while rest < 1.0 and monotonic() < self._deadlines.end_until:
             sleep(rest)
             try:
                 rest = max(0.0, self._scribe.tick(self.queue.store.now()))

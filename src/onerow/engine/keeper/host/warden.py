@@ -1,8 +1,8 @@
 """A warden: runs one child at a time and answers for its whole tree.
 
-It hears `{"start": …}` and `{"stop": grace}` from the worker and answers a start with `{"pid"}` or
-`{"refused", "errno"}`. Once nothing is left of the tree it reports the end. When the worker is gone it
-kills the tree and leaves.
+It hears `{"start": …}`, `{"stop": grace}` and `{"deadline": time, "grace": seconds}` from the worker and answers a start
+with `{"pid"}` or `{"refused", "errno"}`. Once nothing is left of the tree it reports the end. When the worker is gone it
+kills the tree and leaves. When the deadline passes it stops the tree, also if the worker is frozen or stopped.
 """
 
 import _socket
@@ -33,8 +33,13 @@ _MOST_REFUSALS = 12
 class Run:
     """One child from its start until nothing is left of it."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(
+        self, pid: int, deadline: float | None = None, grace: float = 0.0, stop_signal: int | None = None
+    ) -> None:
         self.pid = pid
+        self.deadline = deadline  # when the lease of the work is about to end, on the monotonic clock
+        self.grace = grace
+        self.stop_signal = stop_signal
         self.status: int | None = None
         self.max_rss = 0
         self.stopped = False
@@ -45,10 +50,11 @@ class Run:
 
     def due(self) -> float | None:
         """When something must be done to the tree."""
-        return min((at for at in (self.ask_at, self.kill_at) if at is not None), default=None)
+        return min((at for at in (self.ask_at, self.kill_at, self.deadline) if at is not None), default=None)
 
     def stop(self, now: float, grace: float) -> None:
         """Ask now, kill after the grace; asking again can only bring the kill nearer."""
+        self.deadline = None
         if not self.stopped:
             self.ask_at = now
         self.stopped = self.stopped or self.status is None
@@ -105,14 +111,17 @@ class Warden:
         message, fds = heard
         if "start" in message:
             self._start(message, fds)
-        elif self._run:  # without a run, the stop crossed our report and is for nobody
+        elif self._run and "stop" in message:  # without a run, the message crossed our report
             self._run.stop(time.monotonic(), message["stop"])
+        elif self._run and self._run.deadline is not None:
+            self._run.deadline, self._run.grace = message["deadline"], message["grace"]
 
     def _start(self, message: wire.Message, fds: list[int]) -> None:
         if message["env"] != self._env[0]:
             self._env = message["env"], variables(message["env"])
         try:
-            self._run = Run(spawn(Order(message, self._env[1], fds)))
+            pid = spawn(Order(message, self._env[1], fds))
+            self._run = Run(pid, message["deadline"], message["grace"], message["stop_signal"])
             self._tell({"pid": self._run.pid})
         except Refused as refused:
             self._tell({"refused": refused.step, "errno": refused.errno})
@@ -147,8 +156,13 @@ class Warden:
         return True
 
     def _act(self, run: Run, now: float) -> None:
+        if run.deadline is not None and run.deadline <= now:
+            run.stop(now, run.grace)
         if run.ask_at is not None and run.ask_at <= now:
             run.ask_at = None
+            if run.stop_signal is not None and run.status is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(run.pid, run.stop_signal)
             tree.ask_to_end()
             if not self._reaps_orphans:
                 _kill_group(run.pid, signal.SIGTERM)

@@ -41,6 +41,12 @@ def send(line: _socket.socket, message: Message, fds: Sequence[int] = ()) -> Non
     line.sendall(rest)
 
 
+def send_now(line: _socket.socket, message: Message) -> None:
+    """Send one small message, or raise BlockingIOError; the kernel takes one of this size whole or not at all."""
+    body = marshal.dumps(message)
+    line.send(_HEAD.pack(len(body)) + body, _socket.MSG_DONTWAIT)
+
+
 def receive(line: _socket.socket) -> tuple[Message, list[int]] | None:
     """The next message and its descriptors, now the caller's; None when the other end is gone."""
     try:

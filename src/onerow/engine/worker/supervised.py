@@ -1,0 +1,69 @@
+"""The worker's side of its supervisor: signs of life, orders, and an end in time whatever a thread is waiting for."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from time import monotonic, sleep
+
+from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, LIFELINE, LIVENESS
+from onerow.engine.worker.worker import Worker
+
+_SIGN_EVERY = 0.5
+
+
+class Supervised:
+    """Belongs to a process that a supervisor started; made before the user's code is imported."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        # Removed, so that an `onerow worker` that a handler starts has a supervisor of its own.
+        self._orders = int(os.environ.pop(LIFELINE))
+        self._signs = int(os.environ.pop(LIVENESS, "-1"))
+        for descriptor in (self._orders, self._signs):
+            if descriptor > 2:
+                os.set_inheritable(descriptor, False)
+        if self._signs >= 0:
+            os.set_blocking(self._signs, False)
+        self._say = say
+        self._worker: Worker | None = None
+        threading.Thread(target=self._give_signs, name="onerow-liveness", daemon=True).start()
+
+    def serve(self, worker: Worker) -> None:
+        """Pass orders on to this worker, and end the process when the worker does not end in time."""
+        self._worker = worker
+        threading.Thread(target=self._take_orders, name="onerow-lifeline", daemon=True).start()
+
+    def _give_signs(self) -> None:
+        # From a thread of Python code: while a call in C holds the GIL, there is no sign.
+        while True:
+            worker = self._worker
+            if worker is not None:
+                if self._signs >= 0:
+                    self._write(f"{worker.silent_at_most:.1f} {worker.running}\n".encode())
+                if worker.ends_by is not None and monotonic() > worker.ends_by:
+                    self._leave(worker)
+            elif self._signs >= 0:
+                self._write(b"\n")
+            sleep(_SIGN_EVERY if worker is None or worker.ends_by is None else 0.1)
+
+    def _write(self, sign: bytes) -> None:
+        try:
+            os.write(self._signs, sign)
+        except OSError:
+            pass  # the supervisor does not read, or is gone
+
+    def _leave(self, worker: Worker) -> None:
+        """The store or a handler keeps the worker from ending."""
+        left = worker.running
+        self._say(f"worker {worker.name} did not end in time; it leaves {left} tasks, which run again elsewhere")
+        sys.stderr.flush()
+        os._exit(worker.exit_code or LEFT_BEHIND)
+
+    def _take_orders(self) -> None:
+        assert self._worker is not None
+        try:
+            while orders := os.read(self._orders, 16):
+                self._worker.stop(hurry=HURRY in orders)
+        except OSError:
+            pass
+        self._worker.stop()  # the supervisor is gone

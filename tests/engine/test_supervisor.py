@@ -1,0 +1,193 @@
+"""The supervisor with worker processes that do what a script says: real processes, no store."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.engine.kit import PATIENCE, until
+
+SUPERVISOR = """
+import sys
+from onerow.engine.worker.supervisor import Supervisor
+argv, grace, processes = sys.argv[3:], float(sys.argv[1]), int(sys.argv[2])
+sys.exit(Supervisor(argv, processes, lambda line: print(line, flush=True), grace=grace).run())
+"""
+
+WORKER = """#!{python}
+import os, sys, time
+orders, signs = int(os.environ['ONEROW_LIFELINE']), int(os.environ['ONEROW_LIVENESS'])
+def sign(silent_at_most=60.0, running=0): os.write(signs, f'{{silent_at_most}} {{running}}\\n'.encode())
+def read():
+    import fcntl, termios
+    while fcntl.ioctl(signs, termios.FIONREAD, bytes(4)) != bytes(4): time.sleep(0.01)
+    open({folder!r} + '/read', 'w').close()
+def order(): return os.read(orders, 1)
+def started():
+    number = len([name for name in os.listdir({folder!r}) if name.startswith('worker-')])
+    open({folder!r} + f'/worker-{{os.getpid()}}', 'w').close()
+    return number
+number = started()
+"""
+
+
+class Office:
+    """A supervisor in a process of its own, and the scripted workers that it starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.script = folder / "worker.py"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, script: str, *, grace: float = 30.0, processes: int = 1) -> None:
+        self.write(script)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ONEROW_")}
+        argv = [sys.executable, "-c", SUPERVISOR, str(grace), str(processes), str(self.script)]
+        with (self.folder / "output.txt").open("wb") as output:
+            self._process = subprocess.Popen(argv, env=env, stdout=output, stderr=output)
+
+    def write(self, script: str) -> None:
+        text = WORKER.format(python=f"{sys.executable} -S", folder=str(self.folder)) + script
+        self.script.write_text(text)
+        self.script.chmod(0o755)
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def rounds(self, count: int) -> None:
+        """Wait until the supervisor has looked at its workers this often."""
+        process = psutil.Process(self.process.pid)
+        last = process.num_ctx_switches().voluntary + count
+        until(lambda: process.num_ctx_switches().voluntary > last, f"{count} rounds")
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def said(self) -> str:
+        return (self.folder / "output.txt").read_text()
+
+    def hears(self, words: str) -> None:
+        until(lambda: words in self.said(), words)
+
+    def workers(self, count: int = 1) -> list[int]:
+        """The processes of this many workers, in the order of their starts."""
+
+        def found() -> list[Path]:
+            notes = sorted(self.folder.glob("worker-*"), key=lambda path: path.stat().st_mtime_ns)
+            return notes if len(notes) >= count else []
+
+        return [int(path.name.partition("-")[2]) for path in until(found, f"{count} workers\n{self.said()}")]
+
+    def close(self) -> None:
+        for pid in [int(path.name.partition("-")[2]) for path in self.folder.glob("worker-*")]:
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    made = Office(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_worker_that_gives_no_sign_of_life_is_killed_and_replaced(office: Office) -> None:
+    office.start("sign(0.5 if number == 0 else 60.0)\norder()")
+    first, _ = office.workers(2)
+    office.hears(f"worker process {first} gave no sign of life for")
+    assert not psutil.pid_exists(first)
+    office.signal(signal.SIGTERM)
+    assert office.wait() == 0
+
+
+def test_silence_does_not_count_while_the_supervisor_itself_did_not_run(office: Office) -> None:
+    office.start("import threading\nthreading.Thread(target=lambda: (order(), os._exit(0))).start()\n"
+                 "sign(4.0)\nread()\nwhile True: sign(4.0); time.sleep(0.05)")  # fmt: skip
+    [worker] = office.workers()
+    until(lambda: office.script.with_name("read").exists(), "a sign that was read")
+    os.kill(worker, signal.SIGSTOP)
+    office.rounds(3)  # it has read every sign
+    office.signal(signal.SIGSTOP)
+    time.sleep(6)
+    office.signal(signal.SIGCONT)
+    office.rounds(3)  # it sees a worker that has been silent for longer than it may
+    os.kill(worker, signal.SIGCONT)
+    office.signal(signal.SIGTERM)
+    assert office.wait() == 0
+    assert "sign of life" not in office.said()
+    assert office.workers() == [worker]
+
+
+def test_a_worker_that_ignores_a_stop_is_killed_after_its_grace(office: Office) -> None:
+    office.start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsign()\ntime.sleep(600)", grace=0.1)
+    [worker] = office.workers()
+    office.signal(signal.SIGTERM)
+    assert office.wait() == 70
+    assert f"worker process {worker} did not end in time and was killed" in office.said()
+    assert not psutil.pid_exists(worker)
+
+
+def test_a_third_signal_kills_at_once(office: Office) -> None:
+    office.start("sign()\ntime.sleep(600)", grace=3600)
+    [worker] = office.workers()
+    for number, words in (
+        (signal.SIGINT, "stopping: "),
+        (signal.SIGINT, "stopping now"),
+        (signal.SIGTERM, "was killed"),
+    ):
+        office.signal(number)
+        office.hears(words)
+    assert office.wait() == 70
+    assert not psutil.pid_exists(worker)
+
+
+def test_the_first_signal_says_for_what_it_waits_and_how_to_stop_now(office: Office) -> None:
+    office.start("sign(60.0, 3)\nread()\nfirst = order()\nopen(__file__ + first.decode(), 'w').close()\n"
+                 "second = order()\nopen(__file__ + second.decode(), 'w').close()", grace=25)  # fmt: skip
+    office.workers()
+    until(lambda: office.script.with_name("read").exists(), "a sign that was read")
+    office.signal(signal.SIGINT)
+    office.hears("stopping: waiting up to 25 s for 3 running tasks; press Ctrl-C again to stop now")
+    until(lambda: office.script.with_name("worker.pyd").exists(), "the order to drain")
+    assert not office.script.with_name("worker.pyh").exists()
+    office.signal(signal.SIGINT)
+    assert office.wait() == 0
+    assert "stopping now: handing back 3 running tasks" in office.said()
+    assert office.script.with_name("worker.pyh").exists()
+
+
+def test_a_start_that_fails_is_retried_and_ends_no_healthy_worker(office: Office) -> None:
+    script = "sign()\nos.read(orders, 1)"
+    office.start(script, processes=2)
+    first, second = office.workers(2)
+    office.script.unlink()
+    os.kill(first, signal.SIGKILL)
+    office.hears("cannot start a worker process")
+    office.hears("retrying in")
+    assert psutil.Process(second).status() != psutil.STATUS_ZOMBIE
+    office.write(script)
+    assert second in office.workers(3)
+    assert psutil.Process(second).status() != psutil.STATUS_ZOMBIE
+    office.signal(signal.SIGTERM)
+    assert office.wait() == 0
+
+
+def test_a_worker_that_is_too_old_for_the_store_is_not_started_again(office: Office) -> None:
+    office.start("sign()\nif number == 1: sys.exit(78)\norder()", processes=2)
+    assert office.wait() == 78
+    assert len(office.workers(2)) == 2
+    assert "another starts" not in office.said()
