@@ -283,7 +283,11 @@ class Store(Protocol):
         """
 
     def count(self, where: Filter) -> list[Tally]:
-        """How many tasks match, by pipeline, phase, status and parked."""
+        """How many tasks match, by pipeline, phase, status and parked.
+
+        With `parent_id` each child is counted exactly once, also one that changes its status during the count. Without
+        it, a store that has no snapshots may count such a task twice or not at all.
+        """
 
     def remove(self, tasks: Sequence[Task]) -> int:
         """Delete rows, and their log lines, that still have the version given; how many."""

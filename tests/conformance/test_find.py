@@ -1,5 +1,6 @@
 """Finding, counting and removing."""
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, get_args
@@ -267,6 +268,26 @@ def test_counts_tell_where_tasks_stand_and_since_when(store: Store, rows: dict[s
     assert tallies["videos", "script", WAITING, False].oldest == rows["plain"].run_at
     assert tallies["videos", "script", WAITING, True].oldest == rows["parked"].run_at
     assert tallies["videos", "script", COMPLETED, False].oldest is None
+
+
+def test_a_child_that_changes_its_status_while_it_is_counted_is_counted_once(
+    store: Store, again: Callable[[], Store]
+) -> None:
+    put(store, "child", parent_id="parent")
+    elsewhere = again()
+    done = threading.Event()
+
+    def move() -> None:
+        while not done.is_set():
+            task = claim_one(elsewhere, lease_for=HOUR)
+            swap(elsewhere, task, rules.hand_back(task, elsewhere.now()))
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    counts = [sum(tally.count for tally in store.count(Filter(parent_id="parent"))) for _ in range(300)]
+    done.set()
+    mover.join()
+    assert set(counts) == {1}
 
 
 def test_an_empty_store_has_nothing_to_count(store: Store) -> None:

@@ -30,7 +30,8 @@ from onerow.core.rules.holding import (
     stop_cancelled,
 )
 from onerow.core.rules.pieces import check_priority, check_retry_count, due_time, entering
-from onerow.core.rules.sweeping import bury, expire, gather, pass_, release_key, rename
+from onerow.core.rules.sweeping import bury, children_ended, expire, gather, pass_, release_key, rename
+from onerow.core.rules.waking import wakes
 
 __all__ = [
     "CRASH_LIMIT",
@@ -40,6 +41,7 @@ __all__ = [
     "cancel",
     "check_priority",
     "check_retry_count",
+    "children_ended",
     "claimed",
     "complete",
     "crash",
@@ -64,4 +66,5 @@ __all__ = [
     "signal",
     "snooze",
     "stop_cancelled",
+    "wakes",
 ]

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import bson.errors
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient, ReadPreference, WriteConcern, errors
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
@@ -38,6 +39,8 @@ JOURNALED_BY_MOST = WriteConcern(w="majority", j=True, wtimeout=20_000)
 _WAITS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _IN_FLIGHT = 8
 _BULK_WRITE = 25  # the wire version of MongoDB 8.0, the first to answer a bulk write operation by operation
+
+Session = ClientSession | None
 
 _DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
@@ -70,6 +73,15 @@ class Rooms:
         self.notes: Collection[Document] = found[f"{family}_note"]
         self.log: Collection[Document] = found[f"{family}_log"]
         self.meta: Collection[Document] = found[f"{family}_meta"]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A session in which all queries read the store as of one moment; None where the server can't do that."""
+        if not self.has_members:
+            yield None
+            return
+        with self.client.start_session(snapshot=True) as session:
+            yield session
 
 
 class Door:
