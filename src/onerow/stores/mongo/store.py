@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pymongo import DeleteOne
 from pymongo.collection import Collection
 
+from onerow.core import rules
 from onerow.core.errors import BadInput
-from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -120,7 +120,7 @@ class MongoStore:
         now = self.now()
         with self._door.open() as rooms:
             answers = swapping.swap(self._door, rooms, moves, now)
-            if any(_is_news(move, now) for move in moves):
+            if any(rules.wakes(move.before, move.after) for move in moves):
                 self._tell(rooms)
         return answers
 
@@ -246,11 +246,3 @@ class MongoStore:
                 told = row["now"]
         moment: datetime = told.replace(tzinfo=UTC)
         return moment
-
-
-def _is_news(move: Move, now: datetime) -> bool:
-    """Whether a worker elsewhere may have something to do after this move."""
-    after = move.after
-    if after.status is WAITING:
-        return after.awaiting is None and after.run_at <= now
-    return after.cancel_requested and not move.before.cancel_requested

@@ -12,7 +12,7 @@ from onerow.core.errors import StoreError
 from onerow.core.task import Task, changed_fields
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.mongo.batches import Outcome, Update, write_each
-from onerow.stores.mongo.documents import KEY, Document, stored
+from onerow.stores.mongo.documents import KEY, MARK, Document, stored
 from onerow.stores.mongo.door import Door, Rooms
 from onerow.stores.mongo.values import to_bson
 
@@ -35,6 +35,9 @@ def _update(move: Move, now: datetime) -> Update:
             change["$push"] = {"logs": {"$each": added}}
         else:
             written[KEY[field]] = stored(after, field)
+    if after.parent_id is not None and after.ended:
+        # An update's event shows only what it changed: this is by what a change stream knows that a child ended.
+        written[MARK] = None
     change["$set"] = written
     return Update(where, change)
 

@@ -13,7 +13,7 @@ from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 
 from onerow.core.errors import StoreError
-from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.documents import MARK, Document
 from onerow.stores.mongo.door import Door, Rooms
 
 _SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.06
@@ -23,14 +23,26 @@ _HEAL_AFTER = (0.1, 5.0)
 _NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
 _UNHEARD = WriteConcern(w=0)
 
+_CHANGED = "updateDescription.updatedFields"
+_CLEARED = {"$type": "null"}
+_NO_CLAIM: Document = {
+    f"{_CHANGED}.status": {"$ne": "processing"}
+}  # a claim writes null into the slots it doesn't take
 _NEWS: list[Document] = [
     {
         "$match": {
             "$or": [
                 {"operationType": "insert"},
-                {"updateDescription.updatedFields.status": "waiting"},
-                {"updateDescription.updatedFields.cancel_requested": True},
-                {"updateDescription.updatedFields.run_at": {"$exists": True}},
+                # The moves of rules.wakes, as far as an update shows them: a task to claim, unless it was parked, ...
+                {f"{_CHANGED}.status": "waiting", f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
+                {f"{_CHANGED}.awaiting": _CLEARED},
+                {f"{_CHANGED}.run_at": {"$exists": True}, f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
+                {f"{_CHANGED}.priority": {"$exists": True}},
+                # ... a free slot, a cancel, an ended child (see swapping).
+                {f"{_CHANGED}.slot": _CLEARED} | _NO_CLAIM,
+                {f"{_CHANGED}.key_slot": _CLEARED} | _NO_CLAIM,
+                {f"{_CHANGED}.cancel_requested": True},
+                {f"{_CHANGED}.{MARK}": _CLEARED},
             ]
         }
     },

@@ -14,7 +14,7 @@ import msgspec
 from psycopg import errors
 from psycopg.types.numeric import Int8
 
-from onerow.core.status import WAITING
+from onerow.core import rules
 from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
@@ -73,7 +73,7 @@ class Swapping:
     @property
     def wakes(self) -> bool:
         """Whether one of the moves gives other workers something to do."""
-        return any(map(wakes, self.moves))
+        return any(rules.wakes(move.before, move.after) for move in self.moves)
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]
@@ -142,18 +142,6 @@ def is_contested(move: Move) -> bool:
     """Whether the move takes a unique key, which another task may hold."""
     key = move.after.held_key
     return key is not None and key != move.before.held_key
-
-
-def wakes(move: Move) -> bool:
-    """Whether the move gives other workers something to do: a task, a free slot, a cancel, an ended child."""
-    before, after = move.before, move.after
-    return (
-        (after.status is WAITING and after.awaiting is None)
-        or (before.slot is not None and after.slot is None)
-        or (before.key_slot is not None and after.key_slot is None)
-        or (after.cancel_requested and not before.cancel_requested)
-        or (after.parent_id is not None and after.ended)
-    )
 
 
 def _grown(move: Move) -> int:
