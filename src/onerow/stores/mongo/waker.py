@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from pymongo import WriteConcern
+from pymongo.change_stream import ChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
 from onerow.core.errors import StoreError
@@ -160,7 +161,7 @@ class MongoWaker:
 
 
 class _Stream:
-    """A change stream in a thread of its own, which opens it again whenever it dies."""
+    """A change stream, read by a thread of its own, which opens it again whenever it dies."""
 
     def __init__(self, door: Door, tell: Callable[[], None], closed: threading.Event) -> None:
         self._door = door
@@ -169,15 +170,23 @@ class _Stream:
         with door.open() as rooms:
             self.runs = rooms.has_members
         if self.runs:
-            threading.Thread(target=self._run, name="onerow-mongo-waker", daemon=True).start()
+            first = None
+            with contextlib.suppress(PyMongoError):  # the thread tries again
+                first = self._open()
+            threading.Thread(target=self._run, args=(first,), name="onerow-mongo-waker", daemon=True).start()
 
-    def _run(self) -> None:
+    def _open(self) -> ChangeStream[Document]:
+        return self._door.rooms().tasks.watch(_NEWS, max_await_time_ms=_STREAM_WAIT_MS)
+
+    def _run(self, opened: ChangeStream[Document] | None) -> None:
         pause = _HEAL_AFTER[0]
         while not self._closed.is_set():
             try:
-                rooms = self._door.rooms()
-                with rooms.tasks.watch(_NEWS, max_await_time_ms=_STREAM_WAIT_MS) as stream:
-                    self._tell()  # whatever came while it was not open
+                if opened is None:
+                    opened = self._open()
+                    self._tell()  # something may have come while it was not open
+                with opened as stream:
+                    opened = None
                     pause = _HEAL_AFTER[0]
                     while not self._closed.is_set() and stream.alive:
                         if stream.try_next() is not None:
