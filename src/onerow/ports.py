@@ -160,7 +160,8 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """How many tasks stand where in the whole store: open ones exactly, ended ones as of a moment."""
+    """How many tasks stand where in the whole store: open ones (of a few seconds ago, where there are very many), and
+    ended ones as of a moment."""
 
     tallies: list[Tally]
     ended_at: datetime  # when the ended ones were counted; now, where they are exact

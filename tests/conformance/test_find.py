@@ -12,6 +12,7 @@ from onerow.core import rules
 from onerow.core.errors import BadInput
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
+from onerow.engine.views.census import count_matching
 from onerow.ports import Filter, Glance, LogLine, Order, Store, Tally
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
@@ -324,6 +325,19 @@ def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[s
         found = store.search(where, limit=3, within=HOUR)
         page = store.find(where, limit=3)
         assert (found.tasks, found.next, found.looked_back_to) == (page.tasks, page.next, None)
+
+
+def test_a_count_of_what_must_be_read_stops_in_time_and_says_so(store: Store) -> None:
+    now = store.now()
+    store.insert([new(store, f"t{n:04d}", title="Tides", created_at=now + n * SECOND) for n in range(1_200)])
+    put(store, "another", created_at=now - HOUR)
+    where = Filter(text="tides", statuses=frozenset({WAITING}))
+    whole = count_matching(store, where, HOUR)
+    assert (whole.tallies, whole.looked_back_to) == (store.count(where), None)
+    assert whole.count == 1_200
+    stopped = count_matching(store, where, timedelta(0))
+    assert stopped.looked_back_to is not None or stopped.count == 1_200
+    assert stopped.count <= 1_200
 
 
 def test_a_search_without_time_says_how_far_it_looked_and_goes_on_from_there(store: Store) -> None:

@@ -76,13 +76,19 @@ class MongoReplicaSet(MongoDatabases):
 
     def step_down(self, seconds: int = 15) -> int:
         """Ask the primary to hand over, and to stay a secondary for some seconds; its port."""
-        port = self.primary()
-        with (
-            contextlib.suppress(AutoReconnect),  # it may close all connections
-            pymongo.MongoClient[dict[str, Any]](f"mongodb://127.0.0.1:{port}/?directConnection=true") as client,
-        ):
-            client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=10)
-        return port
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            port = self.primary()
+            url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+            try:
+                with pymongo.MongoClient[dict[str, Any]](url) as client:
+                    client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=10)
+                return port
+            except AutoReconnect:
+                return port  # it may close all connections
+            except PyMongoError:
+                if time.monotonic() > deadline:
+                    raise  # else no other member has caught up yet
 
     def close(self) -> None:
         for process in self._processes.values():

@@ -46,6 +46,9 @@ _DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
 _NO_ROOM = frozenset({14031, 12500})
 _NOT_ALLOWED = frozenset({13, 18, 8000})
+# A member that is no primary (any more), that shuts down, or that can't answer by majority yet. pymongo knows most of them,
+# but not where they stand in the answer to a single write of a batch.
+_CHANGING = frozenset({6, 7, 89, 91, 133, 134, 189, 246, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 
 class Rooms:
@@ -235,7 +238,10 @@ def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
         return StoreReadOnly(f"{url}: this user may not do that ({_told(error)}); it needs the role readWrite")
     if isinstance(
         error, errors.ConnectionFailure | errors.ExecutionTimeout | errors.WTimeoutError | errors.WaitQueueTimeoutError
-    ) or (isinstance(error, errors.PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))):
+    ) or (
+        isinstance(error, errors.PyMongoError)
+        and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
+    ):
         return StoreUnavailable(f"{url}: can't be reached ({_told(error)}); it is tried again")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: was closed meanwhile")
@@ -247,7 +253,8 @@ def _codes(error: Exception) -> set[int]:
     found = {getattr(error, "code", None)}
     details = getattr(error, "details", None)
     if isinstance(details, dict):
-        found |= {each.get("code") for each in details.get("writeErrors", ())}
+        for kind in ("writeErrors", "writeConcernErrors"):
+            found |= {each.get("code") for each in details.get(kind) or ()}
     return {code for code in found if isinstance(code, int)}
 
 
