@@ -164,7 +164,7 @@ class Door:
             pool, self._pool = self._pool, None
             self._checked = False
         if pool is not None:
-            pool.shutdown()
+            pool.shutdown(wait=False, cancel_futures=True)  # a server that is away must not hold us up
         if client is not None and client is not self._callers:
             client.close()
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pymongo import WriteConcern
+from pymongo import WriteConcern, timeout
 from pymongo.change_stream import ChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -19,6 +19,7 @@ from onerow.stores.mongo.door import Door, Rooms
 
 _SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.06
 _RING_EVERY = 0.004
+_LAST_RING_FOR = 0.5
 _STREAM_WAIT_MS = 1_000
 _HEAL_AFTER = (0.1, 5.0)
 _NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
@@ -78,14 +79,15 @@ class Bell:
         self._ring(rooms)
 
     def close(self) -> None:
-        """Ring now what was to be rung soon."""
+        """Ring now what was to be rung soon; a server that is away must not hold up who closes the store."""
         with self._lock:
             timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            timer.join(5)
+            timer.join(_LAST_RING_FOR)
             if self._pending:
-                self._ring_last()
+                with timeout(_LAST_RING_FOR):
+                    self._ring_last()
 
     def _ring_last(self) -> None:
         with self._lock:
