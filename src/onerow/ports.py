@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from onerow.core.status import Status
+from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
 
 # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -45,6 +45,18 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     before: Task
     after: Task
     if_dead: bool = False  # and only if the lease has run out by the store's own clock
+
+    @property
+    def wakes(self) -> bool:
+        """Whether it gives workers something to do: a task, a free slot, a cancel, an ended child."""
+        before, after = self.before, self.after
+        return (
+            (after.status is WAITING and after.awaiting is None)
+            or (before.slot is not None and after.slot is None)
+            or (before.key_slot is not None and after.key_slot is None)
+            or (after.cancel_requested and not before.cancel_requested)
+            or (after.parent_id is not None and after.ended)
+        )
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -1,10 +1,11 @@
 """Durable waits inside a handler: the slot is free meanwhile, and the steps are remembered."""
 
+from datetime import timedelta
 from typing import Any
 
-from onerow import Context, Pipeline, Status, WaitExpired
+from onerow import Context, Pipeline, Retry, Status, WaitExpired
 from onerow.engine.queue import Queue
-from tests.engine.conftest import ended, parked, working
+from tests.engine.conftest import ended, parked, until, working
 
 
 def test_a_handler_that_waits_frees_its_slot_and_comes_back_with_its_steps(queue: Queue) -> None:
@@ -106,3 +107,113 @@ def test_a_parked_handler_can_be_cancelled(queue: Queue) -> None:
         task_id = queue.add(letters).task_id
         parked(queue, task_id, "signal:approved")
         assert queue.cancel(task_id).status is Status.CANCELLED
+
+
+def test_a_retry_after_an_expired_wait_waits_again_and_takes_a_signal_that_came_early(queue: Queue) -> None:
+    letters = Pipeline("letters")
+
+    @letters.phase
+    def write(job: Any, ctx: Context) -> Any:
+        return ctx.wait("approved", timeout="100ms" if ctx.task.retry_count == 0 else "1d")
+
+    with working(queue, letters):
+        waits, signalled = (ended(queue, queue.add(letters).task_id).task_id for _ in range(2))
+        assert queue.retry(waits).status is Status.WAITING
+        held = parked(queue, waits, "signal:approved")
+        assert held.deadline is not None
+        assert held.deadline > held.created_at + timedelta(hours=1)
+        queue.signal(waits, "approved", "late")
+        assert ended(queue, waits).result == "late"
+    queue.retry(signalled)
+    queue.signal(signalled, "approved", "early")
+    with working(queue, letters):
+        task = ended(queue, signalled)
+    assert (task.status, task.result) == (Status.COMPLETED, "early")
+    assert [entry.what for entry in task.history][-2:] == ["signal", "completed"]
+
+
+def test_a_signal_between_expiry_and_failure_counts_for_the_retry(queue: Queue) -> None:
+    letters = Pipeline("letters")
+    begun = []
+
+    @letters.phase
+    def write(job: Any, ctx: Context) -> Any:
+        begun.append(ctx.attempt)
+        if len(begun) == 2:  # the wait has expired; the handler has not been told yet
+            queue.signal(ctx.task_id, "approved", "in between")
+        return ctx.wait("approved", timeout="50ms")
+
+    with working(queue, letters):
+        task_id = queue.add(letters).task_id
+        assert ended(queue, task_id).error_class == "timeout"
+        queue.retry(task_id)
+        task = ended(queue, task_id)
+    assert (task.status, task.result) == (Status.COMPLETED, "in between")
+
+
+def test_an_expired_wait_that_the_handler_caught_is_remembered_by_its_retries(queue: Queue) -> None:
+    letters = Pipeline("letters")
+    remembered = []
+
+    @letters.phase(retry=Retry(1, wait="10ms"))
+    def write(job: Any, ctx: Context) -> Any:
+        try:
+            ctx.wait("approved", timeout="50ms")
+        except WaitExpired:
+            remembered.append(ctx.attempt)
+            if len(remembered) < 3:
+                raise ConnectionError("the mail server is away") from None
+        return "reminded"
+
+    with working(queue, letters):
+        task_id = queue.add(letters).task_id
+        assert ended(queue, task_id).status is Status.FAILED
+        queue.retry(task_id)
+        task = ended(queue, task_id)
+    assert (task.status, task.result, len(remembered)) == (Status.COMPLETED, "reminded", 3)
+    assert [entry.what for entry in task.history].count("parked") == 1
+
+
+def test_a_policy_that_retries_timeouts_waits_again(queue: Queue) -> None:
+    letters = Pipeline("letters")
+
+    @letters.phase(retry=Retry(3, wait="10ms", classes={"timeout": True}))
+    def write(job: Any, ctx: Context) -> Any:
+        return ctx.wait("approved", timeout="50ms" if ctx.task.retry_count == 0 else "1d")
+
+    with working(queue, letters):
+        task_id = queue.add(letters).task_id
+        until(lambda: [entry.what for entry in queue.get(task_id).history].count("parked") == 2, "a second wait")
+        queue.signal(task_id, "approved", 1)
+        assert ended(queue, task_id).result == 1
+
+
+def test_a_retry_of_a_task_failed_by_hand_gives_its_wait_a_new_deadline(queue: Queue) -> None:
+    letters = Pipeline("letters")
+
+    @letters.phase
+    def write(job: Any, ctx: Context) -> Any:
+        return ctx.wait("approved", timeout="1h" if ctx.task.retry_count == 0 else "2d")
+
+    with working(queue, letters):
+        task_id = queue.add(letters).task_id
+        parked(queue, task_id, "signal:approved")
+        queue.fail(task_id, "not needed")
+        queue.retry(task_id)
+        held = parked(queue, task_id, "signal:approved")
+        assert held.deadline is not None
+        assert held.deadline > held.created_at + timedelta(days=1)
+
+
+def test_a_retry_of_an_expired_wait_phase_waits_anew(queue: Queue) -> None:
+    letters = Pipeline("letters")
+    letters.wait_for("approval", signal="approved", timeout="50ms")
+    with working(queue, letters):
+        task_id = queue.add(letters).task_id
+        assert ended(queue, task_id).error_class == "timeout"
+    task = queue.retry(task_id)
+    assert task.awaiting == "signal:approved"
+    queue.signal(task_id, "approved", "yes")
+    with working(queue, letters):
+        task = ended(queue, task_id)
+    assert (task.status, task.result) == (Status.COMPLETED, "yes")

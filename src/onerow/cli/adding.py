@@ -13,6 +13,7 @@ from onerow.cli.output import Output
 from onerow.cli.place import Place, operates
 from onerow.cli.values import moment, payload
 from onerow.core.errors import BadInput
+from onerow.engine import definitions
 from onerow.engine.adding import Addition
 
 _BATCH = 1_000
@@ -21,17 +22,26 @@ _BATCH = 1_000
 @click.command("publish")
 @click.argument("app", metavar="APP")
 @click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app without a queue of its own.")
+@click.option("--force", is_flag=True, help="Also where a newer definition is published: a deliberate rollback.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def publish(app: str, store: str | None, as_json: bool) -> None:
-    """Write the pipelines of APP (module[:queue]) to the store, so that others can add by name."""
+def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
+    """Write the pipelines of APP (module[:queue]) to the store, for those who add by name and for workers.
+
+    Where workers run, it returns when all of them follow what was written.
+    """
     out = Output(as_json)
     queue = load_app(app, store)
-    changed = queue.publish()
+    changed = queue.publish(force=force)
+    older = definitions.replaced(queue.store, [pipeline.plan for pipeline in queue.pipelines.values()])
     if as_json:
-        out.json({"store": queue.url, "pipelines": list(queue.pipelines), "changed": changed})
-        return
-    for name in queue.pipelines:
-        out.line(f"{name}: {'published' if name in changed else 'as before'} in {queue.url}")
+        out.json({"store": queue.url, "pipelines": list(queue.pipelines), "changed": changed, "older": older})
+    else:
+        for name in queue.pipelines:
+            said = "published" if name in changed else "older than the published definition" if name in older else "as before"  # fmt: skip
+            out.line(f"{name}: {said} in {queue.url}")
+    if older:
+        out.aside("older definitions were not published; to go back to them: onerow publish APP --force")
+        sys.exit(1)
 
 
 @click.command("add")

@@ -8,6 +8,7 @@ from onerow.core.errors import (
     LostRace,
     SchemaMissing,
     StoreError,
+    StoreMoved,
     StoreUnavailable,
 )
 
@@ -16,6 +17,7 @@ EXIT_CODES = {
     1: "some of what was asked was refused, or doctor or check found something bad",
     2: "the command line itself is wrong: an unknown option, a missing argument",
     64: "an argument, a name, a URL, a query or the app is wrong; nothing was done",
+    66: "the database file was deleted, moved or replaced while it was in use",
     69: "the store can't be reached, or can't be used as it is",
     70: "a worker ended and left work in progress behind (it will be rescued)",
     75: "a worker gave way because of work that would not stop; start it again",
@@ -30,6 +32,8 @@ def exit_code(error: BaseException) -> int:
             return 130
         case BadInput():
             return 64
+        case StoreMoved():
+            return 66
         case StoreError():
             return 69
     return 1

@@ -67,7 +67,10 @@ def command(
             watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
         sys.exit(supervisor.run())
     queue = load_app(app, store)
-    worker = Worker(queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain)
+    worker = Worker(
+        queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
+        republish=reload,  # while someone edits the code, its latest state is the definition
+    )  # fmt: skip
     write_log(queue.events)
     _announce(queue)
     ease_collector()

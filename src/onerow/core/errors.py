@@ -14,6 +14,7 @@ OnerowError
     ├── StoreUnavailable        can't be reached now; trying again may help
     ├── RetryTransaction        the caller's transaction must be rolled back and tried again
     ├── StoreReadOnly, StoreFull
+    ├── StoreMoved              the database file was deleted, moved or replaced while it was open
     └── CodeTooOld, SchemaMissing
 
 What handlers raise to onerow stands in outcomes.py.
@@ -96,6 +97,10 @@ class StoreReadOnly(StoreError):
 
 class StoreFull(StoreError):
     """No room is left where the store lives."""
+
+
+class StoreMoved(StoreError):
+    """The database file was deleted, moved or replaced while it was open; what is written to it would be lost."""
 
 
 class CodeTooOld(StoreError):

@@ -38,6 +38,7 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     isolated: bool = False
     memory: int | None = None  # what one attempt takes of its host, in bytes
     cpus: float | None = None  # the same, in cores
+    retired: bool = False  # see `followed`: only older code knows this phase, and no task is sent to it
 
     @property
     def rated(self) -> bool:
@@ -75,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
 
     @property
     def first(self) -> PhasePlan:
-        return self.phases[0]
+        return next(phase for phase in self.phases if not phase.retired)
 
     def knows(self, name: str) -> bool:
         return name in self._place
@@ -96,9 +97,30 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
     def after(self, name: str) -> PhasePlan | None:
         """The phase that follows, or None after the last."""
         index = self.position(name) + 1
+        while index < len(self.phases) and self.phases[index].retired:
+            index += 1
         return self.phases[index] if index < len(self.phases) else None
 
     def names_from(self, name: str) -> frozenset[str]:
         """The names, former ones included, of a phase and all that follow it."""
         here = self.position(name)
         return frozenset(known for known, index in self._place.items() if index >= here)
+
+
+def followed(own: Plan, published: Plan) -> Plan:
+    """The definition that tasks follow where the code at hand has another: the published one.
+
+    Phases that only the code at hand knows keep their place, marked as retired: a task that stands at one of them goes
+    on with what follows the last phase before it that both definitions know, so that no published phase is skipped.
+    """
+    if own == published:
+        return own
+    phases = list(published.phases)
+    place = 0
+    for phase in own.phases:
+        if published.knows(phase.name):
+            place = phases.index(published.phase(phase.name)) + 1
+        else:
+            phases.insert(place, msgspec.structs.replace(phase, retired=True, renamed_from=()))
+            place += 1
+    return msgspec.structs.replace(published, phases=tuple(phases))

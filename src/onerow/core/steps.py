@@ -84,6 +84,27 @@ def expired(task: Task, now: datetime) -> str:
     return task.steps_json
 
 
+def without_last_expired(task: Task) -> str:
+    """The steps without the wait that expired last, so that the next attempt waits again."""
+    mine = records(task)
+    expired_names = [name for name, record in mine.items() if record.expired]
+    return _without(task, [max(expired_names, key=lambda name: mine[name].at)]) if expired_names else task.steps_json
+
+
+def without_open_waits(task: Task) -> str:
+    """The steps without waits that are still open, so that their deadlines count anew."""
+    return _without(task, [name for name, record in records(task).items() if record.open])
+
+
+def _without(task: Task, names: list[str]) -> str:
+    if not names:
+        return task.steps_json
+    known = _decode(task.steps_json)
+    for name in names:
+        del known[task.phase][name]
+    return _encode({phase: mine for phase, mine in known.items() if mine}).decode()
+
+
 def with_record(task: Task, name: str, record: Record) -> str:
     """The steps with one record more; raises BadPayload when there are too many or they are too large."""
     known = {} if task.steps_json == "{}" else _decode(task.steps_json)

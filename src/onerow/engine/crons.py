@@ -68,7 +68,7 @@ class Crons:
         marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
         pauses = definitions.load_controls(store).pauses
         found = []
-        plans = definitions.load_plans(store) | {name: p.plan for name, p in self._queue.pipelines.items()}
+        plans = {name: p.plan for name, p in self._queue.pipelines.items()} | definitions.load_plans(store)
         for plan in plans.values():
             for cron in plan.crons:
                 mark = marks.get(mark_name(plan.name, cron))

@@ -1,13 +1,15 @@
 """Definitions in the store: what commands, faces and other languages know of pipelines without the user's code."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from onerow.core.errors import BadInput, UnknownName
-from onerow.core.plan import PhasePlan, Plan
+from onerow.core.errors import BadInput, LostRace, UnknownName
+from onerow.core.plan import PhasePlan, Plan, followed
 from onerow.core.times import read, spell
 from onerow.ports import Note, Store
 
@@ -34,28 +36,142 @@ class Hold(msgspec.Struct, frozen=True):
     by: str = ""  # the worker whose handler was asked
 
 
-def publish(store: Store, plans: Iterable[Plan]) -> list[str]:
-    """Write each definition that differs from the stored one; the names of those written."""
-    stored = {note.name: note for note in store.notes(PLAN)}
-    written = []
-    for plan in plans:
-        body = msgspec.json.decode(msgspec.json.encode(plan))  # as a store gives it back: lists, no tuples
-        note = stored.get(plan.name)
-        if note is None or note.body != body:
-            store.write_notes([Note(PLAN, plan.name, body, note.version if note else 0)])
-            written.append(plan.name)
-    return written
+FINGERPRINT, REPLACED = "fingerprint", "replaced"
+"""Fields beside the definition in its note: its fingerprint, and those of the definitions that it has replaced."""
+BINDS_AFTER = timedelta(seconds=2)
+"""A published definition binds every outcome that is decided so long after it was written."""
+_STALE_AFTER = timedelta(milliseconds=1500)  # leaves time for a turn before BINDS_AFTER
+_MOST_REPLACED = 200
+_ON_ROLL_FOR = timedelta(seconds=15)
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def publish(store: Store, plans: Iterable[Plan], *, force: bool = False) -> list[str]:
+    """Write each definition that differs from the stored one; the names of those written.
+
+    A definition that the stored one, or one before it, has replaced is older: it is written only by force.
+    """
+    return [plan.name for plan in plans if _publish(store, plan, force=force)]
+
+
+def replaced(store: Store, plans: Iterable[Plan]) -> list[str]:
+    """The names of the definitions that are older than the stored one."""
+    notes = {note.name: note for note in store.notes(PLAN)}
+    return [plan.name for plan in plans if plan.name in notes and fingerprint(plan) in _replaced_by(notes[plan.name])]
+
+
+def fingerprint(plan: Plan) -> str:
+    """The same for equal definitions, in every process."""
+    return hashlib.sha256(_encode_sorted(plan)).hexdigest()[:16]
+
+
+def _publish(store: Store, plan: Plan, *, force: bool) -> bool:
+    mine = fingerprint(plan)
+    body = msgspec.json.decode(msgspec.json.encode(plan)) | {FINGERPRINT: mine}  # lists, no tuples
+    for _ in range(100):
+        note = next((note for note in store.notes(PLAN, since=plan.name) if note.name == plan.name), None)
+        if note is None:
+            version, older = 0, []
+        else:
+            version, older = note.version, _replaced_by(note)
+            stored = note.body.get(FINGERPRINT)
+            if stored == mine or (mine in older and not force):
+                return False
+            older = [each for each in (*older, stored) if each not in (None, mine)]
+        body[REPLACED] = older[-_MOST_REPLACED:]
+        if store.write_notes([Note(PLAN, plan.name, body, version)])[0]:
+            return True
+    raise LostRace(f"the definition of {plan.name!r} changed 100 times while we tried to publish it; try again")
+
+
+def _replaced_by(note: Note) -> list[str]:
+    return list(note.body.get(REPLACED, ()))
+
+
+def has_workers(store: Store, names: Iterable[str]) -> bool:
+    """Whether workers that run now serve a phase of one of these pipelines."""
+    wanted, since = set(names), store.now() - _ON_ROLL_FOR
+    return any(
+        note.updated_at is not None
+        and note.updated_at >= since
+        and wanted & {name for name, _ in note.body.get("phases", ())}
+        for note in store.notes(WORKER)
+    )
+
+
+class Definitions:
+    """The published definitions as they were last read. Thread-safe."""
+
+    def __init__(self, store_of: Callable[[], Store]) -> None:
+        self._store_of = store_of
+        self._lock = threading.Lock()
+        self._published: dict[str, tuple[int, Plan]] = {}  # name → (the note's version, the definition)
+        self._followed: dict[str, tuple[Plan, Plan, Plan]] = {}  # name → (the code's, the published, the followed one)
+        self._read_at: datetime | None = None
+
+    def refresh(self) -> None:
+        """Read the published definitions."""
+        with self._lock:
+            store = self._store_of()
+            read_at = store.now()
+            found = {}
+            for note in store.notes(PLAN):
+                known = self._published.get(note.name)
+                if known is not None and known[0] == note.version:
+                    found[note.name] = known
+                elif (plan := _plan_of(note)) is not None:
+                    found[note.name] = (note.version, plan)
+            self._published, self._read_at = found, read_at
+
+    def refresh_if_stale(self, now: datetime) -> None:
+        """Read them unless that was done a moment ago."""
+        if self._read_at is None or abs(now - self._read_at) > _STALE_AFTER:
+            self.refresh()
+
+    def of(self, name: str) -> Plan | None:
+        """The published definition of that name, as last read."""
+        found = self._published.get(name)
+        return None if found is None else found[1]
+
+    def follow(self, own: Plan) -> Plan:
+        """The definition that tasks follow, beside code that has its own; see core.plan.followed."""
+        published = self.of(own.name)
+        if published is None:
+            return own
+        known = self._followed.get(own.name)
+        if known is None or known[0] is not own or known[1] is not published:
+            known = self._followed[own.name] = (own, published, followed(own, published))
+        return known[2]
+
+
+class Following(Mapping[str, Plan]):
+    """The definitions that the tasks of some pipelines follow, by name, always as last read."""
+
+    def __init__(self, definitions: Definitions, own: Mapping[str, Plan]) -> None:
+        self._definitions = definitions
+        self._own = own
+
+    def __getitem__(self, name: str) -> Plan:
+        return self._definitions.follow(self._own[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
 
 
 def load_plans(store: Store) -> dict[str, Plan]:
     """All published definitions; one that newer code wrote and we can't read is left out."""
-    plans = {}
-    for note in store.notes(PLAN):
-        try:
-            plans[note.name] = msgspec.convert(note.body, Plan)
-        except msgspec.ValidationError:
-            continue
-    return plans
+    found = {note.name: _plan_of(note) for note in store.notes(PLAN)}
+    return {name: plan for name, plan in found.items() if plan is not None}
+
+
+def _plan_of(note: Note) -> Plan | None:
+    try:
+        return msgspec.convert(note.body, Plan)
+    except msgspec.ValidationError:
+        return None
 
 
 class Controls(msgspec.Struct, frozen=True):

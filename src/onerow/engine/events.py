@@ -99,11 +99,25 @@ class PhaseTooHeavy(Event, frozen=True):
     phase: str
 
 
+class DefinitionReplaced(Event, frozen=True):
+    """A newer definition than this worker's code is published; tasks follow it."""
+
+    pipeline: str
+    unknown: tuple[str, ...]  # its phases that this worker's code does not have
+
+
 class StoreAway(Event, frozen=True):
     """The store can't be reached; we go on trying."""
 
     error: str
     since: datetime | None = None
+
+
+class StoreGone(Event, frozen=True):
+    """The database file was deleted, moved or replaced; the worker stops."""
+
+    worker: str
+    error: str
 
 
 class StoreBack(Event, frozen=True):

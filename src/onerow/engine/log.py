@@ -35,8 +35,16 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"worker {worker} drains: {error}"
         case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
             return logging.WARNING, f"{pipeline}.{phase} takes more than this host has; it is never claimed here"
+        case e.DefinitionReplaced(pipeline=pipeline, unknown=unknown):
+            left = f"; other workers must serve {', '.join(unknown)}" if unknown else ""
+            return logging.WARNING, (
+                f"pipeline {pipeline}: the published definition is newer than this code's, and tasks follow it{left} "
+                f"(to go back to this code's: onerow publish APP --force)"
+            )
         case e.StoreAway(error=error):
             return logging.ERROR, f"the store is away, trying again: {error}"
+        case e.StoreGone(worker=worker, error=error):
+            return logging.CRITICAL, f"worker {worker} stops: {error}"
         case e.StoreBack():
             return logging.INFO, "the store is back"
         case e.AlertLost(count=count, error=error):
@@ -57,7 +65,7 @@ def write_log(events: e.Events) -> None:
 
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
-        e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.StoreAway, e.StoreBack, e.RoleFailed, e.AlertLost,
+        e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreAway, e.StoreGone, e.StoreBack, e.RoleFailed, e.AlertLost,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

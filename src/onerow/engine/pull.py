@@ -27,10 +27,10 @@ class Leased:
     """One task in our hands, until it is settled or the lease runs out."""
 
     def __init__(
-        self, store: Store, plan: Plan, task: Task, lease_for: timedelta, events: Events, masker: Masker
+        self, store: Store, follow: Callable[[], Plan], task: Task, lease_for: timedelta, events: Events, masker: Masker
     ) -> None:
         self._store = store
-        self._plan = plan
+        self._follow = follow
         self._lease_for = lease_for
         self._events = events
         self._masker = masker
@@ -78,7 +78,7 @@ class Leased:
     def complete(self, result: Any = None) -> Task:
         """This phase is done; the task goes on to the next, or is completed."""
         text = values.encode(result, "result")
-        return self._settle(lambda task, now: rules.advance(task, self._plan, text, now, by=task.leased_by or ""))
+        return self._settle(lambda task, now: rules.advance(task, self._follow(), text, now, by=task.leased_by or ""))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
         """It did not work; tried again later while its class and budget allow (`retry=False`: failed at once)."""
@@ -94,7 +94,7 @@ class Leased:
             until = self._store.now() + (why.after or timedelta(0))
             by = self.task.leased_by or ""
             definitions.set_hold(self._store, self.task.pipeline, self.task.phase, until, why.message, by)
-        return self._settle(lambda task, now: rules.fail(task, why, self._plan, now, by=task.leased_by or ""))
+        return self._settle(lambda task, now: rules.fail(task, why, self._follow(), now, by=task.leased_by or ""))
 
     def snooze(self, for_: Duration) -> Task:
         """Not now; costs no retry."""
@@ -159,9 +159,15 @@ class Leases:
     """The tasks that one claim gave; a sequence, and a context manager that keeps them alive."""
 
     def __init__(
-        self, store: Store, plan: Plan, tasks: list[Task], lease_for: timedelta, events: Events, masker: Masker
+        self,
+        store: Store,
+        follow: Callable[[], Plan],
+        tasks: list[Task],
+        lease_for: timedelta,
+        events: Events,
+        masker: Masker,
     ) -> None:
-        self._items = [Leased(store, plan, task, lease_for, events, masker) for task in tasks]
+        self._items = [Leased(store, follow, task, lease_for, events, masker) for task in tasks]
         self._heartbeat = Heartbeat(store, lease_for)
 
     def __len__(self) -> int:

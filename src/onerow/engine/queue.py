@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from onerow.engine.adding import Addition
 from onerow.engine.alerts import Send, Watch, Webhook, watch
 from onerow.engine.bulk import Progress, Selection
 from onerow.engine.crons import Crons
+from onerow.engine.definitions import Definitions
 from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
 from onerow.engine.logfiles import LogFiles
@@ -50,7 +52,7 @@ class Queue:
         self._store = store
         self._ready = False
         self._user: str | None = None
-        self._plans: dict[str, Plan] = {}
+        self.definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
         self.watches: list[Watch] = []
@@ -247,12 +249,16 @@ class Queue:
         return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
 
     def plan(self, pipeline: str) -> Plan:
-        """A pipeline's definition: from the code served here, else as published in the store."""
+        """A pipeline's definition as tasks follow it: the published one, else that of the code served here."""
         if pipeline in self.pipelines:
-            return self.pipelines[pipeline].plan
-        if pipeline not in self._plans:
-            self._plans = definitions.load_plans(self.store)
-        return definitions.known_plan(self._plans, pipeline)
+            return self._follow(self.pipelines[pipeline].plan)
+        self.definitions.refresh_if_stale(self._now())
+        found = self.definitions.of(pipeline)
+        return definitions.known_plan(definitions.load_plans(self.store), pipeline) if found is None else found
+
+    def _follow(self, own: Plan) -> Plan:
+        self.definitions.refresh_if_stale(self._now())
+        return self.definitions.follow(own)
 
     def _scoped(self, where: Filter | None) -> Filter:
         where = where or Filter()
@@ -389,11 +395,19 @@ class Queue:
         self._everyone()
         return Crons(self)
 
-    def publish(self, *pipelines: Pipeline) -> list[str]:
-        """Write definitions to the store, so that others can add by name; the names of those that changed."""
+    def publish(self, *pipelines: Pipeline, force: bool = False) -> list[str]:
+        """Write definitions to the store, for those who add by name and for workers; the names of those that changed.
+
+        A definition that a newer one has replaced is left out unless `force` is set. Where workers run, this returns
+        when they all follow what was written, about two seconds later.
+        """
         self._everyone()
         self.serve(*pipelines)
-        return definitions.publish(self.store, [pipeline.plan for pipeline in self.pipelines.values()])
+        written = definitions.publish(self.store, [each.plan for each in self.pipelines.values()], force=force)
+        if written and definitions.has_workers(self.store, written):
+            time.sleep(definitions.BINDS_AFTER.total_seconds())
+        self.definitions.refresh()
+        return written
 
     def _known(self, pipeline: Pipeline | str, phase: str) -> str:
         plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
@@ -430,7 +444,7 @@ class Queue:
         if span < timedelta(milliseconds=100):
             raise BadInput("lease_for must be at least 100 ms", field="lease_for")
         tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
-        return Leases(self.store, plan, tasks, span, self.events, self.masker)
+        return Leases(self.store, lambda: self._follow(plan), tasks, span, self.events, self.masker)
 
     def puller(
         self,

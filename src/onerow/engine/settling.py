@@ -92,8 +92,11 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
-def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> Task | None:
-    """The task after its attempt; None when it is not ours to say."""
+def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
+    """The task after its attempt; None when it is not ours to say.
+
+    plan: the definition that the task follows. own: the one by whose times it ran, where that is another.
+    """
     match outcome:
         case Done(result=result):
             try:
@@ -112,7 +115,7 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str) -> 
         case Crashed(why=why):
             return rules.crash(task, why, now, by=by)
         case Stopped(reason="timeout"):
-            return rules.fail(task, timed_out(task, plan), plan, now, by=by)
+            return rules.fail(task, timed_out(task, own or plan), plan, now, by=by)
         case Stopped(reason="cancel"):
             return rules.stop_cancelled(task, now, by=by)
         case Stopped(reason="drain"):

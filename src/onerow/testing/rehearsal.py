@@ -13,6 +13,7 @@ from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine.asks import Request
 from onerow.engine.calls import Call
+from onerow.engine.definitions import Definitions
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -70,9 +71,9 @@ class Rehearsal:
 
     def borrow(self, queue: Queue) -> Self:
         """Put the app's own queue over the memory store, until the rehearsal ends."""
-        before = {name: queue.__dict__[name] for name in ("_store", "_ready", "_plans")}
+        before = {name: queue.__dict__[name] for name in ("_store", "_ready", "definitions")}
         self._borrowed.append((queue, before))
-        queue.__dict__.update(_store=self.store, _ready=True, _plans={})
+        queue.__dict__.update(_store=self.store, _ready=True, definitions=Definitions(lambda: self.store))
         self.queue.events = queue.events  # the app's own hooks are part of what is rehearsed
         return self.serve(*queue.pipelines.values())
 
@@ -184,7 +185,7 @@ class _Stage:
     def __init__(self, queue: Queue, store: MemoryStore, runner: InlineRunner) -> None:
         self.pipelines = dict(queue.pipelines)
         if queue.pipelines:
-            queue.publish()
+            queue.publish(force=True)
         self._store = store
         self._plans = {name: pipeline.plan for name, pipeline in self.pipelines.items()}
         identity = Identity.of_this_process()

@@ -1,13 +1,18 @@
 """Definitions in the store: what others know of a pipeline without its code."""
 
+import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from onerow import Pipeline, Queue, Retry, Status, UnknownName
-from onerow.engine.definitions import load_plans
+from onerow.engine.definitions import BINDS_AFTER, load_plans, replaced
+from onerow.engine.events import DefinitionReplaced
 from onerow.ports import Note
-from tests.engine.kit import work
+from onerow.stores.memory import MemoryStore
+from tests.conformance.stores import Clock
+from tests.engine.kit import ended, finish_all, reached, work, working
 
 
 @dataclass
@@ -95,3 +100,102 @@ def test_a_pipeline_published_later_is_found(queue: Queue) -> None:
         stranger.add("videos", {"topic": "tides"})
     queue.publish(videos())
     assert stranger.add("videos", {"topic": "tides"}).pipeline == "videos"
+
+
+def test_an_older_definition_is_published_only_by_force(queue: Queue) -> None:
+    for limit in (1, 2, 3):
+        assert Queue(queue.store).publish(videos(limit)) == ["videos"]
+    for older in (1, 2):
+        assert Queue(queue.store).publish(videos(older)) == []
+        assert replaced(queue.store, [videos(older).plan]) == ["videos"]
+    assert replaced(queue.store, [videos(3).plan, videos(4).plan]) == []
+    assert load_plans(queue.store)["videos"] == videos(3).plan
+    assert Queue(queue.store).publish(videos(2), force=True) == ["videos"]
+    assert load_plans(queue.store)["videos"] == videos(2).plan
+    assert replaced(queue.store, [videos(2).plan]) == []
+    assert Queue(queue.store).publish(videos(3)) == []
+
+
+def test_a_worker_with_an_older_definition_says_so_and_follows_the_newer_one(queue: Queue) -> None:
+    said: list[DefinitionReplaced] = []
+    Queue(queue.store).publish(letters("write"))
+    Queue(queue.store).publish(letters("write", "send"))
+    (published,) = queue.store.notes("pipeline")
+    queue.on(DefinitionReplaced, said.append)
+    task = queue.add(letters("write"))
+    work(queue, letters("write"))
+    assert queue.store.notes("pipeline") == [published]
+    assert said == [DefinitionReplaced("letters", ("send",))]
+    assert (queue.get(task.task_id).phase, queue.get(task.task_id).status) == ("send", Status.WAITING)
+
+
+def test_a_running_worker_follows_what_is_published_when_publishing_returns(queue: Queue) -> None:
+    with working(queue, letters("write")):
+        assert ended(queue, queue.add(letters("write"))).status is Status.COMPLETED
+        assert Queue(queue.store).publish(letters("write", "send")) == ["letters"]
+        task = queue.add(letters("write"))
+        reached(queue, task, Status.WAITING, "send")
+    work(Queue(queue.store), letters("write", "send"))
+    assert [entry.phase for entry in queue.get(task.task_id).history] == ["write", "send"]
+
+
+def test_limits_of_a_newer_definition_hold_for_older_code(queue: Queue) -> None:
+    pipeline = Pipeline("letters")
+    both = threading.Barrier(2)
+
+    @pipeline.phase
+    def write(job: object) -> None:
+        with pytest.raises(threading.BrokenBarrierError):
+            both.wait(0.3)
+
+    Queue(queue.store).publish(pipeline)
+    Queue(queue.store).publish(letters("write", concurrency=1))
+    queue.add_many(pipeline, range(3))
+    assert [task.status for task in finish_all(queue, pipeline)] == [Status.COMPLETED] * 3
+
+
+def test_a_pull_program_with_older_code_follows_the_newer_definition(queue: Queue) -> None:
+    old = letters("write")
+    queue.publish(old)
+    task = queue.add(old)
+    (lease,) = queue.claim(old)
+    Queue(queue.store).publish(letters("write", "send"))
+    queue.definitions.refresh()  # as it does by itself when what it read is too old
+    assert lease.complete().phase == "send"
+    assert queue.get(task.task_id).status is Status.WAITING
+
+
+def test_definitions_that_were_read_long_ago_are_read_again_before_they_are_used() -> None:
+    clock = Clock()
+    queue = Queue(MemoryStore(clock))
+    queue.publish(letters("write"))
+    Queue(queue.store).publish(letters("write", "send"))
+    queue.definitions.refresh_if_stale(queue.store.now())
+    assert [phase.name for phase in queue.definitions.follow(letters("write").plan).phases] == ["write"]
+    clock.forward(BINDS_AFTER)
+    queue.definitions.refresh_if_stale(queue.store.now())
+    assert [phase.name for phase in queue.definitions.follow(letters("write").plan).phases] == ["write", "send"]
+
+
+def test_two_who_publish_at_once_both_find_their_place(queue: Queue) -> None:
+    start = threading.Barrier(4)
+
+    def publish(limit: int) -> None:
+        start.wait()
+        Queue(queue.store).publish(videos(limit))
+
+    threads = [threading.Thread(target=publish, args=(limit,)) for limit in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plans = [videos(limit).plan for limit in range(1, 5)]
+    assert len(replaced(queue.store, plans)) == 3
+    assert load_plans(queue.store)["videos"] in plans
+
+
+def letters(*phases: str, **terms: Any) -> Pipeline:
+    pipeline = Pipeline("letters")
+    for name in phases:
+        pipeline.phase(name=name, **terms)(lambda job: None)
+    return pipeline

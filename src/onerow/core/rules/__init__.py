@@ -31,7 +31,6 @@ from onerow.core.rules.holding import (
 )
 from onerow.core.rules.pieces import check_priority, check_retry_count, due_time, entering
 from onerow.core.rules.sweeping import bury, children_ended, expire, gather, pass_, release_key, rename
-from onerow.core.rules.waking import wakes
 
 __all__ = [
     "CRASH_LIMIT",
@@ -66,5 +65,4 @@ __all__ = [
     "signal",
     "snooze",
     "stop_cancelled",
-    "wakes",
 ]

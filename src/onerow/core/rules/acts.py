@@ -14,7 +14,7 @@ from onerow.core.retry import Retry
 from onerow.core.rules.pieces import check_priority, check_retry_count, check_row, ended, entered, must_be
 from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.core.steps import has_spawned
+from onerow.core.steps import has_spawned, without_open_waits
 from onerow.core.task import Task
 from onerow.core.times import spell, to_millis
 
@@ -71,7 +71,7 @@ def retry(
     policy: Retry | None = None,
     retry_count: int | None = None,
 ) -> Task:
-    """A failed task waits again at its phase, with a fresh budget."""
+    """A failed task waits again at its phase, with a fresh budget; a wait inside its handler begins anew."""
     must_be(task, FAILED, act="retried")
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
@@ -85,6 +85,7 @@ def retry(
         retry_base=count,
         # The children of an ended task may have been purged: from now on those that are left are all it expects.
         children=None if task.children is None else 0,
+        steps_json=without_open_waits(task),
         logs_json=task.noting(entry),
     )
     return msgspec.structs.replace(again, run_at=to_millis(now + wait)) if wait and again.awaiting is None else again

@@ -9,6 +9,7 @@ from onerow.core import signals, values
 from onerow.core.errors import IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
+from onerow.core.outcomes import WaitExpired
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.rules.pieces import (
     attempted,
@@ -22,6 +23,7 @@ from onerow.core.rules.pieces import (
     must_be,
 )
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
+from onerow.core.steps import without_last_expired
 from onerow.core.task import Task
 from onerow.core.times import FAR, spell, to_millis
 
@@ -90,6 +92,10 @@ def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -
     """What becomes of a task whose attempt raised: again later while its class and budget allow, else failed."""
     must_be(task, PROCESSING)
     tried = failed_attempt(task, why, now, by)
+    if why.exception == WaitExpired.__name__:
+        # The attempt ended because of it; a retry, by policy or by hand, waits again. A wait whose end the handler
+        # caught stays remembered: a later attempt must take the same way.
+        tried["steps_json"] = without_last_expired(task)
     if task.cancel_requested:
         return ended(task, CANCELLED, now, **tried)
     policy = plan.phase(task.phase).retry if plan.knows(task.phase) else PhasePlan(name=task.phase).retry

@@ -81,9 +81,9 @@ class Views:
         )
 
     def plans(self) -> dict[str, Plan]:
-        """The definitions: as published, and those of the code served here."""
+        """The definitions: as published, else those of the code served here."""
         served = {name: pipeline.plan for name, pipeline in self._queue.pipelines.items()}
-        return definitions.load_plans(self._queue.store) | served
+        return served | definitions.load_plans(self._queue.store)
 
     def filter(self, query: str) -> Filter:
         """What a query means, within this queue's user."""

@@ -7,8 +7,9 @@ from time import monotonic
 
 from onerow.core.errors import CodeTooOld, StoreError
 from onerow.core.failure import Failure
+from onerow.core.plan import Plan
 from onerow.engine import definitions
-from onerow.engine.definitions import WORKER, Controls
+from onerow.engine.definitions import WORKER, Controls, Definitions
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.identity import Identity
@@ -21,8 +22,17 @@ _REPORT_EVERY = 1.0
 class Registrar:
     """Knows the limits, pauses and holds in force, and keeps this worker on the roll."""
 
-    def __init__(self, store: Store, identity: Identity, lanes: Sequence[Lane], concurrency: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        lanes: Sequence[Lane],
+        concurrency: int,
+        published: Definitions | None = None,
+    ) -> None:
         self._store = store
+        self._published = Definitions(lambda: store) if published is None else published
+        self._replaced: dict[str, Plan] = {}  # what tasks follow instead of the definition in our code
         self._identity = identity
         self._lanes = lanes
         self._concurrency = concurrency
@@ -34,11 +44,13 @@ class Registrar:
         self._report_at = 0.0
         self.draining = False
         self.outdated: Callable[[CodeTooOld], None] = lambda error: None
+        self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         self._write_holds()
-        self._controls = definitions.load_controls(self._store)
+        self._published.refresh()
+        self._controls = self._with_published_limits(definitions.load_controls(self._store))
         if monotonic() >= self._roll_at:
             try:
                 self._store.check()
@@ -76,6 +88,28 @@ class Registrar:
     def leave(self) -> None:
         """Off the roll."""
         self._store.drop_notes(WORKER, [self._identity.name])
+
+    def plan_of(self, lane: Lane) -> Plan:
+        """The definition that tasks of a lane follow."""
+        return self._published.follow(lane.plan)
+
+    def refresh_plans(self, now: datetime) -> None:
+        """Read the definitions again if the last round was too long ago to decide by what it found."""
+        self._published.refresh_if_stale(now)
+
+    def _with_published_limits(self, controls: Controls) -> Controls:
+        """Limits of definitions that replaced ours hold here too; an operator's come first."""
+        limits = dict(controls.limits)
+        for lane in self._lanes:
+            plan = self.plan_of(lane)
+            if plan is lane.plan:
+                continue
+            if self._replaced.get(plan.name) is not plan:
+                self._replaced[plan.name] = plan
+                self.replaced(lane.plan, plan)
+            phase = plan.phase(lane.phase.name)
+            limits.setdefault((plan.name, lane.phase.name), (phase.concurrency, phase.per_key))
+        return Controls(limits, controls.pauses, controls.holds)
 
     def terms(self, lane: Lane, now: datetime) -> tuple[int | None, int | None] | None:
         """The limits of a phase, or None while nobody may claim from it."""

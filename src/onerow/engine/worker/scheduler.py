@@ -28,18 +28,22 @@ class Scheduler:
     def __init__(self, queue: Queue, plans: Mapping[str, Plan]) -> None:
         self._queue = queue
         self._store = queue.store
-        self._crons = [(plan.name, cron) for plan in plans.values() for cron in plan.crons]
+        self._plans = plans
         self._look_at = 0.0
         self._next: datetime | None = None
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         if not self._crons:
-            return 3600.0
+            return _LOOK_EVERY
         if monotonic() >= self._look_at or self._next is None or now >= self._next:
             self._look(now)
         assert self._next is not None
         return max(0.0, min(self._look_at - monotonic(), (self._next - now).total_seconds()))
+
+    @property
+    def _crons(self) -> list[tuple[str, Cron]]:
+        return [(plan.name, cron) for plan in self._plans.values() for cron in plan.crons]
 
     def _look(self, now: datetime) -> None:
         notes = {note.name: note for note in self._store.notes(MARK)}

@@ -99,7 +99,7 @@ class Supervisor:
         if self._once and code == 0:
             seat.start_at = float("inf")
             return
-        if code == 64:  # the app itself is wrong; trying again would not help
+        if code in (64, 66):  # the app is wrong, or its database file is gone: trying again would not help
             self._code = code
             self._signals += 1
             return

@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import StoreError
+from onerow.core.errors import StoreError, StoreMoved
 from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
 
 
@@ -25,12 +25,19 @@ class Outage:
         self._events = events
         self._lock = threading.Lock()
         self._away = False
+        self._moved = False
         self.on_back: list[Callable[[], None]] = []
+        self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
 
     def away(self, error: Exception) -> None:
         with self._lock:
-            first, self._away = not self._away, True
-        if first:
+            if isinstance(error, StoreMoved):
+                first, self._moved = not self._moved, True
+            else:
+                first, self._away = not self._away, True
+        if first and isinstance(error, StoreMoved):
+            self.moved(error)
+        elif first:
             self._events.send(StoreAway(str(error)))
 
     def back(self) -> None:

@@ -245,16 +245,22 @@ class Turner:
     def _decide(self, finished: Finished, now: datetime) -> tuple[list[Move], Finished]:
         moves: list[Move] = []
         settling: Finished = []
+        if finished:
+            self._registrar.refresh_plans(now)
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._registrar.hold(attempt.lane, outcome.why, now)
-            after = decide(attempt.task, attempt.lane.plan, outcome, now, self._worker)
+            after = self._after(attempt, outcome, now)
             if after is None:
                 self._let_go(attempt, lost=True)
                 continue
             moves.append(Move(attempt.task, after))
             settling.append((attempt, outcome))
         return moves, settling
+
+    def _after(self, attempt: Attempt, outcome: Outcome, now: datetime) -> Task | None:
+        own = attempt.lane.plan
+        return decide(attempt.task, self._registrar.plan_of(attempt.lane), outcome, now, self._worker, own=own)
 
     def _reports(self) -> list[tuple[Attempt, Task]]:
         """Progress to write, of attempts that still run."""
@@ -319,7 +325,7 @@ class Turner:
                     self._hands.finished.append((attempt, Failed(why)))
 
     def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
-        after = decide(attempt.task, attempt.lane.plan, outcome, self._store.now(), self._worker)
+        after = self._after(attempt, outcome, self._store.now())
         if after is None:
             self._let_go(attempt, lost=True)
             return

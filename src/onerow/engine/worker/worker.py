@@ -8,15 +8,24 @@ from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
-from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
 from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
-from onerow.engine.events import PhaseTooHeavy, RoleFailed, WorkerHung, WorkerOutdated, WorkerStarted, WorkerStopped
+from onerow.engine.events import (
+    DefinitionReplaced,
+    PhaseTooHeavy,
+    RoleFailed,
+    StoreGone,
+    WorkerHung,
+    WorkerOutdated,
+    WorkerStarted,
+    WorkerStopped,
+)
 from onerow.engine.keeper import Keeper
 from onerow.engine.queue import Queue
 from onerow.engine.settling import Stopped
@@ -51,6 +60,7 @@ class Worker:
     concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
     grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
+    republish: publish these pipelines' definitions also where newer ones have replaced them.
     """
 
     def __init__(
@@ -65,6 +75,7 @@ class Worker:
         until_idle: bool = False,
         memory: Size | None = None,
         cpus: float | None = None,
+        republish: bool = False,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(
@@ -85,9 +96,11 @@ class Worker:
             Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
         )
         self._until_idle = until_idle
+        self._republish = republish
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._condemned: set[str] = set()
+        self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready = threading.Event()
 
@@ -120,7 +133,8 @@ class Worker:
     def _build(self) -> None:
         queue = self.queue
         store = queue.store
-        definitions.publish(store, [pipeline.plan for pipeline in queue.pipelines.values()])
+        own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        definitions.publish(store, own.values(), force=self._republish)
         self._keeper = Keeper()
         self._hands = Hands(store.now)
         self._hands.masker = queue.masker
@@ -130,7 +144,7 @@ class Worker:
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         lanes = self._lanes()
-        self._registrar = Registrar(store, self.identity, lanes, self._concurrency)
+        self._registrar = Registrar(store, self.identity, lanes, self._concurrency, queue.definitions)
         self._statistician = Statistician(store, self.name, queue.events)
         self._turner = Turner(
             store,
@@ -149,12 +163,13 @@ class Worker:
             if lane.weight is not None and not lane.weight.fits(self._room.total):
                 queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
         self._outage = Outage(queue.events)
+        self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
         self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
         self._outage.on_back.append(self._rescuer.store_was_away)
-        plans = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
-        self._passes = any(not phase.has_code for plan in plans.values() for phase in plan.phases)
+        self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         sweeps: list[Role] = [
             self._registrar,
             self._usher,
@@ -185,6 +200,7 @@ class Worker:
         self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
+        self._registrar.replaced = self._on_replaced
         self._capture = Capture()
 
     def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
@@ -263,6 +279,8 @@ class Worker:
                 raise
             except StoreError as error:
                 self._outage.away(error)
+                if self._store_moved.is_set():
+                    return 0.0
                 if self._stopping.is_set() and self._hurry.is_set():
                     return 0.1
                 self._stopping.wait(pause)
@@ -303,6 +321,9 @@ class Worker:
 
     def _drain(self) -> None:
         self._turner.claiming = False
+        if self._store_moved.is_set():
+            self._stop_without_store()
+            return
         self._registrar.drain()
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
@@ -314,8 +335,21 @@ class Worker:
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
+    def _stop_without_store(self) -> None:
+        """Stop running work of which nothing can be written, and wait for it within the grace."""
+        deadline = monotonic() + self._stop_grace + 2
+        for attempt in list(self._hands.attempts.values()):
+            attempt.ask_to_stop("lost")
+        while monotonic() < deadline and any(
+            attempt.started_at is not None and not attempt.ended_at for attempt in list(self._hands.attempts.values())
+        ):
+            sleep(0.05)
+
     def _settle_until(self, deadline: float, enough: Callable[[], bool]) -> None:
         while (self._hands.attempts or self._turner.busy) and monotonic() < deadline and not enough():
+            if self._store_moved.is_set():
+                self._stop_without_store()
+                return
             rest = self._turn()
             if rest > 0:
                 self._rest(min(rest, 0.05))
@@ -325,16 +359,28 @@ class Worker:
         if attempt.task.task_id in self._condemned:
             return
         self._condemned.add(attempt.task.task_id)
-        self.exit_code = 75
+        self.exit_code = self.exit_code or 75
         self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
         self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
         self._hands.wake()
 
+    def _on_moved(self, error: StoreMoved) -> None:
+        """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
+        self._store_moved.set()
+        self.exit_code = 66
+        self.queue.events.send(StoreGone(self.name, str(error)))
+        self.stop(hurry=True)
+
     def _on_outdated(self, error: CodeTooOld) -> None:
         self.queue.events.send(WorkerOutdated(self.name, str(error)))
         self.exit_code = 69
         self.stop()
+
+    def _on_replaced(self, own: Plan, followed: Plan) -> None:
+        unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))
+        self.queue.events.send(DefinitionReplaced(own.name, unknown))
+        self._passes |= any(not phase.has_code for phase in followed.phases)
 
     def _end(self) -> None:
         for runner in self._runners:
@@ -358,7 +404,8 @@ class Worker:
             self._outage.away(error)
         self._turner.close()
         self._waker.close()
-        self.queue.events.send(WorkerStopped(self.name, "hung" if self._condemned else "drained"))
+        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
+        self.queue.events.send(WorkerStopped(self.name, why))
 
     def _keep_last_lines(self) -> None:
         rest = 0.0

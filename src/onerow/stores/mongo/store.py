@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 from pymongo import DeleteOne
 from pymongo.collection import Collection
 
-from onerow.core import rules
 from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -120,7 +119,7 @@ class MongoStore:
         now = self.now()
         with self._door.open() as rooms:
             answers = swapping.swap(self._door, rooms, moves, now)
-            if any(rules.wakes(move.before, move.after) for move in moves):
+            if any(move.wakes for move in moves):
                 self._tell(rooms)
         return answers
 

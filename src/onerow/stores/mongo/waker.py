@@ -35,7 +35,7 @@ _NEWS: list[Document] = [
         "$match": {
             "$or": [
                 {"operationType": "insert"},
-                # The moves of rules.wakes, as far as an update shows them: a task to claim, unless it was parked, ...
+                # The moves of Move.wakes, as far as an update shows them: a task to claim, unless it was parked, ...
                 {f"{_CHANGED}.status": "waiting", f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
                 {f"{_CHANGED}.awaiting": _CLEARED},
                 {f"{_CHANGED}.run_at": {"$exists": True}, f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},

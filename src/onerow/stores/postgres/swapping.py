@@ -14,7 +14,6 @@ import msgspec
 from psycopg import errors
 from psycopg.types.numeric import Int8
 
-from onerow.core import rules
 from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import tallies
@@ -73,7 +72,7 @@ class Swapping:
     @property
     def wakes(self) -> bool:
         """Whether one of the moves gives other workers something to do."""
-        return any(rules.wakes(move.before, move.after) for move in self.moves)
+        return any(move.wakes for move in self.moves)
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]

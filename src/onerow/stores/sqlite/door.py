@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreMoved, StoreReadOnly, StoreUnavailable
 from onerow.stores.sqlite.filters import add_functions
 
 Profile = Literal["durable", "fast"]
@@ -36,6 +36,7 @@ class Door:
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._pid = os.getpid()
+        self._file: tuple[int, int] | None = None  # device and inode of the file that our connections have open
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -79,6 +80,7 @@ class Door:
 
     def writer(self) -> sqlite3.Connection:
         self._after_fork()
+        self._check_file()
         if self._writer is None:
             self._writer = self._open()
             self._writer.execute(f"PRAGMA busy_timeout = {int(_LOOKS_EVERY * 1000)}")
@@ -91,6 +93,7 @@ class Door:
                     connection.close()
             self._writer = None
             self._readers = []
+            self._file = None
 
     def _patiently(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute what needs the write lock, as soon as those before us have let it go."""
@@ -105,8 +108,32 @@ class Door:
                 time.sleep(_LOOKS_LATER)
         raise AssertionError("it gives up before")
 
+    def _check_file(self) -> None:
+        """Raise StoreMoved if the path no longer leads to the file that our connections have open.
+
+        SQLite goes on writing to a file that was deleted or moved, and nothing of that can be found afterwards. The
+        inode of an open file is not given to another, so that a new file at the same path has another number.
+        """
+        if self._file is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise StoreMoved(
+                f"{self.path}: the database file was deleted or moved while it was in use; stop all processes that "
+                f"use it, put the file back (or restore a backup), and start them again"
+            ) from None
+        except OSError:
+            return  # its folder can't be read now; SQLite will say what is wrong
+        if (found.st_dev, found.st_ino) != self._file:
+            raise StoreMoved(
+                f"{self.path}: the database file was replaced by another file while it was in use; "
+                f"start all processes that use it again, so that they open the new one"
+            )
+
     def _reader(self) -> sqlite3.Connection:
         self._after_fork()
+        self._check_file()
         try:
             return self._readers.pop()
         except IndexError:
@@ -118,6 +145,7 @@ class Door:
             self._pid = os.getpid()
             self._writer = None
             self._readers = []
+            self._file = None
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -130,6 +158,9 @@ class Door:
             connection.execute("PRAGMA cache_size = -32768")
             connection.execute("PRAGMA foreign_keys = OFF")
             add_functions(connection)
+            if self._file is None:
+                found = os.stat(self.path)
+                self._file = (found.st_dev, found.st_ino)
         except BaseException:
             connection.close()
             raise

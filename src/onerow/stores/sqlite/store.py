@@ -96,8 +96,7 @@ class SqliteStore:
         else:
             with self._door.write() as connection:
                 answers = _insert(connection.cursor(), tasks)
-        for waker in self._wakers:
-            waker.poke()  # our own commits don't change data_version
+        self._wake()
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
@@ -111,6 +110,9 @@ class SqliteStore:
         with self._door.write() as connection:
             answers = swapping.write(connection, self.now())
             catches = claiming.claim(connection, claim, self.now(), self._turns) if claim is not None else []
+        # A worker's own turn needn't wake it: it knows what it wrote. An act, or another worker of this process, does.
+        if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
+            self._wake()
         return answers, [task for catch in catches for task in catch.tasks()]
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
@@ -220,6 +222,11 @@ class SqliteStore:
         waker = SqliteWaker(self.path, self._door.data_version, self._wakers.remove)
         self._wakers.append(waker)
         return waker
+
+    def _wake(self) -> None:
+        """Wake the workers of this process: their data_version doesn't change with commits of their own connection."""
+        for waker in list(self._wakers):
+            waker.poke()
 
     def close(self) -> None:
         self._door.close()
