@@ -4,6 +4,7 @@ A store decides nothing: it inserts, claims and swaps; every atomic step touches
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -44,7 +45,9 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
     before: Task
     after: Task
-    if_dead: bool = False  # and only if the lease has run out by the store's own clock
+    # And only if the lease has run out by the store's own clock when the write takes place, and the write did not wait
+    # for a lock for more than a second: a holder's heartbeat may have waited for the same lock, and goes first.
+    if_dead: bool = False
 
     @property
     def wakes(self) -> bool:
@@ -153,6 +156,17 @@ class Lost(msgspec.Struct, frozen=True):
     task_id: str
 
 
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """A lease as everyone can see it, without its task."""
+
+    task_id: str
+    pipeline: str
+    phase: str
+    token: int
+    leased_by: str
+    leased_until: datetime
+
+
 class Page(msgspec.Struct, frozen=True):
     """Some tasks and where the next page begins (None: nowhere)."""
 
@@ -202,6 +216,25 @@ class Migration(msgspec.Struct, frozen=True):
     stored: int  # 0: there is nothing of ours yet
     known: int
     sql: str = ""
+    min_code: int = 0  # the oldest schema number that code may know and still work on the store
+
+    def finding(self) -> Finding | None:
+        """What doctor says of a store whose schema is not the one that this code knows; None: it is."""
+        if self.stored < self.known:
+            return Finding("bad", f"schema {self.stored}, not {self.known}", "onerow migrate")
+        if self.min_code > self.known:
+            return Finding(
+                "bad",
+                f"schema {self.stored} needs code that knows schema {self.min_code}; this code knows {self.known}",
+                "upgrade onerow here: pip install -U onerow",
+            )
+        if self.stored > self.known:
+            return Finding(
+                "slow",
+                f"schema {self.stored} is newer than this code, which knows {self.known} and works beside newer code",
+                "upgrade onerow here too: pip install -U onerow",
+            )
+        return None
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -283,6 +316,9 @@ class Store(Protocol):
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         """Heartbeat: leases of processing rows with our token now end `lease_for` after the store's now."""
 
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        """The leases of processing tasks, those that end first in front; reads no payloads."""
+
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         """The tasks with these ids that exist, in no order."""
 
@@ -293,6 +329,12 @@ class Store(Protocol):
         """The first due, unparked tasks of a phase in the claim's order; looks, and takes nothing.
 
         What isn't due yet costs nothing, however much of it there is.
+        """
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        """Which of these (pipeline, phase) have due, unparked tasks. May name too many, and never leaves one out.
+
+        The cost follows the phases in which tasks wait, not those that are asked about.
         """
 
     def count(self, where: Filter) -> list[Tally]:

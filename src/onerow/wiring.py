@@ -6,10 +6,11 @@ import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from onerow.core.durations import Duration
 from onerow.core.errors import BadStoreUrl
+from onerow.core.urls import mask_password
 from onerow.engine import queue as engine
 from onerow.ports import Store
 
@@ -19,7 +20,7 @@ FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/data
 def open_store(url: str, *, base: Path | None = None) -> Store:
     """The store at a URL; opens nothing yet. A relative SQLite path is taken from the project's folder."""
     if "://" not in str(url):
-        raise BadStoreUrl(f"{url!r} is no store URL; write it like {FORMS}", field="store")
+        raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL; write it like {FORMS}", field="store")
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":
@@ -32,7 +33,9 @@ def open_store(url: str, *, base: Path | None = None) -> Store:
             return _needs("postgres", "onerow.stores.postgres", "PostgresStore")(url)  # type: ignore[no-any-return]
         case "mongodb" | "mongodb+srv":
             return _needs("mongo", "onerow.stores.mongo", "MongoStore")(url)  # type: ignore[no-any-return]
-    raise BadStoreUrl(f"{mask(url)!r}: there is no store named {scheme!r}; write it like {FORMS}", field="store")
+    raise BadStoreUrl(
+        f"{mask_password(url)!r}: there is no store named {scheme!r}; write it like {FORMS}", field="store"
+    )
 
 
 def _sqlite(url: str, rest: str, base: Path | None) -> Store:
@@ -65,15 +68,6 @@ def _needs(extra: str, module: str, name: str) -> Any:
         raise BadStoreUrl(
             f"the {extra} store needs {error.name}; install it with: pip install 'onerow[{extra}]'", field="store"
         ) from None
-
-
-def mask(url: str) -> str:
-    """A URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{parts.username}:***@{host}").geturl()
 
 
 def project_folder(start: Path) -> Path:

@@ -3,16 +3,20 @@
 What a store can't do it declares in its entry; no test skips a store by name.
 """
 
+import json
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
 from psycopg import sql
+from pymongo import MongoClient, WriteConcern
 
 from onerow.core.times import to_millis
 from onerow.ports import Store
@@ -47,6 +51,7 @@ class Entry:
     open: Callable[[str, Callable[[], datetime] | None], Store]  # None: the store's own clock
     clock: bool = True  # takes a clock, so that a test can own the time
     processes: bool = True  # other processes can open the same address
+    spoil: Callable[["Place", str, str, Any], bool] | None = None  # puts a bad value into a column; whether it can
     scales: bool = True  # the cost of a claim doesn't grow with the table
     slow: bool = False  # its server is: run by `make soak`
 
@@ -88,6 +93,13 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
+def _spoil_sqlite(place: "Place", task_id: str, column: str, value: Any) -> bool:
+    with closing(sqlite3.connect(place.address, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE task_queue SET {column} = ? WHERE task_id = ?", (value, task_id))
+    return True
+
+
 def _fresh_postgres(request: "pytest.FixtureRequest") -> str:
     return _fresh_schema(request, "postgres_server")
 
@@ -113,6 +125,38 @@ def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
     return PostgresStore(address, clock=clock)
 
 
+def _spoil_postgres(place: "Place", task_id: str, column: str, value: Any) -> bool:
+    server, _, schema = place.address.partition("?schema=")
+    with psycopg.connect(server, autocommit=True) as connection:
+        for domain, constraint in connection.execute(
+            "SELECT t.typname, c.conname FROM pg_constraint AS c JOIN pg_type AS t ON t.oid = c.contypid "
+            "WHERE c.connamespace = to_regnamespace(%s)",
+            (schema,),
+        ).fetchall():
+            connection.execute(f"ALTER DOMAIN {schema}.{domain} DROP CONSTRAINT {constraint}")
+        try:
+            connection.execute(
+                f"UPDATE {schema}.task_queue SET {column} = {sql.Literal(value).as_string(connection)} "
+                f"WHERE task_id = %s",
+                (task_id,),
+            )
+        except (psycopg.DataError, psycopg.errors.DatatypeMismatch):
+            return False
+    return True
+
+
+def _spoil_mongo(place: "Place", task_id: str, column: str, value: Any) -> bool:
+    if isinstance(value, str) and column in ("payload", "results", "steps", "signals", "logs", "metadata"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return False  # there is no text in which JSON could be broken
+    with MongoClient[Any](place.address) as client:
+        tasks = client.get_default_database()["task_queue"].with_options(write_concern=WriteConcern(j=True))
+        tasks.update_one({"_id": task_id}, {"$set": {column: value}}, bypass_document_validation=True)
+    return True
+
+
 def _fresh_mongo(request: "pytest.FixtureRequest") -> str:
     url: str = request.getfixturevalue("mongo_url")
     return url
@@ -135,12 +179,12 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
-        Entry("sqlite", _fresh_sqlite, _open_sqlite),
-        Entry("postgres", _fresh_postgres, _open_postgres),
-        Entry("postgres-15", _fresh_postgres_15, _open_postgres),
-        Entry("mongo", _fresh_mongo, _open_mongo),
-        Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7),
-        Entry("mongo 7.0 replica set", _fresh_replica_set, _open_mongo, slow=True),
+        Entry("sqlite", _fresh_sqlite, _open_sqlite, spoil=_spoil_sqlite),
+        Entry("postgres", _fresh_postgres, _open_postgres, spoil=_spoil_postgres),
+        Entry("postgres-15", _fresh_postgres_15, _open_postgres, spoil=_spoil_postgres),
+        Entry("mongo", _fresh_mongo, _open_mongo, spoil=_spoil_mongo),
+        Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7, spoil=_spoil_mongo),
+        Entry("mongo 7.0 replica set", _fresh_replica_set, _open_mongo, spoil=_spoil_mongo, slow=True),
     )
 }
 

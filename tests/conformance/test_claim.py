@@ -86,13 +86,17 @@ def test_tasks_come_by_priority_then_due_time_then_id(store: Store) -> None:
     assert claimed_ids(store, 10) == ["d", "e", "f", "g"]
 
 
-def test_p8_nothing_is_claimed_before_it_is_due(store: Store, later: Callable[[timedelta], None]) -> None:
-    put(store, "soon", run_at=store.now() + BLINK, priority=-100)
-    put(store, "far", run_at=store.now() + HOUR, priority=-50)
-    put(store, "now")
-    assert claimed_ids(store) == ["now"]
+@pytest.mark.parametrize("limits", [{}, {"slots": 9}, {"key_slots": 9}, {"slots": 9, "key_slots": 9}], ids=str)
+@pytest.mark.parametrize("key", ["", "k"])
+def test_p8_nothing_is_claimed_before_it_is_due(
+    store: Store, later: Callable[[timedelta], None], limits: dict[str, int], key: str
+) -> None:
+    put(store, "soon", run_at=store.now() + BLINK, priority=-100, limit_key=key)
+    put(store, "far", run_at=store.now() + HOUR, priority=-50, limit_key=key)
+    put(store, "now", limit_key=key)
+    assert claimed_ids(store, **limits) == ["now"]
     later(BLINK)
-    assert claimed_ids(store) == ["soon"]
+    assert claimed_ids(store, **limits) == ["soon"]
     assert stored(store, "far").status is WAITING
 
 

@@ -402,3 +402,23 @@ def test_tombstones_are_hidden_and_can_be_asked_for(store: Store, later: Callabl
     assert store.count(Filter()) == []
     assert store.find(Filter(hidden=True)).tasks == [grave]
     assert store.find(Filter(hidden=True, held_until_by=store.now() + HOUR)).tasks == [grave]
+
+
+def test_the_phases_with_due_tasks_are_named_and_none_is_left_out(store: Store) -> None:
+    """A store may name more of those it was asked about, as a hint costs less than an answer."""
+    now = store.now()
+    asked = {(f"p{n:02d}", phase) for n in range(20) for phase in ("script", "video")}
+    assert store.ready(asked, now) == []
+    put(store, "a", pipeline="p03")
+    put(store, "b", pipeline="p07", phase="video", priority=5, limit_key="k")
+    put(store, "early", pipeline="p07", phase="video", priority=-5, run_at=now + HOUR)
+    put(store, "parked", pipeline="p11", awaiting="signal:x")
+    put(store, "not asked about", pipeline="other")
+    held = put(store, "held", pipeline="p13")
+    claim_one(store, pipeline="p13")
+    assert stored(store, held.task_id).status is PROCESSING
+    found = store.ready(asked, now)
+    assert {("p03", "script"), ("p07", "video")} <= set(found) <= asked
+    assert len(found) == len(set(found))
+    assert not {"p11", "p13"} & {pipeline for pipeline, _ in found}
+    assert ("p07", "video") in store.ready({("p07", "video")}, now)

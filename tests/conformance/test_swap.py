@@ -9,8 +9,23 @@ from msgspec.structs import replace
 from onerow.core import rules, values
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.ports import Conflict, Held, Lease, Lost, Move, Stale, Store, Swapped
-from tests.conformance.kit import BLINK, HOUR, MINUTE, claim, claim_one, claimed_ids, put, put_many, same, stored, swap
+from onerow.engine.events import Events
+from onerow.engine.family import Family
+from onerow.ports import Conflict, Existing, Held, Lease, Lost, Move, Stale, Store, Swapped
+from tests.conformance.kit import (
+    BLINK,
+    HOUR,
+    MINUTE,
+    claim,
+    claim_one,
+    claimed_ids,
+    new,
+    put,
+    put_many,
+    same,
+    stored,
+    swap,
+)
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
 
@@ -397,3 +412,24 @@ def test_a_waiting_task_has_no_lease_to_extend_whatever_its_token(store: Store) 
     assert back.token == held.token
     assert store.extend([Lease("t1", held.token)], MINUTE) == [Lost("t1")]
     assert stored(store) == back
+
+
+def test_cancelling_a_parent_reaches_grandchildren_without_a_worker(store: Store) -> None:
+    put(store, "parent", children=1)
+    put(store, "child", parent_id="parent", children=1)
+    put(store, "grandchild", parent_id="child", children=1)
+    put(store, "great-grandchild", parent_id="grandchild")
+    Family(store, lambda _: PLAN, Events()).cancel_children("parent", store.now(), by="me")
+    for task_id in ("child", "grandchild", "great-grandchild"):
+        assert stored(store, task_id).status is CANCELLED, task_id
+    assert stored(store, "parent").status is WAITING
+
+
+def test_a_task_that_waits_for_its_retry_holds_its_unique_key(store: Store) -> None:
+    put(store, "t1", unique="key")
+    held = claim_one(store)
+    waits = swap(store, held, rules.fail(held, BROKEN, PLAN, store.now()))
+    assert (waits.status, waits.run_at > store.now()) == (WAITING, True)
+    (answer,) = store.insert([new(store, "t2", unique="key")])
+    assert isinstance(answer, Existing)
+    assert answer.task.task_id == "t1"

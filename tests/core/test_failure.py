@@ -3,9 +3,11 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from onerow.core.errors import BadInput, BadPayload, StoreFull, StoreUnavailable
@@ -108,3 +110,97 @@ def test_an_error_without_words_is_still_named(error: Any) -> None:
 
 def test_exit_codes_have_classes_too() -> None:
     assert set(EXIT_CLASSES.values()) <= set(ERROR_CLASSES)
+
+
+class Text(str):
+    """A text whose methods raise."""
+
+    def encode(self, *given: Any) -> bytes:
+        raise RuntimeError("no encoding")
+
+    def replace(self, *given: Any) -> str:
+        raise RuntimeError("no replacing")
+
+    def __format__(self, spec: str) -> str:
+        raise RuntimeError("no format")
+
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+
+class Named(type):
+    """A class whose name raises."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+def _raising(**members: Any) -> BaseException:
+    """An instance of an exception class with these members."""
+    error: BaseException = type("Odd", (Exception,), members)("x")
+    return error
+
+
+def _raise(*given: object, **named: object) -> Any:
+    raise RuntimeError("raised by the exception itself")
+
+
+def _exit(*given: object) -> Any:
+    raise SystemExit(3)
+
+
+def _unset(kind: type[BaseException]) -> BaseException:
+    """An instance of a subclass that does not call the constructor of its parent class."""
+    error: BaseException = type("Unset", (kind,), {"__init__": lambda self: None})()
+    return error
+
+
+def _deep_group() -> BaseException:
+    error: Exception = ValueError("innermost")
+    for _ in range(5_000):
+        error = ExceptionGroup("outer", [error])
+    return error
+
+
+HOSTILE: dict[str, Callable[[], BaseException]] = {
+    "str raises": lambda: _raising(__str__=_raise),
+    "str exits": lambda: _raising(__str__=_exit),
+    "str returns a number": lambda: _raising(__str__=lambda self: 1),
+    "str returns a text whose methods raise": lambda: _raising(__str__=lambda self: Text("words")),
+    "str and repr raise": lambda: _raising(__str__=_raise, __repr__=_raise),
+    "class raises": lambda: _raising(__class__=property(_raise)),
+    "class name raises": lambda: Named("Odd", (Exception,), {})("words"),
+    "class name is huge": lambda: type("N" * 100_000, (Exception,), {})("words"),
+    "status code raises": lambda: _raising(status_code=property(_raise)),
+    "response raises": lambda: _raising(response=property(_raise)),
+    "traceback raises": lambda: _raising(__traceback__=property(_raise)),
+    "limit without its time": lambda: _unset(RateLimited),
+    "group of groups": _deep_group,
+    "text is huge": lambda: ValueError("x" * 5_000_000),
+    "text has lone surrogates and NUL": lambda: ValueError("a\x00\ud800b"),
+    "argument cannot be shown": lambda: ValueError(_raising(__repr__=_raise)),
+    "note has lone surrogates": lambda: _noted("\ud800\x00"),
+}
+
+
+def _noted(note: str) -> BaseException:
+    error = ValueError("words")
+    error.add_note(note)
+    return error
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_any_exception_becomes_a_failure_that_can_be_stored(make: Callable[[], BaseException]) -> None:
+    try:
+        raise make()
+    except BaseException as error:
+        found = classify(error)
+    assert found.message
+    assert found.error_class in ERROR_CLASSES
+    for text in (found.message, found.exception, found.where, found.trace):
+        assert type(text) is str
+        assert "\x00" not in text
+        assert len(text.encode()) <= 40_000
+    assert len(found.message) <= MAX_MESSAGE
+    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found

@@ -10,6 +10,7 @@ import pytest
 from onerow import Pipeline, Status
 from onerow.core import schedule
 from onerow.core.times import read
+from onerow.engine.crons import MARK
 from onerow.engine.queue import Queue
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.ports import Filter
@@ -184,3 +185,20 @@ def test_a_worker_keeps_the_schedules_of_its_pipelines(queue: Queue) -> None:
         until(lambda: len(queue.find(Filter(statuses=frozenset({Status.COMPLETED}))).tasks) >= 2)
     found = fired(queue)
     assert len(found) == len(set(found))
+
+
+def test_a_scheduler_whose_mark_is_old_adds_nothing_even_when_the_task_is_gone(queue: Queue) -> None:
+    start = queue.store.now()
+    pipeline = reports()
+    first, second = scheduler(queue, pipeline), scheduler(queue, pipeline)
+    first.tick(start)
+    (nominal,) = hours(start, 1)
+    (old,) = queue.store.notes(MARK)  # what the second one read, just before the first one fired
+    first.tick(nominal)
+    (task,) = queue.find().tasks
+    queue.store.remove([task])  # so that its id can't keep another from being added
+    (cron,) = pipeline.plan.crons
+    second._keep("reports", cron, old, nominal, paused=False)
+    assert fired(queue) == []
+    (line,) = queue.crons.all()
+    assert (line.last, line.task_id) == (nominal, task.task_id)

@@ -12,7 +12,7 @@ from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.pipeline import Pipeline
 from onerow.core.status import COMPLETED, Status
 from onerow.core.task import Task
-from onerow.engine import definitions
+from onerow.engine import crons, definitions, rates
 from onerow.engine.move import Moved, move
 from onerow.engine.queue import Queue
 from onerow.ports import Existing, Filter, LogLine, Note, Store
@@ -230,3 +230,15 @@ def test_by_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> No
     assert [tally.count for tally in postgres.count(Filter(statuses=frozenset({Status.WAITING})))] == [10]
     again = CliRunner().invoke(main, ["move", sqlite.url.replace("sqlite:///", "sqlite:////"), postgres_url, "--json"])
     assert '"added": 0' in again.output or '"added":0' in again.output
+
+
+def test_what_was_used_of_a_rate_moves_along(houses: tuple[Store, Store]) -> None:
+    old, new_house = houses
+    put(old)
+    old.write_notes([Note(rates.RATE, "videos/script", {"used": 3}), Note(crons.MARK, "videos/hourly", {"last": "x"})])
+    move(old, new_house)
+    for kind in (rates.RATE, crons.MARK):
+        assert [(note.name, note.body) for note in new_house.notes(kind)] == [
+            (note.name, note.body) for note in old.notes(kind)
+        ]
+        assert new_house.notes(kind), kind

@@ -8,8 +8,6 @@ import pytest
 
 from onerow import LeaseLost, Permanent, Pipeline, Queue, RateLimited, Status
 from onerow.core.status import PROCESSING
-from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.sweeps import Rescuer
 from onerow.ports import Filter
 from tests.engine.kit import told, until
 
@@ -27,11 +25,6 @@ def publish(job: object) -> None: ...
 @pytest.fixture(autouse=True)
 def served(queue: Queue) -> None:
     queue.publish(posts)
-
-
-def rescue(queue: Queue) -> None:
-    """What a worker does about leases that ran out."""
-    Rescuer(queue.store, Identity.of_this_process(), queue.events, lambda task: timedelta(0)).tick(queue.store.now())
 
 
 def test_a_claim_gives_due_tasks_in_order(queue: Queue) -> None:
@@ -145,7 +138,7 @@ def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
     task = queue.add(posts)
     (lost,) = queue.claim(posts, lease_for="100ms")
     until(lambda: (queue.get(task.task_id).leased_until or queue.store.now()) < queue.store.now())
-    rescue(queue)
+    queue.rescue()
     (mine,) = queue.claim(posts)
     before = queue.get(task.task_id)
     with pytest.raises(LeaseLost, match="lease"):
@@ -159,7 +152,7 @@ def test_who_held_a_purged_task_changes_nothing_in_one_that_was_added_by_its_id(
     queue.add(posts, "old", task_id="again")
     (lost,) = queue.claim(posts, lease_for="100ms")
     until(lambda: (queue.get("again").leased_until or queue.store.now()) < queue.store.now())
-    rescue(queue)
+    queue.rescue()
     queue.cancel("again")
     until(lambda: queue.purge(older_than="0s") == 1)
     queue.add(posts, "new", task_id="again")
@@ -184,7 +177,7 @@ def test_as_a_context_manager_leases_are_kept_alive(queue: Queue) -> None:
     with queue.claim(posts, lease_for="300ms") as leases:
         begun = queue.store.now()
         until(lambda: queue.store.now() - begun > timedelta(seconds=1))
-        rescue(queue)
+        queue.rescue()
         assert queue.get(task.task_id).status is Status.PROCESSING
         leases[0].complete()
     assert queue.get(task.task_id).phase == "publish"

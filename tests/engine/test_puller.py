@@ -7,7 +7,7 @@ import pytest
 from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.engine.acting import act
-from onerow.engine.puller import LONG_DEAD, Sight
+from onerow.engine.puller import LONG_DEAD
 from tests.engine.kit import told, until
 
 posts = Pipeline("posts")
@@ -148,23 +148,6 @@ def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(qu
     ended = queue.get(task.task_id).history[0].at
     started = queue.get(task.task_id).created_at
     assert ended > f"{started + LONG_DEAD * timedelta(milliseconds=100):%Y-%m-%dT%H:%M:%S}"
-
-
-def test_the_store_was_seen_up_only_without_gaps_and_failures() -> None:
-    now = 0.0
-    sight = Sight(timedelta(seconds=10), clock=lambda: now)
-
-    def at(moment: float, answered: bool = True) -> bool:
-        nonlocal now
-        now = moment
-        sight.told(answered)
-        return sight.lasts
-
-    assert [at(0), at(9), at(10)] == [False, False, True]
-    assert [at(11, answered=False), at(12), at(21), at(22)] == [False, False, False, True]
-    assert [at(40), at(49), at(50)] == [False, False, True]
-    now = 61
-    assert not sight.lasts
 
 
 def test_what_was_remembered_under_a_lease_is_there_for_the_next_attempt(queue: Queue) -> None:

@@ -190,3 +190,15 @@ def branch(job: str, ctx: Context) -> Any:
         note("joined", ctx)
         time.sleep(FOREVER)
     return [planted, count, tally.completed]
+
+
+hanging = Pipeline("hanging")
+"""Blocks its thread without end where the payload says so, in a call that no exception interrupts."""
+
+
+@hanging.phase(lease="30s", timeout="2s")
+def hang(job: dict[str, Any], ctx: Context) -> str:
+    note("begin", ctx)
+    if job["hangs"]:
+        time.sleep(1e6)
+    return "done"

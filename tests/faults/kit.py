@@ -17,6 +17,7 @@ from tests.engine.kit import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "FAULTS_MARK"
+NO_MORE: Mapping[str, str] = {}
 
 
 class Place:
@@ -35,20 +36,25 @@ class Place:
         more = {"FAULTS_STORE": f"sqlite:///{self.path}", "FAULTS_NOTES": str(self.folder), MARK: self.mark}
         return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
 
-    def run(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    def run(self, argv: Sequence[str], env: Mapping[str, str] = NO_MORE) -> subprocess.Popen[bytes]:
         """A process that bears our mark; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                argv,
+                cwd=ROOT,
+                env={**self.environment, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         self._started.append(process)
         return process
 
-    def worker(self, *options: str, app: str = "tests.faults.app") -> "RealWorker":
+    def worker(self, *options: str, app: str = "tests.faults.app", env: Mapping[str, str] = NO_MORE) -> "RealWorker":
         """`onerow worker`, supervisor and all, ready to work."""
         before = {note.name for note in self.queue.store.notes("worker")}
         argv = [sys.executable, "-m", "onerow", "worker", app, "--grace", "2s", "--interval", "200ms"]
-        supervisor = self.run([*argv, *options])
+        supervisor = self.run([*argv, *options], env)
         until(lambda: {note.name for note in self.queue.store.notes("worker")} - before, "the worker")
         return RealWorker(self, supervisor)
 

@@ -70,7 +70,7 @@ def migrate(place: Place, check: bool, sql: bool) -> None:
         return
     if check:
         _say_migration(place, before, "needs" if pending else "has")
-        sys.exit(1 if pending else 0)
+        sys.exit(1 if pending or (before is not None and before.min_code > before.known) else 0)
     store.prepare()
     after = store.migration() if isinstance(store, Upkeep) else None
     _say_migration(place, after, "now has" if pending else "has")
@@ -79,10 +79,17 @@ def migrate(place: Place, check: bool, sql: bool) -> None:
 def _say_migration(place: Place, found: Migration | None, verb: str) -> None:
     url = place.bare_store.url
     if place.out.as_json:
-        place.out.json({"store": url, "stored": found and found.stored, "known": found and found.known})
+        place.out.json(
+            {"store": url, "stored": found and found.stored, "known": found and found.known}
+            | ({} if found is None else {"min_code": found.min_code})
+        )
     elif found is None:
         place.out.line(f"{url} is ready")
     else:
+        if found.stored > found.known and (newer := found.finding()) is not None:
+            place.out.line(f"{url}: {newer.what}")
+            place.out.line(f"  → {newer.fix}")
+            return
         known = f"schema {found.known}"
         place.out.line(f"{url} {verb} {known}" + (f" (it has {found.stored})" if verb == "needs" else ""))
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from onerow.core.durations import spell_duration
 from onerow.core.status import PROCESSING
+from onerow.engine.hooks import GuardState
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter, Finding
@@ -12,6 +13,7 @@ from onerow.ports import Filter, Finding
 _LONG = timedelta(minutes=1)
 _SKEW = timedelta(seconds=2)
 _OVERDUE = timedelta(seconds=10)
+_SHOWN = 5
 
 
 def check_app(queue: Queue) -> list[Finding]:
@@ -39,7 +41,7 @@ def check_app(queue: Queue) -> list[Finding]:
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
     """What can be seen of a store at work."""
-    return [*_clock(queue), *_leases(queue), *_workers(views), *_lanes(views)]
+    return [*_clock(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
 
 
 def _clock(queue: Queue) -> Iterator[Finding]:
@@ -69,16 +71,44 @@ def _leases(queue: Queue) -> Iterator[Finding]:
     )
 
 
+def _corrupt(queue: Queue) -> Iterator[Finding]:
+    found = queue.find(Filter(error_class="corrupt"), limit=_SHOWN + 1, order="latest").tasks
+    for task in found[:_SHOWN]:
+        yield Finding(
+            "bad",
+            f"task {task.task_id} was set aside: {task.error}",
+            f"mend those columns of the row, then: onerow retry {task.task_id} (or: onerow cancel {task.task_id})",
+        )
+    if len(found) > _SHOWN:
+        yield Finding("bad", "more rows were set aside because they can't be read", "onerow list error:corrupt")
+    if not found:
+        yield Finding("good", "every row that was met can be read")
+
+
 def _workers(views: Views) -> Iterator[Finding]:
     workers = views.workers(holds=False)
     alive = [worker for worker in workers if worker.alive]
     if alive:
         yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
     for worker in workers:
+        for hook in worker.hooks:
+            yield _hook(worker.name, hook)
         if not worker.alive:
             yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
+
+
+def _hook(worker: str, hook: GuardState) -> Finding:
+    dropped = f"{hook.dropped:,} events for it were dropped"
+    if hook.running_for:
+        since = spell_duration(timedelta(seconds=int(hook.running_for)))
+        return Finding(
+            "bad",
+            f"hook {hook.name} of worker {worker} has not returned for {since}; {dropped}",
+            "give what it waits for a timeout, or do the work in a phase; then restart the worker",
+        )
+    return Finding("slow", f"hook {hook.name} of worker {worker} is too slow: {dropped}", "do its work in a phase")
 
 
 def _lanes(views: Views) -> Iterator[Finding]:

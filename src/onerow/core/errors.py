@@ -6,12 +6,14 @@ OnerowError
 │   ├── PipelineError           a mistake in a pipeline's definition
 │   └── UnknownName             a pipeline, phase, status or task that isn't there
 ├── IllegalMove                 this status doesn't allow that act
+├── CorruptRow                  a row that can't be read: it was quarantined, or has to be mended
 ├── KeyTaken                    a retry or replay whose unique key another task holds meanwhile
 ├── LostRace                    someone else changed the task again and again while we tried
 ├── LeaseLost                   the lease is another's now, or nobody's
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
     ├── StoreUnavailable        can't be reached now; trying again may help
+    ├── RowRefused              the store refuses the values of one of the rows, and nothing was written
     ├── RetryTransaction        the caller's transaction must be rolled back and tried again
     ├── StoreReadOnly, StoreFull
     ├── StoreMoved              the database file was deleted, moved or replaced while it was open
@@ -54,6 +56,14 @@ class IllegalMove(OnerowError):
         super().__init__(message)
 
 
+class CorruptRow(OnerowError):
+    """The row can't be read; `onerow doctor` names it and says how to mend it."""
+
+    def __init__(self, message: str, *, task_id: str = "") -> None:
+        self.task_id = task_id
+        super().__init__(message)
+
+
 class KeyTaken(OnerowError):
     """The task's unique key belongs to another task that has not ended."""
 
@@ -85,6 +95,10 @@ class BadStoreUrl(StoreError, BadInput):
 
 class StoreUnavailable(StoreError):
     """The store can't be reached now; the same call may succeed later."""
+
+
+class RowRefused(StoreError):
+    """The store refuses the values of a row; the same call without that row succeeds."""
 
 
 class RetryTransaction(StoreError):

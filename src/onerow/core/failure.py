@@ -9,10 +9,10 @@ from pathlib import PurePath
 
 import msgspec
 
-from onerow.core.errors import BadPayload, StoreFull, StoreUnavailable
+from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable
 from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
 
-ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "unknown")
+ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
 MAX_MESSAGE = 2_000
 
 _BY_NAME = {
@@ -70,38 +70,76 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def classify(error: BaseException) -> Failure:
-    """A Failure from whatever a handler raised; exception groups are looked into."""
+    """A Failure from any exception; never raises. Exception groups are looked into."""
+    try:
+        return _classify(error)
+    except BaseException as raised:
+        # Methods of an exception are user code, and the caller is often a thread that has to go on.
+        name = _name_of(error)
+        return Failure(
+            message=_cut(f"{name}: {text_of(error) or name}"),
+            exception=name,
+            trace=f"{name} could not be examined: {_name_of(raised)}: {text_of(raised)}",
+        )
+
+
+def _classify(error: BaseException) -> Failure:
     cause = _weightiest(error)
-    name = type(cause).__name__
-    error_class = _class_of(cause)
-    text = _printable(str(cause))
+    name = _name_of(cause)
+    text = text_of(cause)
+    limited = isinstance(cause, RateLimited)
+    after = getattr(cause, "after", None) if limited else None
     return Failure(
-        message=_cut(f"{name}: {text}" if text and not isinstance(cause, Permanent | RateLimited) else text or name),
-        error_class=error_class,
+        message=_cut(f"{name}: {text}" if text and not limited and not isinstance(cause, Permanent) else text or name),
+        error_class=_class_of(cause),
         exception=name,
-        where=where_in_user_code(cause),
-        trace=_printable("".join(traceback.format_exception(error))[-8_000:]),
-        after=cause.after if isinstance(cause, RateLimited) else None,
-        hold_phase=isinstance(cause, RateLimited) and cause.scope == "phase",
+        where=_printable(where_in_user_code(cause))[:MAX_MESSAGE],
+        trace=_trace_of(error),
+        after=after if isinstance(after, timedelta) else None,
+        hold_phase=limited and getattr(cause, "scope", "task") == "phase",
     )
 
 
+def text_of(error: BaseException) -> str:
+    """The message of an exception as text that every store takes; never raises, whatever `__str__` does."""
+    try:
+        return _printable(str.__getitem__(str(error), slice(0, MAX_MESSAGE + 1)))
+    except BaseException as raised:
+        return f"its text could not be read, because __str__ raised {_name_of(raised)}"
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return _printable("".join(traceback.format_exception(error))[-8_000:])
+    except BaseException as raised:
+        return f"its traceback could not be written, because {_name_of(raised)} was raised"
+
+
+def _name_of(error: BaseException) -> str:
+    """The name of its class, without asking a metaclass."""
+    return _printable(type.__dict__["__name__"].__get__(type(error)))[:200]
+
+
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+    found = [error]
+    while found:
+        each = found.pop()
+        if isinstance(each, BaseExceptionGroup):
+            found += reversed(each.exceptions)
+        else:
+            yield each
 
 
 def _weightiest(error: BaseException) -> BaseException:
     """Of a group, the one that decides: a permanent error outweighs a limit, a limit outweighs the rest."""
-    order = {"permanent": 0, "auth": 1, "limit": 2, "timeout": 3, "resource": 4, "network": 5, "crash": 6, "unknown": 7}
-    return min(_leaves(error), key=lambda leaf: order[_class_of(leaf)])
+    order = ("corrupt", "permanent", "auth", "limit", "timeout", "resource", "network", "crash", "unknown")
+    return min(_leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
 
 
 def _class_of(error: BaseException) -> str:
     match error:
+        case CorruptRow():
+            return "corrupt"
         case Permanent() | BadPayload():
             return "permanent"
         case RateLimited():
@@ -149,7 +187,8 @@ def where_in_user_code(error: BaseException) -> str:
 
 
 def _printable(text: str) -> str:
-    return text.replace("\x00", "�").encode("utf-8", "replace").decode()
+    # The method of str itself: a subclass may have methods that raise.
+    return str.encode(text, "utf-8", "replace").decode().replace("\x00", "�")
 
 
 def _cut(text: str) -> str:

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from onerow.core import times
+from onerow.core.errors import CorruptRow
 
 MAX_HISTORY = 60_000
 """Characters of history that a row keeps; beyond that the oldest entries go, and an entry says so."""
@@ -44,6 +45,8 @@ def append(text: str, entry: Entry) -> str:
     added = _encode(entry).decode()
     if text == "[]":
         return f"[{added}]"
+    if text[-1:] != "]":
+        raise CorruptRow(f"logs is not a list of entries: {text[:80]!r}")
     if len(text) + len(added) < MAX_HISTORY:
         return f"{text[:-1]},{added}]"
     return _trim([*entries(text), entry])

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import checkpoints, rules
+from onerow.core import checkpoints, corruption, rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, PROCESSING, WAITING, Status
 
 
@@ -56,6 +56,12 @@ MOVES: tuple[Line, ...] = (
     Line("pass", _SWEEP, rules.pass_, {WAITING: _to(WAITING, COMPLETED)}),
     Line("expire", _SWEEP, rules.expire, {WAITING: _to(WAITING, FAILED)}),
     Line("gather", _SWEEP, rules.gather, {WAITING: _to(WAITING, COMPLETED, FAILED)}),
+    Line(
+        "quarantine",
+        _SWEEP,
+        corruption.quarantine,
+        {WAITING: _to(FAILED), PROCESSING: _to(FAILED), **_same(ENDS)},
+    ),
     Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
     Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
     Line("bury", _SWEEP, rules.bury, _same(ENDS)),

@@ -10,7 +10,7 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import ERROR_CLASSES, Failure
 
 RETRIED = frozenset({"network", "limit", "resource", "unknown", "crash"})
-"""Classes tried again unless the phase says otherwise; timeout, auth and permanent are not."""
+"""Classes tried again unless the phase says otherwise; timeout, auth, permanent and corrupt are not."""
 
 _LONGEST_WAIT = timedelta(days=1)
 

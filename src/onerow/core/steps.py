@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return values.decode(bytes(self.result).decode())
 
 
-_decode = msgspec.json.Decoder(dict[str, dict[str, Record]]).decode
+decode = _decode = msgspec.json.Decoder(dict[str, dict[str, Record]]).decode
 
 
 def records(task: Task) -> dict[str, Record]:

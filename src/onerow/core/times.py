@@ -34,8 +34,11 @@ def spell(moment: datetime) -> str:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> datetime:
-    """The moment that `spell` wrote."""
-    return datetime.fromisoformat(text)
+    """The moment that `spell` wrote; raises ValueError for a text without a zone, as for one that is no time."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return moment
 
 
 def since_epoch(moment: datetime) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from onerow.core.errors import KeyTaken, LostRace, UnknownName
+from onerow.core.corruption import applied
+from onerow.core.errors import CorruptRow, KeyTaken, LostRace, UnknownName
 from onerow.core.task import Task
 from onerow.ports import Conflict, Move, Stale, Store, Swapped
 
@@ -21,10 +22,12 @@ def act(store: Store, task_id: str, rule: Callable[[Task], Task], user_id: str |
     """The task after the rule was applied to it and written; nothing is written when the rule raises."""
     for _ in range(_TRIES):
         before = find_task(store, task_id, user_id)
-        after = rule(before)
+        after = applied(rule, before, store.now())
         if after is before:
             return before
         match store.swap([Move(before, after)])[0]:
+            case Swapped(task=task) if task.error_class == "corrupt" and before.error_class != "corrupt":
+                raise CorruptRow(f"task {task_id} was set aside: {task.error}; run: onerow doctor", task_id=task_id)
             case Swapped(task=task):
                 return task
             case Conflict(other_id=other):

@@ -12,6 +12,7 @@ import msgspec
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.task import Task
+from onerow.engine.hooks import name_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -72,6 +73,11 @@ class Watch(msgspec.Struct, frozen=True):
     unserved_for: timedelta | None
     overdue_for: timedelta | None
     again_after: timedelta
+
+    @property
+    def name(self) -> str:
+        """Of the receiver; an address may carry a secret and is not named."""
+        return "a webhook" if isinstance(self.send, Webhook) else name_of(self.send)
 
 
 def watch(

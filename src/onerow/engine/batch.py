@@ -14,7 +14,7 @@ from onerow.core.plan import PhasePlan
 from onerow.core.task import Task
 from onerow.engine.calls import Call
 from onerow.engine.context import Link
-from onerow.engine.settling import Failed, Outcome, Snoozed, outcome_of_result
+from onerow.engine.settling import Failed, Outcome, Snoozed, outcome_of_result, snoozed
 
 Payload = TypeVar("Payload")
 Settle = Callable[["Item[Any]", Outcome], None]
@@ -91,8 +91,8 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
 
 def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]) -> Outcome:
     """What becomes of the items that a handler said nothing of: all the same, so that they are tried again together."""
-    if isinstance(error, Snooze):
-        return Snoozed(error.for_)
+    if error is not None and issubclass(type(error), Snooze):
+        return snoozed(error)
     why: Failure = (
         failure(f"{phase.name} ended without a word about this item", "unknown") if error is None else classify(error)
     )

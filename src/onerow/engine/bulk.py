@@ -9,7 +9,8 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.errors import BadInput, IllegalMove, KeyTaken, LostRace, UnknownName
+from onerow.core.corruption import applied
+from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, UnknownName
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
@@ -181,7 +182,7 @@ class _Run:
         moves: list[Move] = []
         for task in tasks:
             try:
-                after = self._act.rule(task, now)
+                after = applied(lambda task: self._act.rule(task, now), task, now)
             except (IllegalMove, UnknownName, BadInput) as error:
                 self._refuse(task.task_id, str(error))
             else:
@@ -191,6 +192,8 @@ class _Run:
                     moves.append(Move(task, after))
         for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
             match answer:
+                case Swapped(task=task) if task.error_class == "corrupt" != move.before.error_class:
+                    self._refuse(task.task_id, task.error or "")
                 case Swapped(task=task):
                     self._done(task)
                 case Conflict(other_id=other):
@@ -202,7 +205,7 @@ class _Run:
         """Someone wrote meanwhile: look again at whether it still matches what the act is for."""
         try:
             self._done(act_on_one(self._store, task_id, lambda task: self._act.rule(task, self._store.now())))
-        except (IllegalMove, UnknownName, BadInput, KeyTaken, LostRace) as error:
+        except (IllegalMove, UnknownName, BadInput, KeyTaken, LostRace, CorruptRow) as error:
             self._refuse(task_id, str(error))
 
     def _done(self, task: Task) -> None:

@@ -61,11 +61,15 @@ def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) ->
 
 
 def _send_error(error: BaseException, send: Callable[[dict[str, object]], None]) -> None:
+    try:
+        message, trace = str(error), "".join(traceback.format_exception(error))
+    except BaseException as raised:  # of the exception's own methods
+        message, trace = f"its text could not be read, because {type(raised).__name__} was raised", ""
     frame: dict[str, object] = {
         "t": "error",
         "exception": type(error).__name__,
-        "message": _storable(str(error)),
-        "traceback": _storable("".join(traceback.format_exception(error))),
+        "message": _storable(message),
+        "traceback": _storable(trace),
     }
     # If the worker is gone, our exit code is all that is left.
     with suppress(OSError):

@@ -1,7 +1,9 @@
 """What happened, as typed values, sent after the commit; one file (log.py) writes the log lines."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from time import monotonic
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +11,7 @@ import msgspec
 from onerow.core.failure import Failure
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
+from onerow.engine.hooks import Guard, GuardState, HookThread
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -131,6 +134,20 @@ class AlertLost(Event, frozen=True):
     error: str
 
 
+class HookOverdue(Event, frozen=True):
+    """A hook, or a receiver of alerts, runs longer than its limit; it gets no further events until it returns."""
+
+    hook: str
+    limit: float  # seconds
+
+
+class HookEventsDropped(Event, frozen=True):
+    """Events that a hook, or a receiver of alerts, was not called for: it was overdue, or slower than they came."""
+
+    hook: str
+    count: int
+
+
 class RoleFailed(Event, frozen=True):
     """A background role met an error of ours; it goes on."""
 
@@ -154,17 +171,35 @@ Hook = Callable[[EventType], object]
 
 
 class Events:
-    """Hands events to those who asked; a hook that raises is told of and harms nothing."""
+    """Delivers events to hooks. A hook that raises is reported and harms nothing.
+
+    Hooks of users are called in the thread that sends the event; while a worker runs in this process (`defer`), each
+    is called from a thread of its own, so that no hook can delay the worker.
+    """
 
     def __init__(self) -> None:
         self._hooks: dict[type[Event], list[Callable[[Any], object]]] = {}
         self._wanted: dict[type[Event], bool] = {}
-        self.on_hook_error: Callable[[Event, Exception], None] = lambda event, error: None
+        self._threads: list[HookThread] = []
+        self._workers = 0
+        self._counting = threading.Lock()
+        self.on_hook_error: Callable[[Event, BaseException], None] = lambda event, error: None
 
     def on(self, kind: type[EventType], hook: Hook[EventType]) -> None:
-        """Call `hook` after each event of this kind, subclasses included."""
+        """Call `hook` in the sending thread after each event of this kind, subclasses included."""
         self._hooks.setdefault(kind, []).append(hook)
         self._wanted.clear()
+
+    def on_for_user(self, kind: type[EventType], hook: Hook[EventType], name: str, limit: float, key: object) -> None:
+        """The same for a hook that a user wrote: with a time limit in seconds, and off the threads of workers.
+
+        Hooks with an equal key share a thread: one function hears of several kinds of events in their order.
+        """
+        thread = next((thread for thread in self._threads if thread.key == key), None)
+        if thread is None:
+            thread = HookThread(hook, name, limit, key, lambda event, error: self.on_hook_error(event, error))
+            self._threads.append(thread)
+        self.on(kind, lambda event: thread.put(event) if self._workers else thread.call(event))
 
     def off(self, kind: type[EventType], hook: Hook[EventType]) -> None:
         """Undo `on`."""
@@ -186,3 +221,29 @@ class Events:
                     hook(event)
                 except Exception as error:
                     self.on_hook_error(event, error)
+
+    def defer(self) -> None:
+        """A worker starts in this process: hooks of users are called from threads of their own."""
+        with self._counting:
+            self._workers += 1
+
+    def undefer(self, within: float) -> None:
+        """The worker has ended: hooks get so many seconds for the events that they have not seen."""
+        deadline = monotonic() + within
+        for thread in self._threads:
+            thread.finish(deadline)
+        self.report_hooks()
+        with self._counting:
+            self._workers -= 1
+
+    def report_hooks(self, others: Iterable[Guard] = ()) -> list[GuardState]:
+        """Send an event for each hook that is newly overdue or lost events; the state of those that are not well."""
+        clock = monotonic()
+        checked = [(thread.guard, thread.check(clock)) for thread in self._threads]
+        checked += [(guard, guard.check(clock)) for guard in others]
+        for guard, overdue in checked:
+            if overdue:
+                self.send(HookOverdue(guard.name, guard.limit))
+            if count := guard.newly_dropped(clock):
+                self.send(HookEventsDropped(guard.name, count))
+        return [state for guard, _ in checked if (state := guard.state(clock)) is not None]

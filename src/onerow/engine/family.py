@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 
 from onerow.core import rules
+from onerow.core.corruption import applied
 from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, ENDS, OPEN, Status
@@ -48,14 +50,15 @@ class Family:
         for parent in self._store.fetch(parent_ids):
             if parent.awaiting != "children" or (plan := self._plan_of(parent.pipeline)) is None:
                 continue
-            counts = self.tally(parent)
-            if not rules.children_ended(parent, counts):
-                waiting.append(parent.task_id)
-                continue
+            now = self._store.now()
             try:
-                moves.append(Move(parent, rules.gather(parent, plan, counts, self._store.now())))
+                after = applied(partial(self._gathered, plan, now), parent, now)
             except IllegalMove:
                 continue
+            if after is parent:
+                waiting.append(parent.task_id)
+            else:
+                moves.append(Move(parent, after))
         return list(self._write(moves)), waiting
 
     def cancel_children(self, parent_id: str, now: datetime, by: str) -> None:
@@ -68,10 +71,9 @@ class Family:
                 page = self._store.find(
                     Filter(parent_id=parent, statuses=OPEN), limit=_PAGE, order="oldest", after=after
                 )
+                rule = partial(rules.cancel, now=now, by=by, note=f"with its parent {parent}")
                 moves = [
-                    Move(child, rules.cancel(child, now, by=by, note=f"with its parent {parent}"))
-                    for child in page.tasks
-                    if not child.cancel_requested
+                    Move(child, applied(rule, child, now, by=by)) for child in page.tasks if not child.cancel_requested
                 ]
                 for _ in self._write(moves):
                     pass
@@ -79,6 +81,13 @@ class Family:
                 after = page.next
                 if after is None:
                     break
+
+    def _gathered(self, plan: Plan, now: datetime, parent: Task) -> Task:
+        """The parent goes on, or is as it was while not all children have ended."""
+        counts = self.tally(parent)
+        if not rules.children_ended(parent, counts):
+            return parent
+        return rules.gather(parent, plan, counts, now)
 
     def _write(self, moves: list[Move]) -> Iterator[Task]:
         for answer in self._store.swap(moves) if moves else []:

@@ -49,6 +49,10 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.INFO, "the store is back"
         case e.AlertLost(count=count, error=error):
             return logging.ERROR, f"{count} alerts could not be sent and are given up: {error}"
+        case e.HookOverdue(hook=hook, limit=limit):
+            return logging.ERROR, f"hook {hook} runs longer than {limit:g} s; it gets no events until it returns"
+        case e.HookEventsDropped(hook=hook, count=count):
+            return logging.ERROR, f"hook {hook} was not called for {count} events; it is overdue or too slow"
         case e.RoleFailed(role=role, error=error, trace=trace):
             return logging.ERROR, f"{role} met an error and goes on: {error}\n{trace}"
     return None
@@ -66,6 +70,7 @@ def write_log(events: e.Events) -> None:
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
         e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreAway, e.StoreGone, e.StoreBack, e.RoleFailed, e.AlertLost,
+        e.HookOverdue, e.HookEventsDropped,
     ]  # fmt: skip
     if log.isEnabledFor(logging.DEBUG):
         kinds += quiet

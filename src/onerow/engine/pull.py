@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from onerow.core import checkpoints, rules, steps, values
+from onerow.core.corruption import applied
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
 from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
@@ -137,7 +139,9 @@ class Leased:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
         before = self.task
         while True:
-            answer = self._store.swap([Move(before, rule(before, self._store.now()))])[0]
+            now = self._store.now()
+            after = applied(partial(_made_by, rule, now), before, now)
+            answer = self._store.swap([Move(before, after)])[0]
             if isinstance(answer, Swapped):
                 return self.hear(answer.task)
             assert isinstance(answer, Stale)
@@ -153,6 +157,10 @@ class Leased:
             f"the lease on task {self.task.task_id} ran out or was taken; nothing was written. "
             f"Ask for a longer lease_for, or extend() in time"
         )
+
+
+def _made_by(rule: Callable[[Task, datetime], Task], now: datetime, task: Task) -> Task:
+    return rule(task, now)
 
 
 class Leases:

@@ -3,29 +3,29 @@
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from onerow.core.errors import BadInput, StoreUnavailable
+from onerow.core.errors import BadInput
 from onerow.core.pipeline import Pipeline
 from onerow.engine.heartbeat import Heartbeat
+from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.pull import Leased, hand_back
+from onerow.ports import LeaseRecord
 
 if TYPE_CHECKING:
     from onerow.engine.queue import Queue
 
 LONG_DEAD = 20
-"""A lease that ended so many leases ago is dead, whoever looks: for programs that don't live for a whole lease."""
+"""How many leases ago a lease must have ended by the store's clock for a program too young to have observed it."""
 
 
 class Puller:
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
-    Each claim first gives back what dead holders of the phase left. As a worker's rescuer, it does so only after it
-    has itself seen the store up for one whole lease: after an outage live holders need the time to beat. So from its
-    first claim on its heartbeat goes on, whether or not it holds anything.
+    Each claim first gives back what dead holders of the phase left. As a worker's rescuer does, it observes each lease
+    for its whole length first. So from its first claim on its heartbeat thread runs, whether or not it holds anything.
     """
 
     def __init__(
@@ -43,8 +43,16 @@ class Puller:
         self._name = name
         self._phase = phase
         self._lease_for = lease_for
-        self._sight = Sight(lease_for)
-        self._heartbeat = Heartbeat(queue.store, lease_for, told=self._sight.told)
+        self._watch = LeaseWatch(
+            queue.store,
+            lambda pipeline, phase: lease_for,
+            lease_for,
+            is_ours=self._holds,
+            pipeline=name,
+            phase=phase,
+        )
+        self._watching = threading.Lock()
+        self._heartbeat = Heartbeat(queue.store, lease_for, look=self._look, every=self._watch.every)
         self._leases: dict[str, Leased] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -59,15 +67,10 @@ class Puller:
         """Due tasks, now ours; see `Queue.claim`."""
         if self._closed:
             raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
-        try:
-            self._rescue()
-            leases = self._queue.claim(
-                self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
-            )
-        except StoreUnavailable:
-            self._sight.told(False)
-            raise
-        self._sight.told(True)
+        self._rescue()
+        leases = self._queue.claim(
+            self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
+        )
         with self._lock:  # what is settled is forgotten: a program may run for years
             kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
             self._leases = kept | {lease.task.task_id: lease for lease in leases}
@@ -75,8 +78,17 @@ class Puller:
         return list(leases)
 
     def _rescue(self) -> None:
-        ended_for = timedelta(0) if self._sight.lasts else LONG_DEAD * self._lease_for
-        self._queue.rescue(self._name, self._phase, ended_for=ended_for, by=self.worker)
+        self._queue.rescue_ended(self._look(), by=self.worker)
+        if self._watch.observed_for < self._lease_for.total_seconds():
+            self._queue.rescue(self._name, self._phase, ended_for=LONG_DEAD * self._lease_for, by=self.worker)
+
+    def _look(self) -> list[LeaseRecord]:
+        with self._watching:
+            return self._watch.look(self._queue.store.now())
+
+    def _holds(self, record: LeaseRecord) -> bool:
+        lease = self.held.get(record.task_id)
+        return lease is not None and lease.token == record.token
 
     def close(self) -> None:
         """Hand back what was not settled."""
@@ -95,28 +107,3 @@ class Puller:
 
 def _is_held(lease: Leased) -> bool:
     return not lease.settled and not lease.lost
-
-
-class Sight:
-    """For how long we have seen the store up, without a gap as long as a lease."""
-
-    def __init__(self, lease_for: timedelta, clock: Any = monotonic) -> None:
-        self._lease = lease_for.total_seconds()
-        self._clock = clock
-        self._since: float | None = None
-        self._last = 0.0
-
-    def told(self, answered: bool) -> None:
-        """The store answered, or it did not."""
-        now = self._clock()
-        if not answered:
-            self._since = None
-        elif self._since is None or now - self._last > self._lease:
-            self._since = now  # nobody can vouch for what was before
-        self._last = now
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it has lasted for a whole lease, until now."""
-        now = self._clock()
-        return self._since is not None and now - self._last <= self._lease and now - self._since >= self._lease

@@ -28,13 +28,14 @@ from onerow.engine.crons import Crons
 from onerow.engine.definitions import Definitions
 from onerow.engine.events import Events, EventType, Hook, TaskActed, TaskAdded, TaskCancelled, TaskEvent, TaskFailed
 from onerow.engine.family import Family
+from onerow.engine.hooks import name_of
 from onerow.engine.logfiles import LogFiles
 from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
-from onerow.engine.rescuing import rescue_all
-from onerow.ports import Existing, Filter, Inserted, LogPage, Order, Page, Store, Tally
+from onerow.engine.rescuing import rescue_all, rescue_ended
+from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, Tally
 
 
 class Queue:
@@ -100,25 +101,29 @@ class Queue:
         return scoped
 
     @overload
-    def on(self, kind: type[EventType]) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
+    def on(
+        self, kind: type[EventType], *, timeout: Duration = "10s"
+    ) -> Callable[[Hook[EventType]], Hook[EventType]]: ...
 
     @overload
-    def on(self, kind: type[EventType], hook: Hook[EventType]) -> Hook[EventType]: ...
+    def on(self, kind: type[EventType], hook: Hook[EventType], *, timeout: Duration = "10s") -> Hook[EventType]: ...
 
-    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None) -> Any:
+    def on(self, kind: type[EventType], hook: Hook[EventType] | None = None, *, timeout: Duration = "10s") -> Any:
         """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
 
-        A queue for one user tells of that user's tasks only.
+        A queue for one user tells of that user's tasks only. While a worker runs in this process the function is called
+        from a thread of its own; timeout: a call that takes longer is reported, and events are dropped until it returns.
         """
         if hook is None:
-            return lambda function: self.on(kind, function)
+            return lambda function: self.on(kind, function, timeout=timeout)
+        limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
 
         def tell_own(event: EventType) -> None:
             if isinstance(event, TaskEvent) and event.task.user_id == user:
                 hook(event)
 
-        self.events.on(kind, hook if user is None else tell_own)
+        self.events.on_for_user(kind, hook if user is None else tell_own, name_of(hook), limit, (hook, user, limit))
         return hook
 
     def alert(self, to: str | Webhook | Send, **what: Any) -> None:
@@ -479,10 +484,16 @@ class Queue:
         ended_by = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), acts.asking(by)
-        rescued = rescue_all(self.store, where, ended_by, self.events, by=who)
-        for task in rescued:
-            self._tell_relatives(task, who, cancelled=task.status is Status.CANCELLED)
-        return rescued
+        return self._rescued(rescue_all(self.store, where, ended_by, self.events, by=who), who)
+
+    def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
+        """Give back tasks whose leases were observed to have ended; for pullers."""
+        return self._rescued(rescue_ended(self.store, ended, self._now(), self.events, by=by, user_id=self._user), by)
+
+    def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
+        for task in tasks:
+            self._tell_relatives(task, by, cancelled=task.status is Status.CANCELLED)
+        return tasks
 
     # ── clearing away ──
 

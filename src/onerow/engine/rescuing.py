@@ -6,17 +6,25 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from onerow.core import rules
+from onerow.core.corruption import applied
+from onerow.core.errors import IllegalMove
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.events import Events, TaskRescued, told_status
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.ports import Filter, LeaseRecord, Move, Store, Swapped
 
 PAGE = 500
 
 
 def rescue(store: Store, tasks: Sequence[Task], now: datetime, events: Events, *, by: str, if_dead: bool) -> list[Task]:
     """Take these away from their holders; those that were. `if_dead`: only where the lease has run out by then."""
-    moves = [Move(task, rules.rescue(task, now, by=by), if_dead) for task in tasks]
+    moves = []
+    for task in tasks:
+        try:
+            after = applied(lambda task: rules.rescue(task, now, by=by), task, now, by=by)
+        except IllegalMove:
+            continue
+        moves.append(Move(task, after, if_dead))
     rescued = []
     for move, answer in zip(moves, store.swap(moves) if moves else [], strict=True):
         if isinstance(answer, Swapped):
@@ -24,6 +32,30 @@ def rescue(store: Store, tasks: Sequence[Task], now: datetime, events: Events, *
             events.send(TaskRescued(answer.task, move.before.leased_by or ""))
             for event in told_status(answer.task):
                 events.send(event)
+    return rescued
+
+
+def rescue_ended(
+    store: Store,
+    ended: Sequence[LeaseRecord],
+    now: datetime,
+    events: Events,
+    *,
+    by: str,
+    user_id: str | None = None,
+) -> list[Task]:
+    """Take away the tasks whose leases were observed to have ended; returns those that were taken."""
+    rescued: list[Task] = []
+    for first in range(0, len(ended), PAGE):
+        leases = {record.task_id: (record.token, record.leased_until) for record in ended[first : first + PAGE]}
+        tasks = [
+            task
+            for task in store.fetch(list(leases))
+            if task.status is PROCESSING
+            and (task.token, task.leased_until) == leases[task.task_id]
+            and user_id in (None, task.user_id)
+        ]
+        rescued += rescue(store, tasks, now, events, by=by, if_dead=True)
     return rescued
 
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core import checkpoints, rules, values
+from onerow.core.corruption import problems, quarantine
 from onerow.core.durations import spell_duration
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Finish, Jump
 from onerow.core.plan import Plan
@@ -92,11 +93,34 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
+def snoozed(error: BaseException) -> Outcome:
+    """What it means that a handler raised Snooze; a subclass may not have set its time."""
+    span = getattr(error, "for_", None)
+    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+
+
+_UNREADABLE = frozenset({"BadPayload", "CorruptRow", "DecodeError", "ValidationError"})
+"""Exceptions that a handler meets when it reads a column of its task that can't be read."""
+
+
 def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
-    """The task after its attempt; None when it is not ours to say.
+    """The task after its attempt; None when it is not ours to say. A row that can't be read is quarantined.
 
     plan: the definition that the task follows. own: the one by whose times it ran, where that is another.
     """
+    try:
+        if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
+            return quarantine(task, now, by=by)
+        return _decide(task, plan, outcome, now, by, own)
+    except IllegalMove:
+        raise
+    except Exception:
+        if not problems(task):
+            raise
+        return quarantine(task, now, by=by)
+
+
+def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, own: Plan | None) -> Task | None:
     match outcome:
         case Done(result=result):
             try:

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -165,6 +167,18 @@ class MemoryStore:
         self._put(row.but(now, leased_until=(until := times.to_millis(now + lease_for))))
         return Held(row.task_id, row.version + 1, until, row.cancel_requested)
 
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        with self._lock:
+            found = [
+                LeaseRecord(row.task_id, row.pipeline, row.phase, row.token, row.leased_by or "", row.leased_until)
+                for row in self._rows.values()
+                if row.status is PROCESSING
+                and row.leased_until is not None
+                and pipeline in (None, row.pipeline)
+                and phase in (None, row.phase)
+            ]
+        return sorted(found, key=lambda record: (record.leased_until, record.task_id))[:limit]
+
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         with self._lock:
             return [self._rows[task_id] for task_id in dict.fromkeys(ids) if task_id in self._rows]
@@ -189,6 +203,11 @@ class MemoryStore:
         )
         with self._lock:
             return sorted(self._matching(where), key=lambda row: (row.priority, row.run_at, row.task_id))[:limit]
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        with self._lock:
+            due = self._matching(Filter(statuses=frozenset({WAITING}), parked=False, due_by=by))
+            return sorted({(row.pipeline, row.phase) for row in due}.intersection(phases))
 
     def count(self, where: Filter) -> list[Tally]:
         with self._lock:

@@ -47,6 +47,8 @@ class Accidents:
 class InlineRunner:
     """Runs whatever it is given before `submit` returns."""
 
+    on_loop = False
+
     def __init__(self, accidents: Accidents) -> None:
         self._accidents = accidents
         self._loop: _Loop | None = None

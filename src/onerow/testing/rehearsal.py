@@ -1,7 +1,7 @@
 """A rehearsal: the worker's own roles, called in turn by the test, over a memory store with a clock of its own."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.parents import Parents
 from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.scheduler import Scheduler
-from onerow.engine.worker.sweeps import Rescuer, Usher
+from onerow.engine.worker.sweeps import Usher
 from onerow.engine.worker.turner import Turner
 from onerow.ports import Filter
 from onerow.stores.memory import MemoryStore
@@ -203,12 +203,12 @@ class _Stage:
             store, identity.name, self._hands, lanes, self._registrar, queue.events, concurrency=1, interval=3600
         )
         self._usher = Usher(store, self._plans, queue.events)
-        self._rescuer = Rescuer(store, identity, queue.events, lambda task: timedelta(0))
+        self._queue = queue
         self._parents = Parents(store, family, identity.name, pace=0)
         self._scheduler = Scheduler(queue, self._plans)
         self._moved = False
         self._usher.passed = self._parents.resumed = self._note_move
-        self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
+        self._turner.concerns_family = self._usher.concerns_family = self._parents.hear
 
     def run(self) -> int:
         attempts = 0
@@ -225,10 +225,11 @@ class _Stage:
         """One of each role; 0 when nothing happened, else one more than attempts were made."""
         now = self._store.now()
         self._moved = False
-        for role in (self._registrar, self._scheduler, self._rescuer, self._usher, self._parents):
+        self._queue.rescue()  # without observation: the clock is the test's own and never wrong
+        for role in (self._registrar, self._scheduler, self._usher, self._parents):
             role.tick(now)
         turner = self._turner
-        turner.hungry = True
+        turner.look()
         turner.turn()
         found = turner.found
         turner.claiming = False

@@ -269,8 +269,12 @@ def test_work_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: Queue,
 
 def test_ends_and_advances_are_told_of(queue: Queue) -> None:
     heard: list[tuple[str, str]] = []
-    queue.on(TaskAdvanced, lambda event: heard.append((event.phase, event.task.phase)))
-    queue.on(TaskCompleted, lambda event: heard.append(("completed", event.task.phase)))
+
+    def tell(event: TaskAdvanced | TaskCompleted) -> None:
+        heard.append((event.phase if isinstance(event, TaskAdvanced) else "completed", event.task.phase))
+
+    queue.on(TaskAdvanced, tell)
+    queue.on(TaskCompleted, tell)
     videos = Pipeline("videos")
     videos.phase(name="script")(lambda job: 1)
     videos.phase(name="film")(lambda job: 2)

@@ -99,6 +99,11 @@ def test_p14_what_workers_ask_each_second_costs_the_same_whatever_stands_around(
         assert examined(crowd, query, [(key, direction), ("_id", direction)]) < 50, where
 
 
+def test_leases_are_read_through_their_index(crowd: MongoStore) -> None:
+    asked = crowd._door.rooms().tasks.find({"status": "processing", "leased_until": A_TIME})
+    assert asked.explain()["executionStats"]["totalDocsExamined"] < 50
+
+
 def test_a_page_of_the_newest_reads_a_page(crowd: MongoStore) -> None:
     assert examined(crowd, query_of(Filter()), [("created_at", -1), ("_id", -1)], limit=50) <= 51
 

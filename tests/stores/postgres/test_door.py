@@ -8,13 +8,22 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from onerow.core.errors import BadStoreUrl, SchemaMissing, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from onerow.core.errors import (
+    BadStoreUrl,
+    RowRefused,
+    SchemaMissing,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from onerow.core.status import PROCESSING
+from onerow.core.urls import mask_password
 from onerow.engine.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
-from onerow.stores.postgres.address import mask, parse
+from onerow.stores.postgres.address import parse
 from onerow.stores.postgres.door import ours
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
@@ -140,11 +149,12 @@ def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore
     put(store, payload={"topic": "tides"})
     both = PostgresStore(postgres_url, replica=f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     views = both.for_views()
+    assert isinstance(views, OnReplica)
     assert [task.task_id for task in views.find(Filter()).tasks] == ["t1"]
     assert views.fetch(["t1"]) == [stored(store)]
     assert [tally.count for tally in views.count(Filter())] == [1]
-    with views._door.connection() as connection:
-        assert connection.execute("SHOW default_transaction_read_only").fetchone() == ("on",)
+    read_only = views._door.read(lambda c: c.execute("SHOW default_transaction_read_only").fetchone())
+    assert read_only == ("on",)
     assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
     assert [task.task_id for task in claim(both)] == ["t1"]
     both.close()
@@ -195,7 +205,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    assert mask(url) == shown
+    assert mask_password(url) == shown
     assert parse(url).masked == shown
 
 
@@ -207,7 +217,7 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
         (psycopg.errors.AdminShutdown, StoreUnavailable),
         (psycopg.errors.CannotConnectNow, StoreUnavailable),
         (psycopg.errors.ReadOnlySqlTransaction, StoreReadOnly),
-        (psycopg.errors.CheckViolation, StoreError),
+        (psycopg.errors.CheckViolation, RowRefused),
     ],
 )
 def test_what_the_server_says_becomes_what_we_say(error: type[psycopg.Error], becomes: type[StoreError]) -> None:

@@ -1,18 +1,21 @@
 """Through PgBouncer in transaction mode: no session is ours, and everything works all the same."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 from onerow.core import rules
 from onerow.core.pipeline import Pipeline
-from onerow.engine.queue import Queue
+from onerow.engine import definitions
 from onerow.ports import Claim, Lease, LogLine, Move, Note, Want
 from onerow.stores.postgres import PostgresStore
+from onerow.wiring import Queue
 from tests.conformance.kit import MINUTE, claim, new, put, put_many, stored, want
+from tests.engine.kit import PATIENCE, working
 
 posts = Pipeline("posts")
 posts.phase(name="tag")(lambda job: None)
@@ -98,6 +101,43 @@ def test_without_a_way_to_listen_a_waker_is_its_timeout(pooled: PostgresStore, s
     put(pooled, "t2")
     assert waker.wait(10), "what this process adds it knows without being told"
     waker.close()
+
+
+def test_without_a_way_to_listen_only_moves_that_give_work_wake_this_process(pooled: PostgresStore) -> None:
+    put_many(pooled, 2)
+    waker = pooled.waker()
+    done, again = claim(pooled, 2)
+    assert claim(pooled, 2) == []
+    pooled.swap([Move(done, rules.complete(done, None, pooled.now()))])
+    assert not waker.wait(0), "neither a claim nor an end gives a worker something to do"
+    pooled.swap([Move(again, rules.hand_back(again, pooled.now()))])
+    assert waker.wait(10)
+    waker.close()
+
+
+def test_without_a_way_to_listen_an_idle_worker_claims_once_in_its_interval(
+    pooled: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: rounds of another role, each about a second apart, show that time has passed."""
+    claims: list[Claim | None] = []
+    rounds = threading.Semaphore(0)
+    turn, notes = pooled.turn, pooled.notes
+
+    def counted_turn(moves: Sequence[Move], wanted: Claim | None) -> Any:
+        claims.append(wanted)
+        return turn(moves, wanted)
+
+    def counted_notes(kind: str, **more: Any) -> Any:
+        if kind == definitions.LIMIT:
+            rounds.release()
+        return notes(kind, **more)
+
+    monkeypatch.setattr(pooled, "turn", counted_turn)
+    monkeypatch.setattr(pooled, "notes", counted_notes)
+    with working(Queue(pooled), posts, interval="1h"):
+        for _ in range(4):
+            assert rounds.acquire(timeout=PATIENCE)
+    assert len(claims) <= 2
 
 
 def test_with_a_way_around_the_pooler_it_listens_there(

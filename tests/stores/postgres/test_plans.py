@@ -13,7 +13,7 @@ from onerow.core import rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.ports import Claim, Filter, Lease, Move, Order
 from onerow.stores.postgres import PostgresStore, hints
-from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put, put_many, want
+from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put_many, want
 
 MILLION = 1_000_000
 
@@ -157,6 +157,9 @@ def test_however_many_rows_there_are_rescue_purge_and_pages_go_through_an_index(
         with explained(store) as plans:
             assert len(store.find(where, limit=500, order=order).tasks) == count, where
         must_use_indexes(plans, at_most=2_300)
+    with explained(store) as plans:
+        assert len(store.leases(limit=5_000)) == 2_100
+    must_use_indexes(plans, at_most=2_300)
 
 
 def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:
@@ -190,6 +193,24 @@ def test_what_is_not_due_yet_costs_nothing_to_those_who_look_for_what_is(
             assert len(store.due("videos", "script", store.now(), 500)) == 500
             assert store.due("videos", "script", store.now() - HOUR, 500) == []
     must_use_indexes(plans, at_most=510)
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_which_phases_have_work_is_found_from_phase_to_phase_by_seeks(
+    store: PostgresStore, sql: psycopg.Connection, analyzed: bool
+) -> None:
+    fill(sql, "early", 20_000, priority=-5, later=3600)
+    fill(sql, "due", 20_000)
+    for number in range(20):
+        fill(sql, f"more{number}-", 100, phase=f"phase{number:02d}", later=3600 if number % 2 else -60)
+    if analyzed:
+        sql.execute("VACUUM ANALYZE onerow.task_queue")
+    asked = {("videos", "script"), *(("videos", f"phase{number:02d}") for number in range(20))}
+    with explained(store) as plans:
+        for _ in range(7):  # long enough for a plan that serves any parameters
+            found = store.ready(asked, store.now())
+    assert sorted(found) == sorted(phase for phase in asked if phase[1] == "script" or int(phase[1][-2:]) % 2 == 0)
+    must_use_indexes(plans, at_most=100)
 
 
 def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: PostgresStore, sql: psycopg.Connection) -> None:
@@ -242,36 +263,3 @@ def test_what_ran_before_is_not_walked_over_again(
             assert buffers is not None
             walked[lasts_for] = int(buffers[1])
     assert walked[60.0] * 3 < walked[0.0]
-
-
-def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore) -> None:
-    put_many(store, 30)
-    assert len(claim(store, 10)) == 10
-    put(store, "urgent", priority=-9)
-    assert claimed_ids(store, 1) == ["urgent"]
-    (held,) = claim(store, 1)
-    assert held.task_id == "t0010"
-    put(store, "older", run_at=store.now() - HOUR)
-    assert claimed_ids(store, 1) == ["older"]
-
-
-def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_many(store, 30)
-    elsewhere = PostgresStore(store._door.address.conninfo)
-    assert len(claim(store, 10)) == 10
-    put(elsewhere, "urgent", priority=-9)
-    assert claimed_ids(store, 1) == ["t0010"]
-    monkeypatch.setattr(hints, "LASTS_FOR", 0.0)
-    assert claimed_ids(store, 1) == ["urgent"]
-    elsewhere.close()
-
-
-def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(store: PostgresStore) -> None:
-    put_many(store, 30)
-    elsewhere = PostgresStore(store._door.address.conninfo)
-    assert len(claim(store, 10)) == 10
-    put(elsewhere, "urgent", priority=-9)
-    assert sorted(claimed_ids(store, 30)) == [*(f"t{n:04d}" for n in range(10, 30)), "urgent"]
-    elsewhere.close()

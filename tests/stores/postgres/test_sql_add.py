@@ -192,3 +192,34 @@ def test_it_is_claimed_like_any_other(queue: Queue, sql: psycopg.Connection) -> 
         for lease in leases:
             lease.complete({"done": True})
     assert queue.get(task_id).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("time", ["2030-02-03", "2030-02-03T09:00"])
+def test_a_time_without_a_zone_is_refused(queue: Queue, sql: psycopg.Connection, time: str) -> None:
+    with pytest.raises(psycopg.Error, match="has no time zone"):
+        add(sql, "timed", {"at": time})
+
+
+@pytest.mark.parametrize("time", ["2030-02-03T09:00:00Z", "2030-02-03 09:00:00.5+09", "2030-02-03T09:00+0900"])
+def test_a_time_with_a_zone_is_read_as_python_reads_it(queue: Queue, sql: psycopg.Connection, time: str) -> None:
+    assert queue.get(add(sql, "timed", {"at": time})).run_at == queue.add("timed", {"at": time}).run_at
+
+
+def test_a_key_cannot_be_remembered_for_longer_than_python_can_read(queue: Queue, sql: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.Error, match="under 100 years"):
+        add(sql, "plain", {}, unique_key="k", unique_for="999999999999d")
+    with pytest.raises(psycopg.Error, match="under 100 years"):
+        add(sql, "plain", {}, unique_key="k", unique_for="30000d7000d")
+    assert queue.get(add(sql, "plain", {}, unique_key="k", unique_for="36500d")).unique_for == "36500d"
+
+
+def test_null_means_no_user_and_no_limit_key(queue: Queue, sql: psycopg.Connection) -> None:
+    task_id = add(sql, "plain", {}, user_id=None, limit_key=None, unique_key="k")
+    assert (queue.get(task_id).user_id, queue.get(task_id).limit_key) == ("", "")
+    assert add(sql, "plain", {}, user_id=None, unique_key="k") == task_id
+
+
+def test_a_value_that_looks_like_a_field_is_not_substituted_again(queue: Queue, sql: psycopg.Connection) -> None:
+    payload = {"topic": "{length} {topic}", "length": 3}
+    by_sql, by_queue = queue.get(add(sql, "videos", payload)), queue.add("videos", payload)
+    assert by_sql.title == by_queue.title == "{length} {topic}, 3 min"

@@ -8,6 +8,8 @@ from onerow.wiring import thin_loop
 
 _TAKE = 20_000
 _SNAPSHOT_TASKS = 100_000
+_LIMITED_TASKS = 70_000
+_KEYS = 1_000
 
 
 def backlog(ground: Ground) -> Iterator[Figure]:
@@ -31,16 +33,27 @@ def backlog(ground: Ground) -> Iterator[Figure]:
 
 
 def snapshot(ground: Ground) -> Iterator[Figure]:
-    """A worker's rate after 80,000 tasks while somebody holds an old snapshot open, against its rate at first."""
+    """A worker's rate late in a backlog while a transaction holds an old snapshot, against its rate at first.
+
+    Without limits, with `concurrency=`, and with `per_key=`, where each has its own way to claim.
+    """
+    yield from _snapshot(ground, "drain, old snapshot", _SNAPSHOT_TASKS, {})
+    yield from _snapshot(ground, "the same, concurrency=", _LIMITED_TASKS, {"concurrency": 16})
+    yield from _snapshot(ground, "the same, per_key=", _LIMITED_TASKS, {"per_key": 4})
+
+
+def _snapshot(ground: Ground, name: str, tasks: int, limits: dict[str, int]) -> Iterator[Figure]:
     thin = thin_loop(ground.url, ground.folder)
     if (old_snapshot := getattr(thin, "old_snapshot", None)) is None:
         return
-    pipeline = one_phase(ground, _SNAPSHOT_TASKS)
+    pipeline = one_phase(ground, tasks, keys=_KEYS if "per_key" in limits else 0)
     with old_snapshot():
-        marks = ground.worker(pipeline.name, count=_SNAPSHOT_TASKS, marks=True)["marks"]
+        marks = ground.worker(pipeline.name, count=tasks, marks=True, limits=limits)["marks"]
     thin.close()
-    first, last = (10_000 / (marks[end] - marks[end - 10]) for end in (12, 92))
-    yield Figure("drain, old snapshot", ground.store, last, "tasks/s", first, "at first")
+    thousands = tasks // 1000
+    length = thousands // 10
+    first, last = (length * 1000 / (marks[end] - marks[end - length]) for end in (length + 2, thousands - 4))
+    yield Figure(name, ground.store, last, "tasks/s", first, "at first")
 
 
 def _nothing() -> None:

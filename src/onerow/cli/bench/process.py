@@ -100,7 +100,9 @@ def _add_phases(pipeline: Pipeline, probe: Probe, order: dict[str, Any]) -> None
     function: Callable[..., Any] = noop_in_thread if order.get("threads") else timed if order.get("latency") else noop
     count = order.get("phases", 1)
     for number in range(count):
-        pipeline.phase(name="noop" if count == 1 else f"noop{number}", timeout="30s")(function)
+        pipeline.phase(name="noop" if count == 1 else f"noop{number}", timeout="30s", **order.get("limits", {}))(
+            function
+        )
 
 
 def _live(worker: Worker, probe: Probe, order: dict[str, Any]) -> None:

@@ -4,22 +4,25 @@ from typing import Any
 
 from onerow.cli.bench.ground import Ground
 from onerow.core.pipeline import Pipeline
+from onerow.engine.adding import Addition
 from onerow.wiring import Queue
 
 PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 
 
-def fill(queue: Queue, pipeline: Pipeline, count: int) -> None:
+def fill(queue: Queue, pipeline: Pipeline, count: int, *, keys: int = 0) -> None:
+    """Add tasks without a key, or with `keys` different ones."""
     for first in range(0, count, 1000):
-        queue.add_many(pipeline, [PAYLOAD] * min(1000, count - first))
+        numbers = range(first, min(first + 1000, count))
+        queue.add_many(pipeline, [Addition(PAYLOAD, limit_key=f"key-{n % keys}") if keys else PAYLOAD for n in numbers])
 
 
-def one_phase(ground: Ground, count: int) -> Pipeline:
+def one_phase(ground: Ground, count: int, *, keys: int = 0) -> Pipeline:
     pipeline = ground.pipeline()
     pipeline.phase(name="noop")(noop)
     with_queue = ground.queue()
     with_queue.publish(pipeline)
-    fill(with_queue, pipeline, count)
+    fill(with_queue, pipeline, count, keys=keys)
     with_queue.close()
     return pipeline
 

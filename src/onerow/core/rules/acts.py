@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import signals, values
+from onerow.core.corruption import must_be_readable
 from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.failure import Failure, failure
 from onerow.core.history import Entry
@@ -73,6 +74,7 @@ def retry(
 ) -> Task:
     """A failed task waits again at its phase, with a fresh budget; a wait inside its handler begins anew."""
     must_be(task, FAILED, act="retried")
+    must_be_readable(task)
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
@@ -107,6 +109,7 @@ def _allowed_by(policy: Retry, task: Task) -> timedelta:
 def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str = "", note: str = "") -> Task:
     """An ended task runs again from a phase (the first by default); what came after it is cleared."""
     must_be(task, COMPLETED, FAILED, act="replayed")
+    must_be_readable(task)
     start = plan.first if phase is None else plan.phase(phase)
     if plan.knows(task.phase) and plan.position(start.name) > plan.position(task.phase):
         raise IllegalMove(

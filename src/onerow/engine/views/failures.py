@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.history import Entry
 from onerow.core.task import Task
 
@@ -68,4 +69,4 @@ def group_failures(tasks: list[Task], complete: bool) -> Failures:
 
 def last_failure(task: Task) -> Entry | None:
     """What its history says of the failure that it stands with."""
-    return next((entry for entry in reversed(task.history) if entry.error_class), None)
+    return next((entry for entry in reversed(shown(task, "history")) if entry.error_class), None)

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.task import Task
+from onerow.engine.hooks import GuardState
 from onerow.ports import Note
 
 SILENT_AFTER = timedelta(seconds=15)
@@ -39,6 +41,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 0
     phases: list[tuple[str, str]] = []
     holds: list[Holding] = []
+    hooks: list[GuardState] = []  # hooks that exceed their time limit or lost events
 
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:
@@ -61,6 +64,7 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
                 concurrency=body.get("concurrency", 0),
                 phases=[(pipeline, phase) for pipeline, phase in body.get("phases", [])],
                 holds=holds.pop(note.name, []),
+                hooks=msgspec.convert(body.get("hooks", []), list[GuardState]),
             )
         )
     # Pulled leases, and those of workers that someone took off the roll.
@@ -87,5 +91,5 @@ def _holding(task: Task) -> Holding:
         since=task.started_at,
         leased_until=task.leased_until,
         cancel_requested=task.cancel_requested,
-        progress=task.progress,
+        progress=shown(task, "progress"),
     )

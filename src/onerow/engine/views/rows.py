@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.status import Status
 from onerow.core.task import Task
 
@@ -35,7 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, task: Task) -> "Row":
-        return cls(**{field: getattr(task, field) for field in cls.__struct_fields__})
+        return cls(**{field: shown(task, field) for field in cls.__struct_fields__})
 
 
 class TaskPage(msgspec.Struct, frozen=True):

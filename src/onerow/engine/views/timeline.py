@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task
@@ -38,13 +39,13 @@ class TaskView(msgspec.Struct, frozen=True):
 
 def columns(task: Task) -> dict[str, Any]:
     """Every column of the row by its field's name, JSON decoded; the history is in the timeline."""
-    return {name.removesuffix("_json"): getattr(task, name.removesuffix("_json")) for name in FIELDS if name != "logs_json"}  # fmt: skip
+    return {name.removesuffix("_json"): shown(task, name.removesuffix("_json")) for name in FIELDS if name != "logs_json"}  # fmt: skip
 
 
 def timeline(task: Task, now: datetime) -> list[Moment]:
     """What happened, oldest first, from the moment it was added to what runs now."""
     moments = [Moment(at=task.created_at, what="added")]
-    for entry in task.history:
+    for entry in shown(task, "history"):
         at = entry.when
         began_at = None if entry.ms is None else at - timedelta(milliseconds=entry.ms)
         moments.append(

@@ -1,14 +1,16 @@
 """The alarm sends alerts: of failures as they happen here, of phases that stand still, once for all workers."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from time import monotonic
 
 from onerow.core.durations import spell_duration
+from onerow.core.failure import classify, text_of
 from onerow.core.times import spell
 from onerow.engine.alerts import Alert, Undelivered, Watch, of_failure
 from onerow.engine.events import AlertLost, Events, TaskFailed
+from onerow.engine.hooks import Guard
 from onerow.engine.queue import Queue
 from onerow.engine.views import Lane, Views
 from onerow.ports import Note
@@ -18,6 +20,7 @@ _LOOK_EVERY = 15.0
 _MOST_AT_ONCE = 50
 _MOST_KEPT = 1000
 _TRIES = 5
+_SEND_LIMIT = 30.0  # seconds after which a receiver that has not answered is reported
 
 
 class Alarm:
@@ -28,11 +31,11 @@ class Alarm:
         self._store = queue.store
         self._watch = watch
         self._events = events
-        self._failures: deque[TaskFailed] = deque(maxlen=_MOST_KEPT)
+        self._failures: deque[TaskFailed] = deque()
+        self.guard = Guard(f"{watch.name} (alerts)", _SEND_LIMIT)
         self._unsent: list[Alert] = []
         self._tries = 0
         self._look_at = 0.0
-        self._hear = self._failures.append
         if watch.failures:
             events.on(TaskFailed, self._hear)
 
@@ -41,7 +44,20 @@ class Alarm:
         if self._watch.failures:
             self._events.off(TaskFailed, self._hear)
         self._look_at = float("inf")
-        self.tick(now)
+        while self._failures or self._unsent:
+            self._tries = _TRIES  # there is no time for another try
+            self.tick(now)
+
+    @property
+    def unsent(self) -> int:
+        """Alerts that the receiver has not taken."""
+        return len(self._unsent) + len(self._failures)
+
+    def _hear(self, event: TaskFailed) -> None:
+        if len(self._failures) >= _MOST_KEPT:
+            self.guard.dropped += 1
+        else:
+            self._failures.append(event)
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
@@ -53,7 +69,8 @@ class Alarm:
         if not self._unsent:
             return 1.0
         try:
-            self._watch.send(self._unsent)
+            with self.guard:
+                self._watch.send(self._unsent)
         except Exception as error:
             return self._again(error)
         self._unsent, self._tries = [], 0
@@ -64,7 +81,7 @@ class Alarm:
         self._tries += 1
         if self._tries < _TRIES:
             return float(2**self._tries)
-        why = str(error) if isinstance(error, Undelivered) else repr(error)
+        why = text_of(error) if isinstance(error, Undelivered) else classify(error).message
         self._events.send(AlertLost(len(self._unsent), why))
         self._unsent, self._tries = [], 0
         return 1.0
@@ -103,3 +120,15 @@ def _alert(kind: str, lane: Lane, now: datetime, what: str) -> Alert:
         phase=lane.phase,
         waiting=lane.waiting,
     )
+
+
+class HookWatch:
+    """Looks each second whether a hook or a receiver of alerts exceeds its time limit."""
+
+    def __init__(self, report: Callable[[], object]) -> None:
+        self._report = report
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        self._report()
+        return 1.0

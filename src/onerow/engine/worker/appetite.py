@@ -1,7 +1,7 @@
 """How much more a worker can take: hands that are free, a moment's work ahead, rates, and its part of the host."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from onerow.core.errors import StoreError
@@ -9,6 +9,8 @@ from onerow.core.task import Task
 from onerow.engine.rates import Rates
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
+from onerow.engine.worker.ready import MOST as MOST_PHASES
+from onerow.engine.worker.ready import ReadyPhases
 from onerow.engine.worker.registrar import Registrar
 from onerow.engine.worker.room import Room
 from onerow.ports import Claim, Store, Want
@@ -34,7 +36,7 @@ class Appetite:
     ) -> None:
         self._worker = worker
         self._hands = hands
-        self._order = list(lanes)
+        self.phases = ReadyPhases(store, lanes)
         self._lanes = {(lane.pipeline, lane.phase.name): lane for lane in lanes}
         self._registrar = registrar
         self._concurrency = concurrency
@@ -59,12 +61,13 @@ class Appetite:
         # Under load wait until there is room for a large claim, which costs less than many small ones.
         if budget <= min(ahead, MOST) * 3 // 4:
             return None
-        if not self._order:
-            return Claim(self._worker, [])
-        self._order.append(self._order.pop(0))  # round robin between phases
-        wants = []
+        wants: list[Want] = []
+        looked_at = []
         most = budget
-        for lane in self._order:
+        for lane in self.phases.candidates(now):
+            if len(wants) == MOST_PHASES:
+                break
+            looked_at.append(lane)
             terms = self._registrar.terms(lane, now)
             if terms is None:
                 continue
@@ -88,6 +91,8 @@ class Appetite:
                         key_slots=terms[1],
                     )
                 )
+        # Round robin between phases: where they are few, all are asked, and another one first each time.
+        self.phases.asked(looked_at[:1] if self.phases.few else looked_at)
         if not wants and free <= 0:
             return None
         return Claim(self._worker, wants, None, min(most, MOST))
@@ -104,6 +109,15 @@ class Appetite:
         """An attempt has run so long."""
         seconds = max(seconds, 1e-5)
         self._run_for = self._run_for * 0.95 + seconds * 0.05 if self._run_for else seconds
+
+    def freed(self, lanes: Iterable[Lane]) -> None:
+        """Attempts of these phases ended: where they are limited, there is room for others."""
+        if self.phases.few:
+            return
+        for lane in set(lanes):
+            limits = self._registrar.limits(lane)
+            if limits != (None, None) or lane.phase.rated or lane.weight is not None:
+                self.phases.add(lane.pipeline, lane.phase.name)
 
     def give_back_unused(self, tasks: Sequence[Task]) -> None:
         """What the claim found keeps its part of the host until it is settled; the rest is free for others."""

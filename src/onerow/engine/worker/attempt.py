@@ -41,6 +41,7 @@ class Attempt:
     __slots__ = (
         "beat_at",
         "ended_at",
+        "excused",
         "handle",
         "hands",
         "lane",
@@ -62,6 +63,7 @@ class Attempt:
         self.beat_at = sent_at  # the lease counts from when we asked for it, not from when we were told
         self.started_at: float | None = None
         self.ended_at = 0.0
+        self.excused = 0.0  # seconds of its time in which another attempt blocked the event loop
         self.stop: StopReason | None = None
         self.stop_at = 0.0
         self.handle: Any = None

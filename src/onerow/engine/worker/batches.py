@@ -37,7 +37,7 @@ class Batch:
             attempt.handle, attempt.started_at = self, clock
             try:
                 self._items.append(Item(attempt.task, call.payload_of(attempt.task), attempt, self._settle))
-            except BadInput as error:
+            except BaseException as error:  # a type's own validation may raise anything
                 self._finish(attempt, Failed(classify(error)))
         raised: BaseException | None = None
         try:
@@ -88,7 +88,8 @@ class Batch:
         left = list(self._open.values())
         if not left:
             return
-        if isinstance(error, Cancelled | asyncio.CancelledError):
+        # By the type alone: `isinstance` asks the exception for its class, which is user code.
+        if issubclass(type(error), Cancelled | asyncio.CancelledError):
             error = None
         others = unmentioned(error, self._lane.phase, [attempt.task for attempt in left])
         for attempt in left:
@@ -131,6 +132,7 @@ class BatchRunner:
         self._name = phase.name
         self._concurrency = concurrency
         self._loop = loop
+        self.on_loop = loop is not None
         self._waiting: deque[tuple[Attempt, float]] = deque()  # and since when
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []

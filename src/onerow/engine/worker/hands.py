@@ -14,6 +14,7 @@ from onerow.engine.masking import NO_SECRETS, Masker
 from onerow.engine.settling import Crashed, Failed, Outcome
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.output import Output
+from onerow.ports import LeaseRecord
 
 
 def nobody_answers(attempt: Attempt, request: Request) -> str:
@@ -38,6 +39,8 @@ class Hands:
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt has an outcome; the next turn writes it, once the store has all that the attempt said."""
+        if attempt.ended_at:
+            return  # it was settled as hung, and ends only now
         attempt.ended_at = monotonic()
         if type(outcome) is Failed or type(outcome) is Crashed:
             outcome = type(outcome)(self._told(attempt, outcome.why))
@@ -80,6 +83,11 @@ class Hands:
         told, output.when_kept = output.when_kept, None
         if told is not None:
             told()
+
+    def holds(self, lease: LeaseRecord) -> bool:
+        """Whether this worker holds the lease."""
+        attempt = self.attempts.get(lease.task_id)
+        return attempt is not None and attempt.task.token == lease.token
 
     def running_in(self, phase: PhasePlan) -> int:
         """How many attempts of a phase are here."""

@@ -8,6 +8,7 @@ import msgspec
 
 from onerow.core.status import PROCESSING
 from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.blocking import LoopWatch
 from onerow.engine.worker.hands import Hands
 from onerow.ports import Filter, Held, Lease, Store
 
@@ -73,10 +74,18 @@ class Heart:
 class Warden:
     """Ends work that runs too long or whose lease may be another's, and tells of work that won't end."""
 
-    def __init__(self, hands: Hands, grace: float, hung: Callable[[Attempt], None], shortest: timedelta) -> None:
+    def __init__(
+        self,
+        hands: Hands,
+        grace: float,
+        hung: Callable[[Attempt], None],
+        shortest: timedelta,
+        loop: LoopWatch | None = None,
+    ) -> None:
         self._hands = hands
         self._grace = grace
         self._hung = hung
+        self._loop = loop
         # Whatever begins while we rest must not have run far past its time by then.
         self._rest = max(0.05, min(1.0, shortest.total_seconds() / 6))
 
@@ -84,10 +93,14 @@ class Warden:
         """One round; seconds to rest."""
         rest = self._rest
         clock = monotonic()
+        blocked, blocker = (0.0, None) if self._loop is None else self._loop.look(clock)
         for attempt in list(self._hands.attempts.values()):
             lane = attempt.lane
             if attempt.ended_at:
                 continue  # done; only the store has not heard of it yet, and it may be away for long
+            blocks = blocker is not None and (blocker is attempt or blocker is attempt.handle)
+            if blocked and not blocks and attempt.runner.on_loop:
+                _excuse(attempt, blocked, clock)
             if attempt.stop is not None:
                 if attempt.started_at is not None and clock - attempt.stop_at > self._grace + 1:
                     self._hung(attempt)
@@ -100,10 +113,22 @@ class Warden:
                 continue
             rest = min(rest, safe_until - clock)
             if lane.timeout is not None and attempt.started_at is not None:
-                left = attempt.started_at + lane.timeout - clock
-                if left <= 0:
+                ends_at = attempt.started_at + lane.timeout + attempt.excused
+                # Not while another attempt may block the loop: the loop has run since, and this one has not ended.
+                if ends_at <= clock and (blocks or self._was_free_after(ends_at, attempt)):
                     attempt.ask_to_stop("timeout")
-                rest = min(rest, max(0.0, left))
+                rest = min(rest, max(0.0, ends_at - clock))
             elif lane.timeout is not None:
                 rest = min(rest, lane.timeout / 2)
         return max(rest, 0.01)
+
+    def _was_free_after(self, moment: float, attempt: Attempt) -> bool:
+        return self._loop is None or not attempt.runner.on_loop or self._loop.free_at > moment
+
+
+def _excuse(attempt: Attempt, blocked: float, clock: float) -> None:
+    """Extend the deadlines of an attempt by the time in which another one blocked the event loop."""
+    if attempt.started_at is not None:
+        attempt.excused += max(0.0, min(blocked, clock - attempt.started_at))
+    if attempt.stop is not None:
+        attempt.stop_at = min(clock, attempt.stop_at + blocked)

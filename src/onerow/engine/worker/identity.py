@@ -2,13 +2,14 @@
 
 import os
 import socket
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
+
+_ENDED = "ended"
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -39,11 +40,25 @@ class Identity(msgspec.Struct, frozen=True):
     def knows_dead(self, other: dict[str, Any]) -> bool:
         """Whether another worker, by its line of the roll, certainly runs no more.
 
-        Only for this very boot and pid namespace: two containers may share a host name and not their pids.
+        Only for this very boot and pid namespace: two containers may share a host name and not their pids. A process
+        that we cannot see may run: /proc may be hidden (hidepid), or the process may belong to another user. So the
+        kernel must say that there is none with its pid, or we must see that the one there started at another time.
         """
-        if not self.boot or other.get("boot") != self.boot or other.get("namespace") != self.namespace:
+        if not self.boot or other.get("boot") != self.boot:
             return False
-        return _born(int(other["pid"])) != other.get("born")
+        if not self.namespace or other.get("namespace") != self.namespace:
+            return False
+        pid, born = int(other.get("pid") or 0), other.get("born")
+        if pid <= 0:
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # it is another user's; only its start time can tell whether the pid was used again
+        seen = _born(pid)
+        return seen is not None and (seen == _ENDED or (bool(born) and seen != born))
 
 
 def _boot() -> str:
@@ -61,11 +76,11 @@ def _namespace() -> str:
 
 
 def _born(pid: int) -> str | None:
-    """When a process started, in clock ticks since boot; None when there is none, or only its corpse."""
-    if sys.platform != "linux":
-        return None
+    """When a process started, in clock ticks since boot; _ENDED for a zombie, None when it cannot be seen."""
     try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return None  # mounted for another pid namespace, where the pid is another process
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in ("Z", "X") else fields[19]
+    return _ENDED if fields[0] in ("Z", "X") else fields[19]

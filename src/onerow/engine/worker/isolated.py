@@ -44,6 +44,7 @@ from onerow.engine.settling import (
     Stopped,
     Waiting,
     outcome_of_result,
+    snoozed,
 )
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.runners import parked_in, run_in_thread
@@ -293,7 +294,7 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
         result = run(function, positional, named, link)
         send(_said(outcome_of_result(result)))
     except Snooze as snooze:
-        send({"t": "snooze", "seconds": snooze.for_.total_seconds()})
+        send(_said(snoozed(snooze)))
     except Cancelled:
         if link.stopped is None:
             send({"t": "failed", "why": msgspec.to_builtins(_uncalled_for())})
@@ -332,8 +333,18 @@ def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _
 
 
 def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    raised: list[BaseException] = []
+
+    async def call() -> Any:
+        try:
+            return await function(*positional, **named)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raised.append(error)  # asyncio examines what a task raises, and some exceptions do not survive that
+
     async def run() -> Any:
-        task = asyncio.ensure_future(function(*positional, **named))
+        task = asyncio.ensure_future(call())
 
         def on_term() -> None:
             link.stopped = "stop"
@@ -345,7 +356,10 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
         except asyncio.CancelledError:
             raise Cancelled("stop") from None
 
-    return asyncio.run(run())
+    result = asyncio.run(run())
+    if raised:
+        raise raised[0]
+    return result
 
 
 def _uncalled_for() -> Failure:

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 
+import msgspec
+
 from onerow.core.errors import CodeTooOld, StoreError
 from onerow.core.failure import Failure
 from onerow.core.plan import Plan
 from onerow.engine import definitions
 from onerow.engine.definitions import WORKER, Controls, Definitions
+from onerow.engine.hooks import GuardState
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.identity import Identity
@@ -43,6 +46,7 @@ class Registrar:
         self._roll_version = 0
         self._report_at = 0.0
         self.draining = False
+        self.hooks: Callable[[], list[GuardState]] = list  # those that are overdue or lost events
         self.outdated: Callable[[CodeTooOld], None] = lambda error: None
         self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
@@ -61,7 +65,7 @@ class Registrar:
 
     def enrol(self, now: datetime) -> None:
         """Write this worker's line of the roll."""
-        body = {
+        body: dict[str, object] = {
             "worker": self._identity.name,
             "host": self._identity.host,
             "boot": self._identity.boot,
@@ -73,6 +77,8 @@ class Registrar:
             "phases": [[lane.pipeline, lane.phase.name] for lane in self._lanes],
             "draining": self.draining,
         }
+        if hooks := self.hooks():
+            body["hooks"] = msgspec.to_builtins(hooks)
         if self._store.write_notes([Note(WORKER, self._identity.name, body, self._roll_version)])[0]:
             self._roll_version += 1
         else:  # someone took us for dead, and off the roll
@@ -121,6 +127,10 @@ class Registrar:
         if controls.holds and controls.held_until(lane.pipeline, lane.phase.name, now) is not None:
             return None
         return controls.limits_of(lane.pipeline, lane.phase)
+
+    def limits(self, lane: Lane) -> tuple[int | None, int | None]:
+        """The limits of a phase, whether or not it may be claimed from now."""
+        return self._controls.limits_of(lane.pipeline, lane.phase)
 
     def hold(self, lane: Lane, why: Failure, now: datetime) -> None:
         """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""

@@ -4,11 +4,12 @@ import asyncio
 import contextvars
 import ctypes
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from onerow.core.failure import classify, failure
 from onerow.core.outcomes import Cancelled, Parked, Snooze
@@ -17,19 +18,23 @@ from onerow.engine.context import Context, current
 from onerow.engine.settling import (
     Failed,
     Outcome,
-    Snoozed,
     Stopped,
     Unstarted,
     Waiting,
     outcome_of_result,
+    snoozed,
 )
 from onerow.engine.worker.attempt import Attempt
+from onerow.engine.worker.blocking import LoopWatch
 
 _YIELD_AFTER = 0.005
 
 
 class Runner(Protocol):
     """Runs attempts of one kind."""
+
+    on_loop: bool
+    """Whether its attempts share one event loop, so that one of them can block the others."""
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Start these, in order, as room allows."""
@@ -41,13 +46,20 @@ class Runner(Protocol):
 
 
 def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
-    """What it means that a handler raised."""
+    """What it means that a handler raised; never raises itself, whatever the exception's own methods do."""
+    try:
+        return _outcome_of(attempt, error)
+    except BaseException:
+        return Failed(classify(error)) if attempt.stop is None else Stopped(attempt.stop)
+
+
+def _outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
     if (parked := parked_in(error)) is not None and attempt.stop is None:
         return Waiting(parked.name, parked.awaiting, parked.timeout)
     if attempt.stop is not None and not isinstance(error, Snooze):
         return Stopped(attempt.stop)
     if isinstance(error, Snooze):
-        return Snoozed(error.for_)
+        return snoozed(error)
     if isinstance(error, asyncio.CancelledError):
         return Failed(
             failure("the handler was cancelled, but nobody asked for it", "unknown", exception="CancelledError")
@@ -61,9 +73,14 @@ def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
 
 def parked_in(error: BaseException) -> Parked | None:
     """The wait that ended an attempt; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return next((found for inner in error.exceptions if (found := parked_in(inner)) is not None), None)
-    return error if isinstance(error, Parked) else None
+    found = [error]
+    while found:
+        each = found.pop()
+        if issubclass(type(each), Parked):
+            return cast("Parked", each)
+        if issubclass(type(each), BaseExceptionGroup):
+            found += cast("BaseExceptionGroup[BaseException]", each).exceptions
+    return None
 
 
 def unbegun(attempt: Attempt) -> Outcome:
@@ -78,13 +95,17 @@ class LoopRunner:
     take attempts one after the other; one that a handler left changed (its context, a pending cancel) is replaced.
     """
 
+    on_loop = True
+
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._waiting: deque[Attempt] = deque()
         self._hands: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
+        self.watch = LoopWatch(self._loop, lambda: self._thread.ident)
         self._thread.start()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -98,12 +119,18 @@ class LoopRunner:
         return LoopCall(self._loop, work)
 
     def close(self) -> None:
+        self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=5 if self.watch.answers else 0.1)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._closed:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # SystemExit and KeyboardInterrupt of a task or callback end `run_forever`; all others need the loop.
+                traceback.print_exc()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -153,6 +180,8 @@ class LoopRunner:
                 context = Context(attempt.task, attempt) if call.wants_context else None
                 positional, named = call.arguments(attempt.task, context)
                 outcome = outcome_of_result(await call.function(*positional, **named))
+                if attempt.stop_reason() == "timeout" and not me.cancelling():
+                    outcome = Stopped("timeout")  # it blocked the loop past its time, so that no cancel reached it
             except BaseException as error:
                 outcome = outcome_of(attempt, error)
             current.set(None)
@@ -202,17 +231,22 @@ class LoopCall:
 class ThreadRunner:
     """Blocking work on a fixed set of threads, started as they are needed."""
 
+    on_loop = False
+
     def __init__(self, concurrency: int, work: "Callable[[Attempt], Outcome]", name: str) -> None:
         self._concurrency = concurrency
         self._work = work
         self._name = name
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        # Those of the queue that no thread has taken and no stop has withdrawn: who removes one decides its outcome.
+        self._unbegun: dict[int, Attempt] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._lock = threading.Lock()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
+            self._unbegun[id(attempt)] = attempt
             self._queue.put(attempt)
         with self._lock:
             while len(self._threads) < self._concurrency and self._queue.qsize() > self._idle:
@@ -224,7 +258,9 @@ class ThreadRunner:
                 thread.start()
 
     def stop(self, attempt: Attempt) -> None:
-        if attempt.handle is not None:
+        if self._unbegun.pop(id(attempt), None) is not None:
+            attempt.hands.finish(attempt, unbegun(attempt))  # no thread may ever come for it
+        elif attempt.handle is not None:
             attempt.handle.interrupt()
 
     def close(self) -> None:
@@ -233,6 +269,8 @@ class ThreadRunner:
 
     def _main(self) -> None:
         while (attempt := self._queue.get()) is not None:
+            if self._unbegun.pop(id(attempt), None) is None:
+                continue  # withdrawn
             self._idle -= 1
             if attempt.stop is not None:
                 outcome = unbegun(attempt)

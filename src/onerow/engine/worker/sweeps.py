@@ -1,11 +1,12 @@
 """Sweeps: what spans rows, done after the commit, again and again, without harm."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from time import monotonic
 
 from onerow.core import rules
+from onerow.core.corruption import applied
 from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
@@ -13,8 +14,10 @@ from onerow.core.task import Task
 from onerow.engine.definitions import WORKER
 from onerow.engine.events import Events, told_status
 from onerow.engine.family import concerns
-from onerow.engine.rescuing import rescue
+from onerow.engine.lease_watch import LeaseWatch
+from onerow.engine.rescuing import rescue, rescue_ended
 from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.ready import FEW
 from onerow.ports import Filter, Move, Store, Swapped, Tidied
 
 _PAGE = 500
@@ -35,11 +38,9 @@ class Usher:
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
         moved = False
-        for plan in self._plans.values():
-            for phase in plan.phases:
-                if not phase.has_code:
-                    moved |= self._pass(plan, phase.name, now)
-            moved |= self._expire(plan, now)
+        for pipeline, phase in self._ready(now):
+            moved |= self._pass(self._plans[pipeline], phase, now)
+        moved |= self._expire(now)
         if monotonic() >= self._renamed_at:
             self._renamed_at = monotonic() + 10
             moved |= self._rename(now)
@@ -51,11 +52,28 @@ class Usher:
     def _pass(self, plan: Plan, phase: str, now: datetime) -> bool:
         # Asked for as a claim would, because a million may stand here that aren't due.
         look = partial(self._store.due, plan.name, phase, now, _PAGE)
-        return self._sweep(look, lambda task: rules.pass_(task, plan, now))
+        return self._sweep(look, lambda task: rules.pass_(task, plan, now), now)
 
-    def _expire(self, plan: Plan, now: datetime) -> bool:
-        where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, parked=True, due_by=now)
-        return self._sweep(self._finding(where), lambda task: rules.expire(task, plan, now))
+    def _ready(self, now: datetime) -> Iterable[tuple[str, str]]:
+        """The phases without code to look at: all where they are few, else those that the store names."""
+        codeless = {
+            (plan.name, phase.name): None
+            for plan in self._plans.values()
+            for phase in plan.phases
+            if not phase.has_code
+        }.keys()
+        return codeless if len(codeless) <= FEW else self._store.ready(codeless, now)
+
+    def _expire(self, now: datetime) -> bool:
+        """Of all pipelines together, since most have nothing to expire; those that we don't know are passed over."""
+        where = Filter(statuses=frozenset({WAITING}), parked=True, due_by=now)
+        moved, after = False, None
+        while True:
+            page = self._store.find(where, limit=_PAGE, order="due", after=after)
+            known = [task for task in page.tasks if task.pipeline in self._plans]
+            moved |= bool(self._move(known, lambda task: rules.expire(task, self._plans[task.pipeline], now), now))
+            if (after := page.next) is None:
+                return moved
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -63,7 +81,7 @@ class Usher:
             old = frozenset(name for phase in plan.phases for name in phase.renamed_from)
             if old:
                 where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
-                moved |= self._sweep(self._finding(where), partial(_renamed, plan, now))
+                moved |= self._sweep(self._finding(where), partial(_renamed, plan, now), now)
         return moved
 
     def _release_keys(self, now: datetime) -> None:
@@ -77,27 +95,31 @@ class Usher:
     def _finding(self, where: Filter) -> Callable[[], list[Task]]:
         return lambda: self._store.find(where, limit=_PAGE, order="due").tasks
 
-    def _sweep(self, look: Callable[[], list[Task]], rule: Callable[[Task], Task]) -> bool:
+    def _sweep(self, look: Callable[[], list[Task]], rule: Callable[[Task], Task], now: datetime) -> bool:
         moved = False
         while True:
             tasks = look()
-            moves = []
-            for task in tasks:
-                try:
-                    moves.append(Move(task, rule(task)))
-                except IllegalMove:
-                    continue
-            written = (
-                [answer.task for answer in self._store.swap(moves) if isinstance(answer, Swapped)] if moves else []
-            )
-            for task in written:
-                if concerns(task):
-                    self.concerns_family(task)
-                for event in told_status(task):
-                    self._events.send(event)
+            written = self._move(tasks, rule, now)
             moved |= bool(written)
             if len(tasks) < _PAGE or not written:
                 return moved
+
+    def _move(self, tasks: Iterable[Task], rule: Callable[[Task], Task], now: datetime) -> list[Task]:
+        """Write what a rule makes of each task it applies to; the tasks that were written."""
+        moves = []
+        for task in tasks:
+            try:
+                moves.append(Move(task, applied(rule, task, now)))
+            except IllegalMove:
+                continue
+        answers = self._store.swap(moves) if moves else []
+        written = [answer.task for answer in answers if isinstance(answer, Swapped)]
+        for task in written:
+            if concerns(task):
+                self.concerns_family(task)
+            for event in told_status(task):
+                self._events.send(event)
+        return written
 
 
 def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
@@ -105,28 +127,26 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 
 
 class Rescuer:
-    """Gives tasks of dead workers back, soon after their lease ended, or at once when the death is certain."""
+    """Returns tasks of dead workers to waiting: when their lease was observed to end, or at once with proof of death."""
 
-    def __init__(self, store: Store, identity: Identity, events: Events, lease_of: Callable[[Task], timedelta]) -> None:
+    def __init__(self, store: Store, identity: Identity, events: Events, watch: LeaseWatch) -> None:
         self._store = store
         self._identity = identity
         self._events = events
-        self._lease_of = lease_of
-        self._up_since = monotonic()
+        self._watch = watch
+        self._due_at = 0.0
         self.concerns_family: Callable[[Task], None] = lambda task: None
-
-    def store_was_away(self) -> None:
-        """After an outage live workers need time to beat before anyone may take them for dead."""
-        self._up_since = monotonic()
 
     def tick(self, now: datetime) -> float:
         """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
         self._rescue_of_the_certainly_dead(now)
-        up_for = timedelta(seconds=monotonic() - self._up_since)
-        where = Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now)
-        dead = self._store.find(where, limit=_PAGE, order="oldest").tasks
-        self._rescue([task for task in dead if up_for >= self._lease_of(task)], now, if_dead=True)
-        return 1.0
+        ended = self._watch.look(now)
+        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=self._identity.name))
+        self._due_at = monotonic() + self._watch.every
+        return self._watch.every
 
     def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
         for note in self._store.notes(WORKER):
@@ -134,17 +154,17 @@ class Rescuer:
                 continue
             where = Filter(statuses=frozenset({PROCESSING}), leased_by=note.name)
             while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
-                if not self._rescue(tasks, now, if_dead=False):
+                rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=False)
+                self._tell_family(rescued)
+                if not rescued:
                     break
             else:
                 self._store.drop_notes(WORKER, [note.name])
 
-    def _rescue(self, tasks: Sequence[Task], now: datetime, *, if_dead: bool) -> int:
-        rescued = rescue(self._store, tasks, now, self._events, by=self._identity.name, if_dead=if_dead)
+    def _tell_family(self, rescued: Sequence[Task]) -> None:
         for task in rescued:
             if concerns(task):
                 self.concerns_family(task)
-        return len(rescued)
 
 
 class Purger:

@@ -7,7 +7,8 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import StoreError, StoreMoved
+from onerow.core.errors import RowRefused, StoreError, StoreMoved
+from onerow.core.failure import text_of
 from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
 
 
@@ -26,7 +27,6 @@ class Outage:
         self._lock = threading.Lock()
         self._away = False
         self._moved = False
-        self.on_back: list[Callable[[], None]] = []
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
 
     def away(self, error: Exception) -> None:
@@ -46,8 +46,6 @@ class Outage:
         with self._lock:
             last, self._away = self._away, False
         if last:
-            for told in self.on_back:
-                told()
             self._events.send(StoreBack())
 
 
@@ -55,8 +53,15 @@ class RoleThread:
     """Calls some roles in turn, each when its rest is over; errors are told of and cost a pause."""
 
     def __init__(
-        self, name: str, roles: Sequence[Role], now: Callable[[], datetime], events: Events, outage: Outage
+        self,
+        name: str,
+        roles: Sequence[Role],
+        now: Callable[[], datetime],
+        events: Events,
+        outage: Outage,
+        last: Callable[[datetime], object] | None = None,
     ) -> None:
+        self._last = last  # called once in the thread, after a stop
         self._roles = list(roles)
         self._now = now
         self._events = events
@@ -75,11 +80,17 @@ class RoleThread:
         self._called |= {id(role)} if role is not None else {id(each) for each in self._roles}
         self._wake.set()
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def ask_to_stop(self) -> None:
+        """End after the present round; does not wait."""
         self._stop = True
         self._wake.set()
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """End after the present round; whether it ended in time."""
+        self.ask_to_stop()
         if self._thread.ident is not None:
             self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _main(self) -> None:
         due = {id(role): 0.0 for role in self._roles}
@@ -93,15 +104,23 @@ class RoleThread:
             rest = min(due.values()) - monotonic()
             if rest > 0:
                 self._wake.wait(rest)
+        if self._last is not None:
+            try:
+                self._last(self._now())
+            except Exception as error:
+                self._report(self._roles[0], error)
+
+    def _report(self, role: Role, error: Exception) -> None:
+        if isinstance(error, StoreError) and not isinstance(error, RowRefused):
+            self._outage.away(error)
+        else:
+            self._events.send(RoleFailed(type(role).__name__, text_of(error), traceback.format_exc()))
 
     def _tick(self, role: Role) -> float:
         try:
             rest = role.tick(self._now())
         except Exception as error:
-            if isinstance(error, StoreError):
-                self._outage.away(error)
-            else:
-                self._events.send(RoleFailed(type(role).__name__, str(error), traceback.format_exc()))
+            self._report(role, error)
             pause = self._pause[id(role)]
             self._pause[id(role)] = min(pause * 2, 2.0)
             return pause

@@ -142,12 +142,14 @@ class Turner:
         finished = self._take_finished()
         try:
             if self._soon and self._soon[0] <= now:
-                self.hungry = True
+                self.look()
                 while self._soon and self._soon[0] <= now:
                     heappop(self._soon)
-            # Whatever ended left a hand free, and perhaps a slot that others wait for.
-            if finished or monotonic() >= self._look_at:
+            if monotonic() >= self._look_at:
+                self.look()
+            if finished:  # whatever ended left a hand free, and perhaps a slot that others wait for
                 self.hungry = True
+                self._appetite.freed(attempt.lane for attempt, _ in finished)
             moves, settling = self._decide(finished, now)
             claim = self._claim(len(settling), now) if self.hungry and self.claiming else None
             self._full = self.hungry and claim is None
@@ -168,7 +170,7 @@ class Turner:
                 coming = self._under_way.claim.limit or 0
         claim = self._appetite.claim(settling, coming, now)
         if claim is not None and not claim.wants:
-            self._claimed(claim, 0)  # every phase is paused or held, which is as if nothing were due
+            self._claimed(claim, ())  # every phase is paused or held, which is as if nothing were due
             return None
         return claim
 
@@ -183,7 +185,7 @@ class Turner:
                 self._appetite.give_back_unused(tasks)
             self._begin(tasks, turn.sent_at)
             if turn.claim is not None:
-                self._claimed(turn.claim, len(tasks))
+                self._claimed(turn.claim, tasks)
             again: Finished = []
             for (attempt, outcome), answer in zip(turn.settling, answers, strict=False):
                 if type(answer) is Swapped:
@@ -206,9 +208,15 @@ class Turner:
 
     # ── claiming ──
 
-    def _claimed(self, claim: Claim, found: int) -> None:
-        self.found = found
-        self.hungry = 0 < (claim.limit or 0) <= found
+    def look(self) -> None:
+        """Something may be due in any phase; safe from any thread."""
+        self._appetite.phases.look()
+        self.hungry = True
+
+    def _claimed(self, claim: Claim, tasks: Sequence[Task]) -> None:
+        found = self.found = len(tasks)
+        more = self._appetite.phases.claimed(claim, tasks)
+        self.hungry = 0 < (claim.limit or 0) <= found or more
         if not self.hungry:
             # What fell short of the limit was all that is due, unless others claim beside us. To look again at once
             # would only keep the handlers from beginning.
@@ -292,6 +300,7 @@ class Turner:
                 self.moved_on()
             else:
                 self.hungry = True
+                self._appetite.phases.add(task.pipeline, task.phase)
         elif task.awaiting is None:
             heappush(self._soon, task.run_at)
 

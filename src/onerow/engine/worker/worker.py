@@ -3,20 +3,20 @@
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, StoreError, StoreMoved, UnknownName
+from onerow.core.errors import BadInput, CodeTooOld, CorruptRow, RowRefused, StoreError, StoreMoved, UnknownName
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
-from onerow.core.task import Task
 from onerow.engine import definitions
 from onerow.engine.calls import Call
 from onerow.engine.capture import Capture
 from onerow.engine.events import (
+    AlertLost,
     DefinitionReplaced,
     PhaseTooHeavy,
     RoleFailed,
@@ -26,10 +26,12 @@ from onerow.engine.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from onerow.engine.hooks import GuardState
 from onerow.engine.keeper import Keeper
+from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.queue import Queue
-from onerow.engine.settling import Stopped
-from onerow.engine.worker.alarm import Alarm
+from onerow.engine.settling import Stopped, Unstarted
+from onerow.engine.worker.alarm import Alarm, HookWatch
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.batches import BatchRunner
 from onerow.engine.worker.clerk import Clerk
@@ -45,6 +47,7 @@ from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_i
 from onerow.engine.worker.scheduler import Scheduler
 from onerow.engine.worker.scribe import Scribe
 from onerow.engine.worker.statistician import Statistician
+from onerow.engine.worker.stopping import TreeStopper
 from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.engine.worker.turner import Turner
@@ -52,6 +55,9 @@ from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
+_LAST_CALLS = 2.0  # seconds that hooks, and receivers of alerts, get for the last events of a worker that stops
+_HUNG_GRACE = 5.0  # seconds that other work may go on in a process that ends because of hung work
+_REACTION_TIME = 2.0  # seconds in which work in this process reacts to a stop, unless it hangs too
 
 
 class Worker:
@@ -119,13 +125,17 @@ class Worker:
 
     def run(self) -> int:
         """Work until stopped (or, `until_idle`, until nothing is due and nothing runs); the exit code."""
-        self._build()
+        self.queue.events.defer()
         try:
-            self._start()
-            self._serve()
-            self._drain()
+            self._build()
+            try:
+                self._start()
+                self._serve()
+                self._drain()
+            finally:
+                self._end()
         finally:
-            self._end()
+            self.queue.events.undefer(within=_LAST_CALLS)
         return self.exit_code
 
     # ── building ──
@@ -165,8 +175,8 @@ class Worker:
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
         shortest = min((lane.phase.lease for lane in lanes), default=DEFAULT_LEASE)
-        self._rescuer = Rescuer(store, self.identity, queue.events, self._lease_of)
-        self._outage.on_back.append(self._rescuer.store_was_away)
+        lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
+        self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch)
         plans = definitions.Following(queue.definitions, own)
         self._usher = Usher(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
@@ -184,10 +194,12 @@ class Worker:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
         self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
-        self._alarm_threads = [self._thread("alarm", [alarm]) for alarm in self._alarms]
-        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)))
+        self._alarm_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alarms]
+        self._registrar.hooks = self._report_hooks
+        watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
+        self._warden = Warden(self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), watch)
         self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
-        self._warden_thread = self._thread("warden", [self._warden])
+        self._warden_thread = self._thread("warden", [self._warden, HookWatch(self._report_hooks)])
         self._sweep_thread = self._thread("sweeps", sweeps)
         self._scribe = Scribe(store, self._hands, queue.log_files)
         self._scribe_thread = self._thread("scribe", [self._scribe])
@@ -203,8 +215,11 @@ class Worker:
         self._registrar.replaced = self._on_replaced
         self._capture = Capture()
 
-    def _thread(self, name: str, roles: Sequence[Role]) -> RoleThread:
-        return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage)
+    def _thread(self, name: str, roles: Sequence[Role], last: Callable[[datetime], object] | None = None) -> RoleThread:
+        return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage, last)
+
+    def _report_hooks(self) -> list[GuardState]:
+        return self.queue.events.report_hooks([alarm.guard for alarm in self._alarms])
 
     def _lanes(self) -> list[Lane]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
@@ -232,10 +247,10 @@ class Worker:
                 lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
         return lanes
 
-    def _lease_of(self, task: Task) -> timedelta:
-        """How long the task's holder may be silent, as far as we know its phase."""
-        plan = self.queue.pipelines[task.pipeline].plan if task.pipeline in self.queue.pipelines else None
-        return plan.phase(task.phase).lease if plan is not None and plan.knows(task.phase) else DEFAULT_LEASE
+    def _lease_of(self, pipeline: str, phase: str) -> timedelta:
+        """How long a task's holder may be silent, as far as we know its phase."""
+        plan = self.queue.pipelines[pipeline].plan if pipeline in self.queue.pipelines else None
+        return plan.phase(phase).lease if plan is not None and plan.knows(phase) else DEFAULT_LEASE
 
     def _serves(self, pipeline: str, phase: str) -> bool:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
@@ -277,7 +292,10 @@ class Worker:
             except CodeTooOld:
                 self._stopping.set()
                 raise
-            except StoreError as error:
+            except (StoreError, CorruptRow) as error:
+                if isinstance(error, RowRefused | CorruptRow):  # about one row: the others are settled without it
+                    pause = self._settle_singly(error, pause)
+                    continue
                 self._outage.away(error)
                 if self._store_moved.is_set():
                     return 0.0
@@ -286,13 +304,17 @@ class Worker:
                 self._stopping.wait(pause)
                 pause = min(pause * 2, 2.0)
             except Exception as error:
-                self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
-                try:
-                    self._turner.settle_singly()
-                except StoreError as away:
-                    self._outage.away(away)
-                self._stopping.wait(pause)
-                pause = min(pause * 2, 2.0)
+                pause = self._settle_singly(error, pause)
+
+    def _settle_singly(self, error: Exception, pause: float) -> float:
+        """After an error of one row: each outcome by itself; how long to rest the next time."""
+        self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
+        try:
+            self._turner.settle_singly()
+        except StoreError as away:
+            self._outage.away(away)
+        self._stopping.wait(pause)
+        return min(pause * 2, 2.0)
 
     def _rest(self, seconds: float) -> None:
         self._hands.resting = True
@@ -300,8 +322,10 @@ class Worker:
             # Whoever finished before it saw us resting did not wake us.
             if not self._hands.finished and self._waker.wait(seconds):
                 self._turner.hungry = True
-                if self._passes and not self._hands.finished:
-                    self._sweep_thread.wake()  # what is new may stand at a phase without code
+                if not self._hands.finished:  # else it was most likely our own work that ended, in a phase we know
+                    self._turner.look()
+                    if self._passes:
+                        self._sweep_thread.wake(self._usher)  # what is new may stand at a phase without code
         except StoreError as error:
             self._outage.away(error)
             self._stopping.wait(min(seconds, 0.2))
@@ -309,7 +333,7 @@ class Worker:
             self._hands.resting = False
 
     def _look_again(self) -> None:
-        self._turner.hungry = True
+        self._turner.look()
         if self._hands.resting:
             self._waker.poke()
 
@@ -328,10 +352,14 @@ class Worker:
         for attempt in list(self._hands.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
-        self._settle_until(monotonic() + self._grace, self._hurry.is_set)
+        grace = min(self._stop_grace, _HUNG_GRACE) if self._condemned else self._grace
+        self._settle_until(monotonic() + grace, self._hurry.is_set)
         for attempt in list(self._hands.attempts.values()):
             attempt.ask_to_stop("drain")
-        self._settle_until(monotonic() + self._stop_grace + 2, lambda: False)
+        asked_at = monotonic()
+        self._settle_until(asked_at + self._stop_grace + 2, lambda: self._may_abandon_rest(asked_at))
+        if self._condemned:
+            self._hand_back_rest()
         if self._hands.attempts:
             self.exit_code = self.exit_code or 70
 
@@ -365,6 +393,22 @@ class Worker:
         self._stopping.set()
         self._hands.wake()
 
+    def _may_abandon_rest(self, asked_at: float) -> bool:
+        """Whether this process ends because of hung work, and what is left did not react and ends with the process."""
+        if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
+            return False
+        left = [attempt for attempt in list(self._hands.attempts.values()) if not attempt.ended_at]
+        return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
+
+    def _hand_back_rest(self) -> None:
+        """Settle what ends with this process: no cost to a task, unless its own time was up."""
+        for attempt in list(self._hands.attempts.values()):
+            if attempt.started_at is None:
+                self._hands.finish(attempt, Unstarted())
+            else:
+                self._hands.finish(attempt, Stopped(attempt.stop or "drain"))
+        self._settle_until(monotonic() + _HUNG_GRACE, lambda: False)
+
     def _on_moved(self, error: StoreMoved) -> None:
         """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
         self._store_moved.set()
@@ -394,18 +438,24 @@ class Worker:
             self._registrar.leave()
         except StoreError as error:
             self._outage.away(error)
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread, *self._alarm_threads):
+        for thread in self._alarm_threads:
+            thread.ask_to_stop()
+        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
             thread.stop()
+        self._stop_alarms(monotonic() + _LAST_CALLS)
         try:
             self._statistician.flush(self.queue.store.now())
-            for alarm in self._alarms:
-                alarm.close(self.queue.store.now())
         except StoreError as error:
             self._outage.away(error)
         self._turner.close()
         self._waker.close()
         why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
         self.queue.events.send(WorkerStopped(self.name, why))
+
+    def _stop_alarms(self, deadline: float) -> None:
+        for alarm, thread in zip(self._alarms, self._alarm_threads, strict=True):
+            if not thread.stop(max(0.0, deadline - monotonic())) and alarm.unsent:
+                self.queue.events.send(AlertLost(alarm.unsent, "the worker stopped before the receiver took them"))
 
     def _keep_last_lines(self) -> None:
         rest = 0.0

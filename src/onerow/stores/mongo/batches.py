@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from pymongo import InsertOne, UpdateOne
 from pymongo.collection import Collection
-from pymongo.errors import ClientBulkWriteException, DuplicateKeyError
+from pymongo.errors import ClientBulkWriteException, DuplicateKeyError, WriteError
 
 from onerow.stores.mongo.documents import Document
-from onerow.stores.mongo.door import Door, Rooms
+from onerow.stores.mongo.door import REFUSALS, Door, Rooms, is_refusal
 
 _DUPLICATE = 11000
 
@@ -23,6 +23,7 @@ class Outcome(Enum):
     WRITTEN = "written"
     MISSED = "missed"  # no document met the condition
     TAKEN = "taken"  # a unique index refused it
+    REFUSED = "refused"  # the document can't be changed so
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -41,18 +42,22 @@ class Insert(msgspec.Struct, frozen=True):
 Write = Update | Insert
 
 
+_ANSWERS = dict.fromkeys(REFUSALS, Outcome.REFUSED) | {_DUPLICATE: Outcome.TAKEN}
+
+
 def write_each(door: Door, rooms: Rooms, collection: Collection[Document], writes: Sequence[Write]) -> list[Outcome]:
     """Do every write, in order where they concern the same document; what became of each."""
     if len(writes) == 1:
-        return [_write(collection, writes[0])]
+        return [write_one(collection, writes[0])]
     if rooms.answers_each:
         return _in_bulk(rooms, collection, writes)
     if len({_key(write) for write in writes}) < len(writes):
-        return [_write(collection, write) for write in writes]
-    return list(door.in_flight().map(lambda write: _write(collection, write), writes))
+        return [write_one(collection, write) for write in writes]
+    return list(door.in_flight().map(lambda write: write_one(collection, write), writes))
 
 
-def _write(collection: Collection[Document], write: Write) -> Outcome:
+def write_one(collection: Collection[Document], write: Write) -> Outcome:
+    """Do one write; what became of it."""
     try:
         if isinstance(write, Insert):
             collection.insert_one(write.document)
@@ -60,6 +65,12 @@ def _write(collection: Collection[Document], write: Write) -> Outcome:
         found = collection.update_one(write.where, write.change).matched_count
     except DuplicateKeyError:
         return Outcome.TAKEN
+    except OverflowError:
+        return Outcome.REFUSED
+    except WriteError as error:
+        if not is_refusal(error):
+            raise
+        return Outcome.REFUSED
     return Outcome.WRITTEN if found else Outcome.MISSED
 
 
@@ -71,22 +82,22 @@ def _in_bulk(rooms: Rooms, collection: Collection[Document], writes: Sequence[Wr
         else UpdateOne(write.where, write.change, namespace=name)
         for write in writes
     ]
-    taken: set[int] = set()
+    lost: dict[int, Outcome] = {}
     try:
         result = rooms.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=rooms.concern)
     except ClientBulkWriteException as error:
         refused: list[Document] = error.details["writeErrors"]
-        # Only an index's refusal is an answer; after anything else nobody knows what was written.
-        if error.error or error.write_concern_errors or any(each["code"] != _DUPLICATE for each in refused):
+        # Only a refusal is an answer; after anything else nobody knows what was written.
+        if error.error or error.write_concern_errors or any(each["code"] not in _ANSWERS for each in refused):
             raise
-        taken = {each["idx"] for each in refused}
-        if error.partial_result is None or len(taken) == len(writes):
-            return [Outcome.TAKEN] * len(writes)
+        lost = {each["idx"]: _ANSWERS[each["code"]] for each in refused}
+        if error.partial_result is None or len(lost) == len(writes):
+            return [lost[index] for index in range(len(writes))]
         result = error.partial_result
     inserted, updated = result.insert_results, result.update_results
     return [
-        Outcome.TAKEN
-        if index in taken
+        lost[index]
+        if index in lost
         else Outcome.WRITTEN
         if index in inserted or (index in updated and updated[index].matched_count)
         else Outcome.MISSED

@@ -4,19 +4,21 @@ Whoever lost a race for a document skips it. Measured against a find_one_and_upd
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from bson.objectid import ObjectId
 from pymongo import ReturnDocument, UpdateOne
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, WriteError
 
+from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, Want
 from onerow.stores.mongo.clock import Stamp
-from onerow.stores.mongo.documents import MARK, Document, task_of
-from onerow.stores.mongo.door import Rooms
+from onerow.stores.mongo.documents import ID, MARK, Document, task_of
+from onerow.stores.mongo.door import Rooms, is_refusal
 from onerow.stores.mongo.places import Place, place_all
+from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.schema import READY, READY_INDEX
 
 ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
@@ -40,6 +42,11 @@ def due(rooms: Rooms, pipeline: str, phase: str, by: datetime, limit: int) -> It
         return []
     where = READY | {"pipeline": pipeline, "type": phase, "run_at": {"$lte": by}}
     return rooms.tasks.find(where, hint=READY_INDEX).sort(ORDER).limit(limit)
+
+
+def pipelines_waiting(rooms: Rooms) -> set[str]:
+    """The pipelines in which unparked tasks wait, due or not: the server skips from one to the next in its index."""
+    return set(rooms.tasks.distinct("pipeline", READY, hint=READY_INDEX))
 
 
 def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
@@ -74,7 +81,7 @@ def _take_first(rooms: Rooms, claim: Claim, want: Want, due: Document, index: st
     """Choose, mark and read one in a single round trip."""
     change = _change(claim, want, stamp, ObjectId())
     row = rooms.tasks.find_one_and_update(due, change, sort=ORDER, return_document=ReturnDocument.AFTER, hint=index)
-    return [] if row is None else [task_of(row)]
+    return [] if row is None else _read_or_set_aside(rooms, [row])
 
 
 def due_filter(want: Want, now: datetime, ids: Sequence[str] | None) -> Document:
@@ -86,7 +93,12 @@ def due_filter(want: Want, now: datetime, ids: Sequence[str] | None) -> Document
 def _take_all(rooms: Rooms, claim: Claim, want: Want, due: Document, ids: list[str], stamp: Stamp) -> list[Task]:
     """Mark them all in one statement, several times as fast as one each, and read back those that bear our mark."""
     mark = ObjectId()
-    rooms.tasks.update_many(due | {"_id": {"$in": ids}}, _change(claim, want, stamp, mark), hint="_id_")
+    try:
+        rooms.tasks.update_many(due | {"_id": {"$in": ids}}, _change(claim, want, stamp, mark), hint="_id_")
+    except WriteError as error:
+        # It ended at a document that can't be claimed. Those before it are ours, those behind it are for the next try.
+        if not is_refusal(error) or not set_aside(rooms, ids, due["run_at"]["$lte"]):
+            raise
     return _marked(rooms, ids, mark)
 
 
@@ -108,14 +120,25 @@ def _take_places(
         rooms.tasks.bulk_write(writes, ordered=False)
     except BulkWriteError as error:
         details: Document = dict(error.details)
-        if details.get("writeConcernErrors") or any(each["code"] != _DUPLICATE for each in details["writeErrors"]):
+        others = [each for each in details["writeErrors"] if each["code"] != _DUPLICATE]
+        ids = [places[each["index"]].task_id for each in others]
+        if details.get("writeConcernErrors") or (ids and not set_aside(rooms, ids, due["run_at"]["$lte"])):
             raise
     return _marked(rooms, [place.task_id for place in places], mark)
 
 
 def _marked(rooms: Rooms, ids: list[str], mark: ObjectId) -> list[Task]:
-    tasks = [task_of(row) for row in rooms.tasks.find({"_id": {"$in": ids}, MARK: mark, "status": "processing"})]
+    rows = list(rooms.tasks.find({"_id": {"$in": ids}, MARK: mark, "status": "processing"}))
+    tasks = _read_or_set_aside(rooms, rows)
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))
+
+
+def _read_or_set_aside(rooms: Rooms, rows: list[Document]) -> list[Task]:
+    """The tasks in documents that became ours; those that can't be read are set aside."""
+    tasks, unreadable = set_apart(rows, task_of, ID)
+    if unreadable:
+        set_aside(rooms, unreadable, rows[0]["started_at"].replace(tzinfo=UTC))
+    return tasks
 
 
 def _change(claim: Claim, want: Want, stamp: Stamp, mark: ObjectId, **more: int | None) -> list[Document]:

@@ -7,11 +7,13 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from onerow.core.corruption import UnreadableRows, decoded
 from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
 from onerow.ports import Census, Filter, Tally
-from onerow.stores.mongo.documents import Document, moment_of, task_of
+from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.door import Rooms, Session
 from onerow.stores.mongo.filters import judge_of, query_of
+from onerow.stores.mongo.quarantine import suspects
 from onerow.stores.mongo.schema import CHILD_INDEX
 
 _Group = tuple[str, str, Status, bool]
@@ -52,7 +54,10 @@ class Remembered:
 
 def count(rooms: Rooms, where: Filter) -> list[Tally]:
     """See ports.Store.count."""
-    tallies = _counted_here(rooms, where) if judge_of(where) else _counted_there(rooms, where)
+    try:
+        tallies = list(_counted_here(rooms, where) if judge_of(where) else _counted_there(rooms, where))
+    except (ValueError, TypeError, AttributeError):
+        raise UnreadableRows(suspects(rooms)) from None
     return sorted(tallies, key=lambda tally: (tally.pipeline, tally.phase, tally.status, tally.parked))
 
 
@@ -115,7 +120,8 @@ def _counted_here(rooms: Rooms, where: Filter) -> Iterator[Tally]:
     counts: Counter[_Group] = Counter()
     oldest: dict[_Group, datetime] = {}
     hint = None if where.parent_id is None else CHILD_INDEX
-    for task in map(task_of, rooms.tasks.find(query_of(where), hint=hint)):
+    for document in rooms.tasks.find(query_of(where), hint=hint):
+        (task,) = decoded([document], task_of, ID)
         if judge is None or judge(task):
             group = (task.pipeline, task.phase, task.status, task.parked)
             counts[group] += 1

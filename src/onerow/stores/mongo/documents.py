@@ -29,6 +29,7 @@ _JSON_SET = frozenset(JSON_FIELDS)
 _keys = tuple(KEY[field] for field in FIELDS)
 _json_keys = tuple(KEY[field] for field in JSON_FIELDS)
 _of_all_keys = itemgetter(*_keys)
+ID = itemgetter("_id")
 
 # Keys that are null are left out, and a document that someone wrote by hand may lack others: this stands in for them.
 _AT_BIRTH: Document = dict.fromkeys(_keys) | {
@@ -53,6 +54,11 @@ def stored(task: Task, field: str) -> Any:
     if field in _JSON_SET:
         return to_bson(value)
     return value.value if field == "status" else value
+
+
+def values_of(document: Document) -> tuple[Any, ...]:
+    """What stands in a document, in the order of FIELDS."""
+    return _of_all_keys(_AT_BIRTH | document)  # type: ignore[no-any-return]
 
 
 def task_of(document: Document) -> Task:

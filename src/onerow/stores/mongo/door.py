@@ -23,11 +23,13 @@ from onerow.core.errors import (
     BadStoreUrl,
     OnerowError,
     RetryTransaction,
+    RowRefused,
     StoreError,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
 )
+from onerow.core.urls import mask_in, mask_password
 from onerow.stores.mongo.documents import Document
 
 JOURNALED = WriteConcern(w=1, j=True)
@@ -191,7 +193,7 @@ class _Counter(CommandListener):
 
 def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
     """(the URL with its password masked, the database it names, waits that it leaves to us)."""
-    masked = re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", url)
+    masked = mask_password(url)
     if not url.startswith(("mongodb://", "mongodb+srv://")):
         raise BadStoreUrl(f"{masked} is no MongoDB URL; write it like mongodb://host/database", field="url")
     try:
@@ -199,7 +201,7 @@ def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
             parse_uri(url)
         parts = urlsplit(url)
     except (errors.PyMongoError, ValueError) as error:
-        raise BadStoreUrl(f"{masked} is no MongoDB URL: {error}", field="url") from None
+        raise BadStoreUrl(f"{masked} is not a MongoDB URL: {mask_in(str(error), url)}", field="url") from None
     given = {name.lower() for name, _ in parse_qsl(parts.query)}
     return masked, parts.path.strip("/"), {name: wait for name, wait in _WAITS.items() if name.lower() not in given}
 
@@ -218,6 +220,15 @@ def is_duplicate(error: errors.PyMongoError) -> bool:
     return getattr(error, "code", None) == _DUPLICATE
 
 
+REFUSALS = frozenset({2, 14, 28, 121, 17280})
+"""The server's codes for a write that one document doesn't allow: a value or type that can't be, the validator."""
+
+
+def is_refusal(error: errors.PyMongoError) -> bool:
+    """Whether the error is about one document, and not about the server."""
+    return bool(_codes(error) & REFUSALS)
+
+
 def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
     if isinstance(error, errors.ClientBulkWriteException) and isinstance(error.error, Exception):
         error = error.error  # what broke the batch off
@@ -232,6 +243,8 @@ def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
         return BadPayload(f"MongoDB can't store this: {error}", field="payload")
     if isinstance(error, errors.ConfigurationError):
         return BadStoreUrl(f"{url}: {error}", field="url")
+    if isinstance(error, errors.PyMongoError) and is_refusal(error):
+        return RowRefused(f"{url}: {_told(error)}")
     if _codes(error) & _NO_ROOM:
         return StoreFull(f"{url}: the server's disk is full; make room, nothing was lost")
     if _codes(error) & _NOT_ALLOWED:

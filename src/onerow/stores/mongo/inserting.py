@@ -7,10 +7,11 @@ from pymongo import errors
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput, RetryTransaction, StoreError
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
-from onerow.stores.mongo.documents import Document, document_of, task_of
+from onerow.stores.mongo.documents import ID, Document, document_of, task_of
 from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.swapping import holding
 
@@ -88,7 +89,7 @@ def _known(
         if there is None and task.held_key is not None:
             there = collection.find_one(holding(task), session=session)
         if there is not None:
-            found[place] = task_of(there)
+            (found[place],) = decoded([there], task_of, ID)
     return found
 
 

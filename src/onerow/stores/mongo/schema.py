@@ -88,7 +88,9 @@ VALIDATOR: Document = {
             "status": {"enum": [status.value for status in Status]},
             "run_at": {"bsonType": "date"},
             "priority": {"bsonType": "number", "minimum": -100, "maximum": 100},
-            "version": {"bsonType": "number", "minimum": 1},
+            "version": {"bsonType": "number", "minimum": 1, "maximum": 2**61},
+            "token": {"bsonType": "number", "maximum": 2**61},
+            "logs": {"bsonType": ["array", "javascript"]},
         },
     }
 }

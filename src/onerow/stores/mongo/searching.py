@@ -8,15 +8,16 @@ from typing import Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
 from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.ports import Filter, Order, Page, Search
-from onerow.stores.mongo.documents import Document, moment_of, task_of
+from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.filters import ORDERS, judge_of, query_of
-from onerow.stores.mongo.schema import A_TIME
+from onerow.stores.mongo.schema import A_TIME, PROCESSING
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH, _LONGEST_STRETCH = 500, 16_000
@@ -31,6 +32,25 @@ def find(rooms: Rooms, where: Filter, limit: int, order: Order, after: str | Non
     if len(tasks) <= limit or limit < 1:
         return Page(tasks[:limit])
     return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)))
+
+
+def leases(rooms: Rooms, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
+    """See ports.Store.leases."""
+    named = {"pipeline": pipeline, "type": phase}
+    where = PROCESSING | {"leased_until": A_TIME} | {key: name for key, name in named.items() if name is not None}
+    shown = dict.fromkeys(("pipeline", "type", "token", "leased_by", "leased_until"), 1)
+    rows = rooms.tasks.find(where, shown).sort([("leased_until", 1), ("_id", 1)]).limit(limit)
+    return [
+        LeaseRecord(
+            row["_id"],
+            row.get("pipeline", ""),
+            row["type"],
+            int(row.get("token", 0)),
+            row.get("leased_by") or "",
+            moment_of(row["leased_until"]),
+        )
+        for row in rows
+    ]
 
 
 def search(
@@ -80,9 +100,10 @@ def _first(
     judge = judge_of(where)
     with rooms.tasks.find({"$and": terms}).sort([(key, direction), ("_id", direction)]) as found:
         if judge is None:
-            yield from map(task_of, found.limit(limit))
+            yield from decoded(list(found.limit(limit)), task_of, ID)
             return
-        for task in map(task_of, found):
+        for document in found:
+            (task,) = decoded([document], task_of, ID)
             if judge(task):
                 yield task
                 limit -= 1

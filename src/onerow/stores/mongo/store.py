@@ -1,14 +1,16 @@
 """The Store on MongoDB: every act is one document's atomic change, journaled before it is acknowledged."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pymongo import DeleteOne
 from pymongo.collection import Collection
 
-from onerow.core.errors import BadInput
+from onerow.core.corruption import decoded, without_unreadable
+from onerow.core.errors import BadInput, RowRefused
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -20,6 +22,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -39,15 +42,18 @@ from onerow.stores.mongo import (
     inserting,
     logbook,
     notes,
+    quarantine,
     schema,
     searching,
     swapping,
     upkeep,
 )
 from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
-from onerow.stores.mongo.documents import task_of
+from onerow.stores.mongo.documents import ID, task_of
 from onerow.stores.mongo.door import Door, Rooms, translated
 from onerow.stores.mongo.waker import Bell, MongoWaker
+
+T = TypeVar("T")
 
 
 class MongoStore:
@@ -105,20 +111,22 @@ class MongoStore:
             if tx is not None:
                 with translated(self.url, callers=True):
                     return inserting.insert_in(rooms, tasks, tx)
-            answers = inserting.insert(rooms, tasks)
+            answers = without_unreadable(lambda: inserting.insert(rooms, tasks), self._set_aside)
             self._tell(rooms)
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
-        with self._door.open() as rooms:
-            return claiming.claim(rooms, claim, self.now, self._stamp())
+        def claim_once() -> list[Task]:
+            with self._door.open() as rooms:
+                return claiming.claim(rooms, claim, self.now, self._stamp())
+
+        return self._without_refused(claim_once)
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         if not moves:
             return []
-        now = self.now()
         with self._door.open() as rooms:
-            answers = swapping.swap(self._door, rooms, moves, now)
+            answers = swapping.swap(self._door, rooms, moves, self._stamp(), self.now())
             if any(move.wakes for move in moves):
                 self._tell(rooms)
         return answers
@@ -129,28 +137,38 @@ class MongoStore:
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         if not leases:
             return []
+
+        def extend() -> list[Held | Lost]:
+            with self._door.open() as rooms:
+                return extending.extend(rooms, leases, lease_for, self._stamp())
+
+        return self._without_refused(extend)
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
         with self._door.open() as rooms:
-            return extending.extend(rooms, leases, lease_for, self._stamp())
+            return searching.leases(rooms, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
-        with self._door.open() as rooms:
-            return [task_of(row) for row in rooms.tasks.find({"_id": {"$in": list(ids)}})] if ids else []
+        if not ids:
+            return []
+        return self._reading(lambda rooms: decoded(list(rooms.tasks.find({"_id": {"$in": list(ids)}})), task_of, ID))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        with self._door.open() as rooms:
-            return searching.find(rooms, where, limit, order, after)
+        return self._reading(lambda rooms: searching.find(rooms, where, limit, order, after))
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        return self._reading(lambda rooms: decoded(list(claiming.due(rooms, pipeline, phase, by, limit)), task_of, ID))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._door.open() as rooms:
-            return [task_of(row) for row in claiming.due(rooms, pipeline, phase, by, limit)]
+            pipelines = claiming.pipelines_waiting(rooms)
+        return [phase for phase in phases if phase[0] in pipelines]
 
     def count(self, where: Filter) -> list[Tally]:
-        with self._door.open() as rooms:
-            return counting.count(rooms, where)
+        return self._reading(lambda rooms: counting.count(rooms, where))
 
     def census(self) -> Census:
-        with self._door.open() as rooms:
-            return self._census(rooms, self.now())
+        return self._reading(lambda rooms: self._census(rooms, self.now()))
 
     def search(
         self,
@@ -161,8 +179,7 @@ class MongoStore:
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        with self._door.open() as rooms:
-            return searching.search(rooms, where, limit, order, after, within)
+        return self._reading(lambda rooms: searching.search(rooms, where, limit, order, after, within))
 
     def inspect(self) -> list[Finding]:
         return upkeep.inspect(self._door)
@@ -175,6 +192,30 @@ class MongoStore:
             f"MongoDB makes its own backups, of everything at once: mongodump --uri <url> --archive={path}",
             field="path",
         )
+
+    # ── rows that can't be read ──
+
+    def _reading(self, read: Callable[[Rooms], T]) -> T:
+        def once() -> T:
+            with self._door.open() as rooms:
+                return read(rooms)
+
+        return without_unreadable(once, self._set_aside)
+
+    def _set_aside(self, ids: Sequence[Any]) -> int:
+        with self._door.open() as rooms:
+            return quarantine.set_aside(rooms, ids, self.now())
+
+    def _without_refused(self, write: Callable[[], T]) -> T:
+        """Write; if the server refuses a document of which nobody knows yet, once more after that was set aside."""
+        try:
+            return write()
+        except RowRefused:
+            with self._door.open() as rooms:
+                found = quarantine.suspects(rooms)
+            if not self._set_aside(found):
+                raise
+            return write()
 
     # ── tasks that go ──
 

@@ -1,59 +1,37 @@
-"""Swapping: what rules decided is written, document by document, an answer for each.
-
-Operator updates only: a user's value stands under $set, where the server takes it for what it is; in a pipeline update
-`{"topic": "$secret"}` would read another field. Never a replacement, which would erase keys of newer code.
-"""
+"""Swapping: what rules decided is written, document by document, an answer for each."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from onerow.core.errors import StoreError
-from onerow.core.task import Task, changed_fields
+from onerow.core.errors import RowRefused, StoreError
+from onerow.core.task import Task
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.mongo.batches import Outcome, Update, write_each
-from onerow.stores.mongo.documents import KEY, MARK, Document, stored
+from onerow.stores.mongo.batches import Outcome, write_each, write_one
+from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.door import Door, Rooms
-from onerow.stores.mongo.values import to_bson
+from onerow.stores.mongo.quarantine import set_aside
+from onerow.stores.mongo.updates import update_of
 
 
-def swap(door: Door, rooms: Rooms, moves: Sequence[Move], now: datetime) -> list[SwapAnswer]:
+def swap(door: Door, rooms: Rooms, moves: Sequence[Move], stamp: Stamp, now: datetime) -> list[SwapAnswer]:
     """See ports.Store.swap."""
-    outcomes = write_each(door, rooms, rooms.tasks, [_update(move, now) for move in moves])
-    return [_answer(rooms, move, outcome) for move, outcome in zip(moves, outcomes, strict=True)]
+    updates = [update_of(move, stamp) for move in moves]
+    try:
+        outcomes = write_each(door, rooms, rooms.tasks, updates)
+    except OverflowError:  # a number that one of them has can't be sent
+        outcomes = [write_one(rooms.tasks, update) for update in updates]
+    return [_answer(rooms, move, outcome, now) for move, outcome in zip(moves, outcomes, strict=True)]
 
 
-def _update(move: Move, now: datetime) -> Update:
-    before, after = move.before, move.after
-    where: Document = {"_id": before.task_id, "version": before.version}
-    if move.if_dead:
-        where["leased_until"] = {"$lte": now}
-    change: Document = {}
-    written: Document = {"version": after.version}
-    for field in changed_fields(before, after):
-        if field == "logs_json" and (added := _added(before.logs_json, after.logs_json)) is not None:
-            change["$push"] = {"logs": {"$each": added}}
-        else:
-            written[KEY[field]] = stored(after, field)
-    if after.parent_id is not None and after.ended:
-        # An update's event shows only what it changed: this is by what a change stream knows that a child ended.
-        written[MARK] = None
-    change["$set"] = written
-    return Update(where, change)
-
-
-def _added(before: str, after: str) -> list[Any] | None:
-    """The entries that history gained, if it only grew: old ones are not sent again."""
-    if before == "[]" or not after.startswith(before[:-1]):
-        return None
-    added = to_bson(f"[{after[len(before) :]}")
-    return added if isinstance(added, list) else None
-
-
-def _answer(rooms: Rooms, move: Move, outcome: Outcome) -> SwapAnswer:
+def _answer(rooms: Rooms, move: Move, outcome: Outcome, now: datetime) -> SwapAnswer:
     if outcome is Outcome.WRITTEN:
         return Swapped(move.after)
     if outcome is Outcome.MISSED:
+        return Stale(move.before.task_id)
+    if outcome is Outcome.REFUSED:
+        if not set_aside(rooms, [move.before.task_id], now):
+            raise RowRefused(f"task {move.before.task_id}: MongoDB refuses what was to be written; run: onerow doctor")
         return Stale(move.before.task_id)
     return Conflict(move.before.task_id, _holder(rooms, move.after))
 

@@ -19,9 +19,9 @@ def inspect(door: Door) -> list[Finding]:
     with door.open(checked=False) as rooms:
         build = rooms.client.server_info()
         findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(rooms)]
-        version, _ = schema.versions(rooms)
-        if version < schema.SCHEMA:
-            return [*findings, Finding("bad", f"schema {version}, not {schema.SCHEMA}", "onerow migrate")]
+        stored, min_code = schema.versions(rooms)
+        if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
+            return [*findings, other_schema]
         missing = schema.missing_indexes(rooms)
         validator = schema.validator_in_force(rooms)
     findings += [
@@ -64,9 +64,9 @@ def _writes(rooms: Rooms) -> Finding:
 def migration(door: Door) -> Migration:
     """See ports.Upkeep.migration; as commands for mongosh."""
     with door.open(checked=False) as rooms:
-        stored, _ = schema.versions(rooms)
+        stored, min_code = schema.versions(rooms)
         script = _script(rooms.tasks.name, rooms.meta.name)
-    return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "")
+    return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "", min_code)
 
 
 def _script(collection: str, meta: str) -> str:

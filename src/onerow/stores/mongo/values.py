@@ -9,6 +9,7 @@ from typing import Any
 
 import bson
 import msgspec
+from bson import json_util
 from bson.code import Code
 from bson.int64 import Int64
 
@@ -60,7 +61,8 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, Code):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} is not a JSON value")
+    # Someone else wrote it, of a type that JSON doesn't have: as MongoDB's own tools show it.
+    return json_util.default(value)
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode

@@ -7,6 +7,7 @@ import msgspec
 from psycopg import ProgrammingError, conninfo
 
 from onerow.core.errors import BadStoreUrl
+from onerow.core.urls import mask_in, mask_password
 
 _OURS = ("schema", "replica", "listen", "prepare", "pool_size")
 
@@ -19,6 +20,8 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
     "fallback_application_name": "onerow",
 }
+# Whatever PGCLIENTENCODING or the database says: texts travel as UTF-8.
+_ALWAYS = {"client_encoding": "utf8"}
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -34,13 +37,26 @@ class Address(msgspec.Struct, frozen=True):
         """Whether statements may be prepared; None: find out."""
         return None if "prepare" not in self.options else self.options["prepare"] not in ("no", "false", "0")
 
+    @property
+    def pool_size(self) -> int:
+        """Connections at the most; 10 where the URL doesn't say."""
+        return check_pool_size(self.options.get("pool_size", "10"))
+
+
+def check_pool_size(size: int | str) -> int:
+    """A number of connections from 1 to 1,000; raises BadStoreUrl for anything else."""
+    text = str(size)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise BadStoreUrl(f"pool_size must be a whole number from 1 to 1,000, not {size!r}", field="pool_size")
+    return int(text)
+
 
 def parse(url: str) -> Address:
     """The address in a URL like postgresql://user:password@host/database?schema=onerow."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise BadStoreUrl(f"the PostgreSQL URL can't be read: {error}", field="url") from None
+        raise BadStoreUrl(f"{mask_password(url)} is not a URL: {mask_in(str(error), url)}", field="url") from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise BadStoreUrl(
             f"{parts.scheme}://… is no PostgreSQL URL; write postgresql://user@host/database", field="url"
@@ -51,17 +67,15 @@ def parse(url: str) -> Address:
     try:
         known = conninfo.conninfo_to_dict(plain)
     except ProgrammingError as error:
-        raise BadStoreUrl(f"{mask(url)}: {str(error).strip()}", field="url") from None
-    return Address(plain, mask(plain), {name: value for name, value in _DEFAULTS.items() if name not in known}, options)
-
-
-def mask(url: str) -> str:
-    """The URL with its password out of sight."""
-    parts = urlsplit(url)
-    host = parts.netloc
-    if parts.password is not None:
-        user, _, rest = host.rpartition("@")
-        host = f"{user.partition(':')[0]}:***@{rest}"
-    pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
-    query = "&".join(f"{name}=***" if "password" in name else f"{name}{sign}{value}" for name, sign, value in pairs)
-    return urlunsplit(parts._replace(netloc=host, query=query))
+        raise BadStoreUrl(f"{mask_password(url)}: {mask_in(str(error).strip(), url)}", field="url") from None
+    if not all(port.isdigit() for port in str(known.get("port") or "0").split(",") if port):
+        raise BadStoreUrl(
+            f"{mask_password(url)}: the port is not a number; write / in a password as %2F, @ as %40 and : as %3A",
+            field="url",
+        )
+    return Address(
+        plain,
+        mask_password(plain),
+        {name: value for name, value in _DEFAULTS.items() if name not in known} | _ALWAYS,
+        options,
+    )

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from psycopg.types.numeric import Int8
 
+from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, Want
 from onerow.stores.postgres.door import Connection, Cursor
-from onerow.stores.postgres.hints import Hints, Mark
+from onerow.stores.postgres.hints import MOST_SEEN, Hints, Mark, Seen
 from onerow.stores.postgres.places import Places
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
@@ -37,6 +38,8 @@ class _Sent(msgspec.Struct):
     marks: Sequence[Mark | None]
     limit: int
     cursor: Cursor
+    seen: Seen | None = None  # of a limited phase: what it relied on
+    tracked: bool = False  # its rows say also what the next claim of a limited phase may rely on
 
 
 class Claiming:
@@ -62,6 +65,7 @@ class Claiming:
         self._keys = keys
         self._sent: list[_Sent] = []
         self._missed: list[Want] = []
+        self.unreadable: list[str] = []  # ids of rows that became ours, and of which no task can be made
         self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
         self.crowded: list[Want] = []  # what to look for key by key, since full ones may have hidden it
 
@@ -94,8 +98,17 @@ class Claiming:
         tasks: list[Task] = []
         for sent in self._sent:
             rows = sorted(sent.cursor.fetchall(), key=_in_order)
-            found = [claimed_task(row, self._claim.worker) for row in rows]
+            tracked = [row[-2:] for row in rows] if sent.tracked else []
+            rows = [row[:-2] for row in rows] if sent.tracked else rows
+            found, unreadable = set_apart(rows, lambda row: claimed_task(row, self._claim.worker), itemgetter(0))
+            if unreadable:
+                self.unreadable += unreadable
+                kept = [nth for nth, row in enumerate(rows) if row[0] not in unreadable]
+                tracked = [tracked[nth] for nth in kept] if tracked else []
+                rows = [rows[nth] for nth in kept]
             places.note(found, [row[-1] for row in rows])
+            if sent.tracked:
+                self._look_ahead(sent, found, tracked)
             if len(sent.wants) == 1:
                 self._look_back(sent, sent.wants[0], found, len(found))
                 tasks += found
@@ -116,13 +129,27 @@ class Claiming:
         """Remember where a claim ended, or that it may have missed something: before its mark, or behind full keys."""
         if want.key_slots is not None and self._claim.ids is None and not self._keys and len(found) < sent.limit:
             self.crowded.append(msgspec.structs.replace(want, limit=sent.limit - len(found)))
-        if not sent.marks:
+        if not sent.marks or _is_limited(want):
             return
         mark = sent.marks[sent.wants.index(want)]
         more = bool(found) and (len(found) >= want.limit or together >= min(sent.limit, self.left))
         self._hints.ended(want, mark, found[-1] if more else None, self._puts)
         if mark is not None and len(found) < want.limit:
             self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
+
+    def _look_ahead(self, sent: _Sent, found: Sequence[Task], tracked: Sequence[tuple[bool, list[str] | None]]) -> None:
+        """Remember what a claim of a limited phase saw. It looked before its mark itself if too few were behind."""
+        if not found:  # the phase is full, or nothing is due: what we knew still holds
+            return
+        (want,), (mark,) = sent.wants, sent.marks
+        passed = [task for task, (is_passed, _) in zip(found, tracked, strict=True) if is_passed]
+        if mark is not None and not mark.is_before(found[0]):
+            self._hints.ended(want, mark, None, self._puts)  # there may be more before it
+        elif passed and not self._keys:
+            self._hints.ended(want, mark, passed[-1], self._puts)
+        started_at = found[0].started_at
+        assert started_at is not None
+        self._hints.saw(want, sent.seen, started_at, next((ids for _, ids in tracked if ids is not None), None))
 
     def _send_free(self, connection: Connection, wants: Sequence[Want], *, last: bool) -> None:
         marks = [self._hints.of(want) for want in wants]
@@ -160,12 +187,26 @@ class Claiming:
         if self._claim.ids is not None:
             name = "claim_ids"
             given["ids"] = column(Texts, self._claim.ids)
-        elif want.key_slots is not None:
+            cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
+            self._sent.append(_Sent((want,), (), limit, cursor))
+            return
+        # A claim that looks at given keys sees too little of the front to rely on a mark, or to leave one.
+        mark = None if self._keys else self._hints.of(want)
+        seen = self._hints.seen(want)
+        given |= {
+            "priority": mark and mark.priority,
+            "run_at": mark and mark.run_at,
+            "task_id": mark and mark.task_id,
+            "since": seen and seen.since,
+            "seen": column(Texts, seen.task_ids if seen else ()),
+            "most_seen": Int8(MOST_SEEN),
+        }
+        if want.key_slots is not None:
             given["keys"] = column(Texts, [key for key, _ in self._keys])
             given["priorities"] = column(Shorts, [priority for _, priority in self._keys])
             given["few"] = Int8(_FEW_KEYS)
         cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
-        self._sent.append(_Sent((want,), (), limit, cursor))
+        self._sent.append(_Sent((want,), (mark,), limit, cursor, seen, tracked=True))
 
 
 def keys_waiting(connection: Connection, schema: str, want: Want, hints: Hints) -> list[Key]:

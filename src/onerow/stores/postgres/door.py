@@ -2,6 +2,7 @@
 
 import os
 import select
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from psycopg.generators import send as flush
 from psycopg.rows import TupleRow
 
 from onerow.core.errors import (
+    OnerowError,
     RetryTransaction,
+    RowRefused,
     SchemaMissing,
     StoreError,
     StoreFull,
@@ -98,7 +101,8 @@ class Door:
             with self.connection() as connection:
                 return work(connection)
         except StoreUnavailable as error:
-            if sqlstate(error.__cause__) or error.__cause__ is None:
+            state = sqlstate(error.__cause__)
+            if error.__cause__ is None or (state and state not in _HUNG_UP):
                 raise  # the server itself said no, or no connection was free
             with self.connection() as connection:
                 return work(connection)
@@ -210,10 +214,12 @@ class _Loan:
         try:
             if error is not None:
                 _restore(self._connection)
+                if not isinstance(error, psycopg.Error | OnerowError):
+                    self._connection.close()  # statements may have been put together that were never sent
             self._door._give_back(self._connection, self._closings)
         finally:
             self._places.put(None)
-        if isinstance(error, psycopg.Error):
+        if isinstance(error, psycopg.Error | struct.error):
             raise ours(error, self._door.address.masked) from error
 
 
@@ -274,7 +280,10 @@ def _restore(connection: Connection) -> None:
 _RETRIED = {"40001", "40P01"}
 _READ_ONLY = {"25006", "42501"}
 _MISSING = {"42P01", "3F000", "42883", "42703"}
-_FULL = {"53100", "53400", "54000"}
+_REFUSED = {"23502", "23514"}  # NOT NULL, CHECK
+_FULL = {"53100", "53400"}
+_HUNG_UP = {"57P01", "57P02", "08003", "08006"}  # the server ended this connection; another may be had at once
+_TOO_LONG = "54000"
 
 
 def ours(error: BaseException, where: str) -> StoreError:
@@ -285,12 +294,19 @@ def ours(error: BaseException, where: str) -> StoreError:
         return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
     if state in _MISSING:
         return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
-    if state in _READ_ONLY:
-        return StoreReadOnly(f"{where}: {text}; this role or server may only read")
+    if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
+        reads = (
+            "this role may only read" if state == "42501" else "this server is a standby or read-only: name the primary"
+        )
+        return StoreReadOnly(f"{where}: {text}; {reads}")
     if state in _FULL:
         return StoreFull(f"{where}: {text}; make room, nothing was lost")
+    if state == _TOO_LONG:
+        return StoreError(f"{where}: {text}; shorten the key: unique keys, user ids and limit keys are indexed")
     if state == "57014":
         return StoreUnavailable(f"{where}: {text}; the statement took longer than its timeout allows")
+    if isinstance(error, struct.error) or state[:2] == "22" or state in _REFUSED:
+        return RowRefused(f"{where}: {text}")
     if state[:2] in ("08", "53", "57", "58") or (not state and isinstance(error, psycopg.OperationalError)):
         return StoreUnavailable(f"{where}: {text}")
     return StoreError(f"{where}: {text}")

@@ -2,11 +2,14 @@
 
 Dead versions of claimed rows stay in the index until a vacuum, and for as long as anybody holds an old snapshot. A mark
 skips them. It also skips what others put before it meanwhile, so that it lasts for a second at the most.
+
+A claim of a limited phase has to know what is processing there, and the versions of what was processing are as dead. It
+remembers the ids that it saw and when; the next one looks at those and at what started since.
 """
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -16,6 +19,9 @@ from onerow.core.task import Task
 from onerow.ports import Want
 
 LASTS_FOR = 1.0
+
+MOST_SEEN = 200
+"""Processing tasks whose ids are remembered; of more than that all are counted each time."""
 
 Phase = tuple[str, str]
 
@@ -28,6 +34,18 @@ class Mark(msgspec.Struct, frozen=True):
     task_id: str
     looked_at: float
 
+    def is_before(self, task: Task) -> bool:
+        """Whether the task stands behind the mark in the order of claims."""
+        return (self.priority, self.run_at, self.task_id) < (task.priority, task.run_at, task.task_id)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What was processing in a limited phase at a moment by the server's clock."""
+
+    since: datetime
+    task_ids: Sequence[str]
+    looked_at: float  # when all that is processing was last counted
+
 
 class Hints:
     """The marks of one store, and whose turn it is where keys take turns; thread-safe."""
@@ -35,6 +53,7 @@ class Hints:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[Phase, Mark] = {}
+        self._seen: dict[Phase, Seen] = {}
         self._puts = 0
         self._keys: dict[Phase, str] = {}
 
@@ -65,6 +84,28 @@ class Hints:
             else:
                 looked_at = time.monotonic() if began is None else began.looked_at
                 self._marks[phase] = Mark(last.priority, last.run_at, last.task_id, looked_at)
+
+    def seen(self, want: Want) -> Seen | None:
+        """What the last claim of this limited phase saw processing; None: count all that is."""
+        seen = self._seen.get((want.pipeline, want.phase))
+        return seen if seen is not None and time.monotonic() - seen.looked_at < LASTS_FOR else None
+
+    def saw(self, want: Want, before: Seen | None, since: datetime, task_ids: Sequence[str] | None) -> None:
+        """A claim of this phase that relied on `before` saw these processing (None: too many to remember)."""
+        phase = (want.pipeline, want.phase)
+        with self._lock:
+            if task_ids is None:
+                self._seen.pop(phase, None)
+            else:
+                looked_at = time.monotonic() if before is None else before.looked_at
+                self._seen[phase] = Seen(since, task_ids, looked_at)
+
+    def forget(self, wants: Iterable[Want]) -> None:
+        """Claims of these phases collided: the next ones look at everything."""
+        with self._lock:
+            for want in wants:
+                self._marks.pop((want.pipeline, want.phase), None)
+                self._seen.pop((want.pipeline, want.phase), None)
 
     def put(self, tasks: Iterable[Task]) -> None:
         """These tasks can perhaps be claimed now: marks that would hide one of them are forgotten."""

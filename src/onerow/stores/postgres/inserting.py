@@ -9,11 +9,12 @@ from typing import Any
 
 from psycopg import errors
 
+from onerow.core.corruption import decoded
 from onerow.core.task import COLUMN, Task, told
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.door import Cursor
 from onerow.stores.postgres.fresh import CHUNK
-from onerow.stores.postgres.rows import BORN, COLUMNS, KINDS, SQL_TYPE, task_of, told_together
+from onerow.stores.postgres.rows import BORN, COLUMNS, ID, KINDS, SQL_TYPE, task_of, told_together
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.tallies import counting_insert
 from onerow.stores.postgres.wire import Texts, column
@@ -73,7 +74,9 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
             "keys": column(Texts, [task.held_key for task in tasks]),
         },
     )
-    return {place - 1: task_of(row) for place, *row in cursor.fetchall()}
+    rows = cursor.fetchall()
+    tasks = decoded([row[1:] for row in rows], task_of, ID)
+    return {row[0] - 1: task for row, task in zip(rows, tasks, strict=True)}
 
 
 @lru_cache(maxsize=256)

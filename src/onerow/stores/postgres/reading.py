@@ -1,25 +1,38 @@
 """Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
-from onerow.core.status import Status
+from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
-from onerow.ports import Census, Filter, LogPage, Note, Order, Page, Search, Tally
+from onerow.ports import Census, Filter, LeaseRecord, LogPage, Note, Order, Page, Search, Tally
 from onerow.stores.postgres import logbook, notes, searching, tallies
-from onerow.stores.postgres.door import Door
+from onerow.stores.postgres.address import Address
+from onerow.stores.postgres.door import Connection
 from onerow.stores.postgres.filters import where_sql
-from onerow.stores.postgres.rows import COLUMNS, task_of
+from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import Texts, column, moment
+
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    """Connections to read with."""
+
+    address: Address
+
+    def read(self, work: Callable[[Connection], T]) -> T: ...
 
 
 class Reading:
     """The part of ports.Store that changes nothing."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: Reader, schema: str) -> None:
         self._door = door
         self._schema = schema
         self._table = f"{quoted(schema)}.task_queue"
@@ -33,15 +46,26 @@ class Reading:
             return []
         sql = f"SELECT {COLUMNS} FROM {self._table} WHERE task_id = ANY (%s)"
         given = (column(Texts, list(dict.fromkeys(ids))),)
-        return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
+        return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        return self._door.read(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        return self._door.read(lambda c: searching.find(c, self._table, where, limit, order, after))
+        return self._reading(lambda c: searching.find(c, self._table, where, limit, order, after))
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         sql = statement("due", self._schema).replace("{columns}", COLUMNS)
         given = {"pipeline": pipeline, "phase": phase, "by": by, "limit": limit}
-        return self._door.read(lambda c: [task_of(row) for row in c.execute(sql, given, binary=True)])
+        return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
+        def look(connection: Connection) -> list[tuple[str, str]]:
+            with looking(connection):
+                cursor = connection.execute(statement("ready", self._schema), {"by": by}, binary=True)
+            return cursor.fetchall()
+
+        return [phase for phase in self._door.read(look) if phase in phases]
 
     def search(
         self,
@@ -53,12 +77,12 @@ class Reading:
         within: timedelta,
     ) -> Search:
         """As `find`, but stops when the time is over and says how far it looked."""
-        return self._door.read(lambda c: searching.search(c, self._table, where, limit, order, after, within))
+        return self._reading(lambda c: searching.search(c, self._table, where, limit, order, after, within))
 
     def census(self) -> Census:
         """How many tasks stand where, in the whole store."""
         ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
-        tallied = self._door.read(lambda c: tallies.census(c, self._schema))
+        tallied = self._reading(lambda c: tallies.census(c, self._schema))
         return Census(tallied, to_millis(moment(said)))
 
     def count(self, where: Filter) -> list[Tally]:
@@ -68,11 +92,16 @@ class Reading:
             f"min(run_at) FILTER (WHERE status = 'waiting') "
             f"FROM {self._table} WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         )
-        rows = self._door.read(lambda c: c.execute(sql, given, binary=True, prepare=False).fetchall())
-        return [
-            Tally(pipeline, phase, Status(status), parked, count, None if oldest is None else moment(oldest))
-            for pipeline, phase, status, parked, count, oldest in rows
-        ]
+        return self._reading(
+            lambda c: tallies.tallied(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
+        )
+
+    def _reading(self, read: Callable[[Connection], T]) -> T:
+        return without_unreadable(lambda: self._door.read(read), self._set_aside)
+
+    def _set_aside(self, ids: Sequence[str]) -> int:
+        """Quarantine rows that can't be read; how many."""
+        return 0
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         return self._door.read(lambda c: logbook.read_page(c, self._schema, task_id, after, limit, tail))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from onerow.core.status import PROCESSING, Status
@@ -24,6 +25,8 @@ KINDS |= {"priority": Shorts}
 SQL_TYPE = {Texts: "text", Jsons: "json", Moments: "timestamptz", Flags: "boolean", Bigs: "bigint", Integers: "integer", Shorts: "smallint"}  # fmt: skip
 """What each field's column is."""
 
+ID = itemgetter(FIELDS.index("task_id"))
+"""The id in a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _STATUS_OF = {status.value: status for status in Status}

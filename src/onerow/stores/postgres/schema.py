@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import psycopg
 
-from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing
+from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreError, StoreReadOnly
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.statements import quoted, statement
 
@@ -32,6 +32,11 @@ def check_name(schema: str) -> str:
     return schema
 
 
+ENCODINGS = ("UTF8", "SQL_ASCII")
+"""Encodings of a database in which every text can be stored; SQL_ASCII stores bytes as they come."""
+UTF8_DATABASE = "use a database that was created with ENCODING 'UTF8'"
+
+
 def migrate(door: Door, schema: str) -> None:
     """Bring the database up to SCHEMA; many processes may do so at once, and one of them does the work."""
     with door.connection() as connection:
@@ -39,8 +44,19 @@ def migrate(door: Door, schema: str) -> None:
         _check_code(version, min_code)
         if version >= SCHEMA:
             return
+        _check_server(connection, door.address.masked)
         for number in range(version + 1, SCHEMA + 1):
             _run(connection, schema, number)
+
+
+def _check_server(connection: Connection, url: str) -> None:
+    ((standby, encoding),) = connection.execute(
+        "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
+    ).fetchall()
+    if standby:
+        raise StoreReadOnly(f"{url} is a standby, which only reads; name the primary")
+    if encoding not in ENCODINGS:
+        raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
 
 
 def check(door: Door, schema: str) -> None:

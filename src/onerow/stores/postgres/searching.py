@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.ports import Filter, Order, Page, Search
+from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.postgres.door import Connection
-from onerow.stores.postgres.filters import ORDERS, Place, page_sql
-from onerow.stores.postgres.rows import task_of
+from onerow.stores.postgres.filters import ORDERS, Place, page_sql, where_sql
+from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import moment
 
@@ -30,6 +31,24 @@ def find(connection: Connection, table: str, where: Filter, limit: int, order: O
     if len(tasks) <= limit:
         return Page(tasks)
     return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if limit else None)
+
+
+def leases(
+    connection: Connection, table: str, pipeline: str | None, phase: str | None, limit: int
+) -> list[LeaseRecord]:
+    """See ports.Store.leases."""
+    phases = frozenset({phase} if phase is not None else ())
+    condition, given = where_sql(Filter(statuses=frozenset({Status.PROCESSING}), pipeline=pipeline, phases=phases))
+    sql = (
+        f"SELECT task_id, pipeline, type, token, leased_by, leased_until FROM {table} "
+        f"WHERE {condition} AND leased_until IS NOT NULL ORDER BY leased_until, task_id LIMIT %s"
+    )
+    with looking(connection):
+        cursor = connection.execute(sql, [*given, limit], binary=True, prepare=False)
+    return [
+        LeaseRecord(task_id, name, type_, token, holder, moment(until))
+        for task_id, name, type_, token, holder, until in cursor.fetchall()
+    ]
 
 
 def search(
@@ -101,7 +120,7 @@ def _page(
     sql, given = page_sql(table, where, order, limit, after, until)
     with looking(connection):
         cursor = connection.execute(sql, given, binary=True, prepare=False)
-    return [task_of(row) for row in cursor.fetchall()]
+    return decoded(cursor.fetchall(), task_of, ID)
 
 
 def _end_of_stretch(

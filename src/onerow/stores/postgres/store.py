@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
-from onerow.core.errors import BadInput
+from onerow.core.corruption import UnreadableRows, without_unreadable
+from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -28,7 +30,7 @@ from onerow.stores.postgres import address, caller, fresh, inserting, logbook, n
 from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.hints import Hints
-from onerow.stores.postgres.reading import Reading
+from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.turning import Turns
@@ -36,6 +38,7 @@ from onerow.stores.postgres.waker import PostgresWaker
 from onerow.stores.postgres.wire import Bigs, Texts, column, moment
 
 _MILLI = timedelta(milliseconds=1)
+_REPLICA_RETRIED_AFTER = 5.0  # seconds for which a replica that was down is not asked again
 
 
 class PostgresStore(Reading):
@@ -44,6 +47,8 @@ class PostgresStore(Reading):
     `replica`: a server to read from where a few moments' delay don't matter, see `for_views`.
     `listen`: where to LISTEN if `url` leads through a pooler. `patience`: seconds to wait for a free connection.
     """
+
+    _door: Door
 
     def __init__(
         self,
@@ -61,19 +66,21 @@ class PostgresStore(Reading):
         where = address.parse(url)
         options = where.options
         name = schema_name(schema or options.get("schema", "onerow"))
-        size = pool_size or int(options.get("pool_size", 10))
+        size = where.pool_size if pool_size is None else address.check_pool_size(pool_size)
         super().__init__(Door(where, size=size, patience=patience), name)
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
         self._hints = Hints()
         self._transaction = Transactions(name, self._server_clock)
-        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now)
+        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now, self.now)
         self._bookkeeper = tallies.Bookkeeper(self._door, name)
         self._bounds = logbook.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
-        self._replica = Door(address.parse(replica), size=size, patience=patience) if replica else None
+        self._replica = (
+            _ReplicaDoor(Door(address.parse(replica), size=size, patience=patience), self._door) if replica else None
+        )
         self._ears = Door(address.parse(listen), size=1, patience=patience) if listen else None
 
     @property
@@ -88,13 +95,17 @@ class PostgresStore(Reading):
 
     def migration(self) -> Migration:
         """What `prepare` would do; looks and creates nothing."""
-        stored, _ = self._door.read(lambda connection: schema.versions(connection, self._schema))
-        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)))
+        stored, min_code = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)), min_code)
 
     def inspect(self) -> list[Finding]:
         """Would the promises hold here? Looks and changes nothing."""
         return upkeep.inspect(
-            self._door, self._schema, self._bookkeeper, can_listen=self._ears is not None or not self._door.is_pooled
+            self._door,
+            self._schema,
+            self.migration(),
+            self._bookkeeper,
+            can_listen=self._ears is not None or not self._door.is_pooled,
         )
 
     def repair(self) -> None:
@@ -122,7 +133,9 @@ class PostgresStore(Reading):
             return []
         if tx is not None:
             return caller.insert(tx, self._schema, tasks, self.url)
-        answers = self._door.write(lambda connection: self._insert(connection, tasks))
+        answers = without_unreadable(
+            lambda: self._door.write(lambda connection: self._insert(connection, tasks)), self._set_aside
+        )
         self._hints.put(tasks)
         self._poke_the_deaf()
         return answers
@@ -139,7 +152,9 @@ class PostgresStore(Reading):
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         done = self._turns.turn(moves, claim)
-        self._poke_the_deaf()
+        # Only a write that gives work: a claim that woke its own worker would be followed by another at once.
+        if any(move.wakes for move in moves):
+            self._poke_the_deaf()
         self._bookkeeper.tick()
         return done
 
@@ -161,7 +176,7 @@ class PostgresStore(Reading):
 
         held = {
             Lease(task_id, token): Held(task_id, version, moment(until), asked)
-            for task_id, token, version, until, asked in self._door.write(extend)
+            for task_id, token, version, until, asked in self._turns.without_refused(lambda: self._door.write(extend))
         }
         return [held.get(lease) or Lost(lease.task_id) for lease in leases]
 
@@ -222,6 +237,9 @@ class PostgresStore(Reading):
 
     # ── pieces ──
 
+    def _set_aside(self, ids: Sequence[str]) -> int:
+        return self._turns.set_aside(ids)
+
     def _poke_the_deaf(self) -> None:
         for waker in self._wakers:
             if not waker.hears:
@@ -245,16 +263,44 @@ class PostgresStore(Reading):
         return int(said)
 
 
+class _ReplicaDoor:
+    """Reads from the replica, and from the primary while the replica cannot be reached."""
+
+    def __init__(self, replica: Door, primary: Door) -> None:
+        self.address = primary.address
+        self._replica = replica
+        self._primary = primary
+        self._down_until = 0.0
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """See Door.read."""
+        if monotonic() >= self._down_until:
+            try:
+                return self._replica.read(work)
+            except StoreUnavailable:
+                self._down_until = monotonic() + _REPLICA_RETRIED_AFTER
+        return self._primary.read(work)
+
+    def close(self) -> None:
+        self._replica.close()
+
+
 class OnReplica(Reading):
     """Rows from a replica, a few moments old; the time, and whatever is written, by the store itself."""
 
-    def __init__(self, store: PostgresStore, replica: Door, name: str) -> None:
+    def __init__(self, store: PostgresStore, replica: _ReplicaDoor, name: str) -> None:
         super().__init__(replica, name)
         self._store = store
 
     @property
     def url(self) -> str:
         return self._store.url
+
+    def _reading(self, read: Callable[[Connection], T]) -> T:
+        try:
+            return self._door.read(read)
+        except UnreadableRows:  # which can only be set aside where there is something to write to
+            return self._store._reading(read)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

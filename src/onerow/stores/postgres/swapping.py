@@ -57,7 +57,9 @@ class Swapping:
             if is_contested(move):
                 self.contested.append(index)
             else:
-                shape = (nth, self._places[index] is not None, move.if_dead, _grown(move), tallies.change(move))
+                # A rescue that was not written says that it came too late; written again by id, it would not be late.
+                placed = self._places[index] is not None and not move.if_dead
+                shape = (nth, placed, move.if_dead, _grown(move), tallies.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
@@ -168,8 +170,10 @@ def _update(
     names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
     # IS TRUE keeps the planner from searching by id after all, as it would in a small table.
     same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
+    # A transaction that began more than a second ago has waited for a lock, and so may have a holder's heartbeat.
     dead = (
         " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
+        " AND clock_timestamp() - transaction_timestamp() < interval '1 second'"
         if if_dead
         else ""
     )

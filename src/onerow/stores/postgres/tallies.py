@@ -1,11 +1,15 @@
 """How many tasks stand where: open ones counted in their indexes, ended ones counted as they end and come back."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
+from onerow.core.corruption import UnreadableRows
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import Move, Tally
 from onerow.stores.postgres.door import Connection, Door
+from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.transactions import looking
 from onerow.stores.postgres.wire import moment
@@ -72,10 +76,18 @@ def census(connection: Connection, schema: str) -> list[Tally]:
     """Every task, by place; nothing is read but indexes and counts."""
     with looking(connection):
         cursor = connection.execute(statement("census", schema), binary=True)
-    return [
-        Tally(pipeline, phase, Status(status), parked, number, None if oldest is None else moment(oldest))
-        for pipeline, phase, status, parked, number, oldest in cursor.fetchall()
-    ]
+    return tallied(connection, schema, cursor.fetchall())
+
+
+def tallied(connection: Connection, schema: str, rows: Sequence[tuple[Any, ...]]) -> list[Tally]:
+    """Counts as the server gave them; raises UnreadableRows where a row has a status or a time that is none."""
+    try:
+        return [
+            Tally(pipeline, phase, Status(status), parked, number, None if oldest is None else moment(oldest))
+            for pipeline, phase, status, parked, number, oldest in rows
+        ]
+    except (ValueError, OverflowError):
+        raise UnreadableRows(suspects(connection, schema)) from None
 
 
 class Bookkeeper:

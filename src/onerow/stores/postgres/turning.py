@@ -5,14 +5,18 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from time import monotonic
+from typing import TypeVar
 
-from onerow.core.errors import RetryTransaction, StoreError
+from onerow.core.errors import RetryTransaction, RowRefused, StoreError
 from onerow.core.task import Task
-from onerow.ports import Claim, Move, SwapAnswer, Swapped
+from onerow.ports import Claim, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres.claiming import Claiming, Key, is_free, keys_waiting
 from onerow.stores.postgres.door import Connection, Door, violates
 from onerow.stores.postgres.hints import Hints
 from onerow.stores.postgres.places import Places
+from onerow.stores.postgres.quarantine import moves as quarantine_moves
+from onerow.stores.postgres.quarantine import suspects
+from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.swapping import Swapping, is_contested
 from onerow.stores.postgres.transactions import Transactions
 
@@ -20,6 +24,7 @@ MANY = 50
 """Moves that are worth a second connection."""
 _KEPT_FOR = 0.5  # the shortest lease is a second
 
+T = TypeVar("T")
 Done = tuple[list[SwapAnswer], list[Task]]
 
 
@@ -33,7 +38,9 @@ class Turns:
         transaction: Transactions,
         hints: Hints,
         own_now: Callable[[], datetime | None],
+        now: Callable[[], datetime],
     ) -> None:
+        self._now = now
         self._door = door
         self._schema = schema
         self._transaction = transaction
@@ -44,6 +51,51 @@ class Turns:
         self._kept: dict[str, tuple[float, list[Task]]] = {}
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+        try:
+            return self._turn(moves, claim)
+        except RowRefused:
+            self._set_suspects_aside()
+            answers = [self._swap_one(move) for move in moves]
+            return answers, self._turn((), claim)[1]
+
+    def without_refused(self, write: Callable[[], T]) -> T:
+        """Write; if the table refuses a row of which nobody knows yet, once more after that was set aside."""
+        try:
+            return write()
+        except RowRefused:
+            if not self._set_suspects_aside():
+                raise
+            return write()
+
+    def _set_suspects_aside(self) -> int:
+        return self.set_aside(self._door.read(partial(suspects, schema=self._schema)))
+
+    def set_aside(self, ids: Sequence[str]) -> int:
+        """Quarantine those of these rows that can't be read; how many."""
+        done = 0
+        if ids:
+            found = self._door.read(partial(quarantine_moves, schema=self._schema, ids=ids, now=self._now()))
+            for move in found:
+                (answer,), _ = self._again_if_it_collides([move], None)
+                done += isinstance(answer, Swapped)
+        return done
+
+    def _swap_one(self, move: Move) -> SwapAnswer:
+        try:
+            (answer,), _ = self._again_if_it_collides([move], None)
+        except RowRefused:
+            if not self.set_aside([move.before.task_id]) and not self._is_aside(move):
+                raise
+            return Stale(move.before.task_id)
+        return answer
+
+    def _is_aside(self, move: Move) -> bool:
+        """Whether the row was set aside since the rule looked at it."""
+        sql = f"SELECT version <> %s FROM {quoted(self._schema)}.task_queue WHERE task_id = %s"
+        row = self._door.read(lambda c: c.execute(sql, (move.before.version, move.before.task_id)).fetchone())
+        return row is None or bool(row[0])
+
+    def _turn(self, moves: Sequence[Move], claim: Claim | None) -> Done:
         if not moves and (claim is None or not claim.wants):
             return [], []
         if claim is not None and claim.ids is None and (kept := self._take_kept(claim.worker)):
@@ -55,7 +107,7 @@ class Turns:
                     return done
             except RetryTransaction:
                 if claim.worker in self._kept:
-                    return self.turn(moves, claim)
+                    return self._turn(moves, claim)
         return self._again_if_it_collides(moves, claim)
 
     def _again_if_it_collides(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key] = ()) -> Done:
@@ -67,6 +119,8 @@ class Turns:
                 # Slots are handed out under a lock; someone who doesn't take it may still be quicker.
                 if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
                     raise
+                if claim is not None:
+                    self._hints.forget(claim.wants)
                 collisions += 1
 
     def _in_one(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], *, singly: bool) -> Done:
@@ -150,6 +204,8 @@ class Turns:
 
     def _look_back(self, claim: Claim, claiming: Claiming, tasks: list[Task]) -> None:
         """Add what a low-water mark, or tasks of full keys, may have hidden from a claim that found too little."""
+        if claiming.unreadable:
+            self.set_aside(claiming.unreadable)
         if claiming.missed is not None:
             tasks += self.turn((), claiming.missed)[1]
         for want in claiming.crowded:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onerow.core.errors import StoreError
-from onerow.ports import Finding
+from onerow.ports import Finding, Migration
 from onerow.stores.postgres import schema
 from onerow.stores.postgres.door import Connection, Door
 from onerow.stores.postgres.tallies import Bookkeeper
@@ -14,13 +14,12 @@ FLOOR = 150000
 _LONG = "10 minutes"
 
 
-def inspect(door: Door, name: str, bookkeeper: Bookkeeper, *, can_listen: bool) -> list[Finding]:
+def inspect(door: Door, name: str, migration: Migration, bookkeeper: Bookkeeper, *, can_listen: bool) -> list[Finding]:
     """See ports.Upkeep.inspect."""
     with door.connection() as connection:
-        findings = [_version(connection)]
-        stored, _ = schema.versions(connection, name)
-        if stored < schema.SCHEMA:
-            return [*findings, Finding("bad", f"schema {stored}, not {schema.SCHEMA}", "onerow migrate")]
+        findings = [_version(connection), *_server(connection)]
+        if (other_schema := migration.finding()) is not None:
+            return [*findings, other_schema]
         findings += _settings(connection)
         findings += _snapshots(connection)
     findings += _drift(door, name)
@@ -45,6 +44,21 @@ def _version(connection: Connection) -> Finding:
     if number < FLOOR:
         return Finding("bad", f"{told} is older than {FLOOR // 10000}", "upgrade the server")
     return Finding("good", told)
+
+
+def _server(connection: Connection) -> Iterator[Finding]:
+    """A server that only reads, and an encoding that can't hold every text."""
+    ((standby, encoding),) = connection.execute(
+        "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
+    ).fetchall()
+    if standby:
+        yield Finding(
+            "bad", "this server is a standby, which only reads", "name the primary; ?replica= names a standby"
+        )
+    if encoding not in schema.ENCODINGS:
+        yield Finding(
+            "bad", f"the database's encoding is {encoding}, which can't hold every text", schema.UTF8_DATABASE
+        )
 
 
 def _settings(connection: Connection) -> Iterator[Finding]:

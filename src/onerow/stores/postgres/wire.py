@@ -19,6 +19,7 @@ from onerow.core.times import FAR
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
+_INFINITY = 2**63 - 1
 _NULL = b"\xff\xff\xff\xff"
 _length = struct.Struct(">i").pack
 
@@ -26,10 +27,9 @@ _length = struct.Struct(">i").pack
 @lru_cache(maxsize=8192)
 def moment(micros: int) -> datetime:
     """The time in a row; cached, since a batch shares its times."""
-    try:
-        return EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return FAR  # someone wrote 'infinity'
+    if micros == _INFINITY:
+        return FAR
+    return EPOCH + timedelta(microseconds=micros)
 
 
 @lru_cache(maxsize=8192)

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from onerow.core.corruption import decoded, set_apart
 from onerow.core.task import Task
 from onerow.core.times import spell
 from onerow.ports import Claim, Want
-from onerow.stores.sqlite.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, COLUMNS, claimed_task, task_of
+from onerow.stores.sqlite.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, COLUMNS, ID, claimed_task, task_of
 from onerow.stores.sqlite.statements import statement
 
 _encode = msgspec.json.Encoder().encode
 
 _place = itemgetter(*(1 + CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
+_ID = 1 + CLAIMED_FIELDS.index("task_id")
 _KEY = 1 + CLAIMED_FIELDS.index("limit_key")
 
 Row = tuple[Any, ...]
@@ -40,14 +42,15 @@ class Catch(NamedTuple):
     rows: list[Row]
     slots: list[Slots] | None
 
-    def tasks(self) -> list[Task]:
-        """The tasks, now ours; made when the transaction is over."""
+    def tasks(self) -> tuple[list[Task], list[Any]]:
+        """The tasks, now ours, and the ids of rows that can't be read; made when the transaction is over."""
         pipeline, phase, until = self.want.pipeline, self.want.phase, self.now + self.want.lease_for
         slots = self.slots or [(None, None)] * len(self.rows)
-        return [
-            claimed_task(row, pipeline, phase, self.worker, self.now, until, slot, key_slot)
-            for row, (slot, key_slot) in zip(self.rows, slots, strict=True)
-        ]
+        return set_apart(
+            list(zip(self.rows, slots, strict=True)),
+            lambda found: claimed_task(found[0], pipeline, phase, self.worker, self.now, until, *found[1]),
+            lambda found: found[0][_ID],
+        )
 
 
 def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Turns) -> list[Catch]:
@@ -66,7 +69,8 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Tu
 def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
     """See ports.Store.due: what a claim would choose."""
     terms = {"pipeline": pipeline, "phase": phase, "now": spell(by), "limit": limit, "keyed": limit}
-    tasks = [task_of(row[1:]) for row in connection.execute(whole_rows(), terms)]
+    rows = [row[1:] for row in connection.execute(whole_rows(), terms)]
+    tasks = decoded(rows, task_of, ID)
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))[:limit]
 
 

@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from onerow.core.errors import RetryTransaction, StoreError, StoreFull, StoreMoved, StoreReadOnly, StoreUnavailable
+from onerow.core.errors import (
+    RetryTransaction,
+    RowRefused,
+    StoreError,
+    StoreFull,
+    StoreMoved,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from onerow.stores.sqlite.filters import add_functions
 
 Profile = Literal["durable", "fast"]
@@ -184,11 +192,11 @@ def translated(path: Path | str, *, callers: bool = False) -> Iterator[None]:
     """Driver exceptions become ours; `callers`: the transaction is the caller's, so only it can try again."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:
         raise _ours(error, path, callers) from error
 
 
-def _ours(error: sqlite3.Error, path: Path | str, callers: bool) -> StoreError:
+def _ours(error: sqlite3.Error | OverflowError, path: Path | str, callers: bool) -> StoreError:
     code = _primary(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         if callers:
@@ -209,9 +217,11 @@ def _ours(error: sqlite3.Error, path: Path | str, callers: bool) -> StoreError:
         return StoreError(f"{path}: the database is damaged ({error}); restore a backup")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"{path}: input or output failed ({error}); check the disk")
+    if isinstance(error, OverflowError) or code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
+        return RowRefused(f"{path}: {error}")
     return StoreError(f"{path}: {error}")
 
 
-def _primary(error: sqlite3.Error) -> int:
+def _primary(error: Exception) -> int:
     """The error's class; the low byte of SQLite's extended code."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -49,12 +49,15 @@ def add_functions(connection: sqlite3.Connection) -> None:
 
 
 def _has(text: str | None, folded: str) -> bool:
-    return text is not None and folded in text.casefold()
+    return isinstance(text, str) and folded in text.casefold()
 
 
 def _at(payload: str, path: str) -> str | None:
     """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
-    value = msgspec.json.decode(payload)
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeError, TypeError):
+        return None  # nothing can be found in it, which must not keep others from being found
     for step in path.split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ _decode = msgspec.json.Decoder().decode
 
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
+ID = itemgetter(FIELDS.index("task_id"))
+"""The id in a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput
+from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.ports import Filter, Order, Page, Search
+from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.sqlite import titles
 from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
-from onerow.stores.sqlite.rows import COLUMNS, task_of
+from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH = 500
@@ -31,6 +33,21 @@ def find(connection: sqlite3.Connection, where: Filter, limit: int, order: Order
     if len(tasks) <= limit:
         return Page(tasks)
     return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if limit else None)
+
+
+def leases(connection: sqlite3.Connection, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
+    """See ports.Store.leases."""
+    phases = frozenset({phase} if phase is not None else ())
+    condition, given = where_sql(Filter(statuses=frozenset({Status.PROCESSING}), pipeline=pipeline, phases=phases))
+    rows = connection.execute(
+        f"SELECT task_id, pipeline, type, token, leased_by, leased_until FROM task_queue INDEXED BY task_leased "
+        f"WHERE {condition} AND leased_until IS NOT NULL ORDER BY leased_until, task_id LIMIT ?",
+        (*given, limit),
+    ).fetchall()
+    return [
+        LeaseRecord(task_id, name, type_, token, holder, read(until))
+        for task_id, name, type_, token, holder, until in rows
+    ]
 
 
 def search(
@@ -117,7 +134,7 @@ def _page(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
         (*given, limit),
     ).fetchall()
-    return [task_of(row) for row in rows]
+    return decoded(rows, task_of, ID)
 
 
 def _end_of_stretch(

@@ -2,13 +2,16 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from onerow.core.errors import StoreError
+from onerow.core.corruption import decoded, without_unreadable
+from onerow.core.errors import RowRefused, StoreError
+from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
 from onerow.core.times import spell, to_millis
 from onerow.ports import (
@@ -20,6 +23,7 @@ from onerow.ports import (
     Held,
     Inserted,
     Lease,
+    LeaseRecord,
     LogLine,
     LogPage,
     Lost,
@@ -29,17 +33,20 @@ from onerow.ports import (
     Order,
     Page,
     Search,
+    Stale,
     SwapAnswer,
     Tally,
 )
-from onerow.stores.sqlite import claiming, logbook, notes, schema, searching, tallies, titles, upkeep
+from onerow.stores.sqlite import claiming, logbook, notes, quarantine, schema, searching, tallies, titles, upkeep
 from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller import callers_cursor
 from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
-from onerow.stores.sqlite.rows import COLUMNS, row_of, task_of
+from onerow.stores.sqlite.rows import COLUMNS, ID, row_of, task_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.swapping import Swapping
 from onerow.stores.sqlite.waker import SqliteWaker
+
+T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,10 +101,13 @@ class SqliteStore:
         if len(tasks) == 1 and not tasks[0].ended and self._door.execute(*_insert_of(tasks[0])):
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
-            with self._door.write() as connection:
-                answers = _insert(connection.cursor(), tasks)
+            answers = without_unreadable(lambda: self._insert(tasks), self._set_aside)
         self._wake()
         return answers
+
+    def _insert(self, tasks: Sequence[Task]) -> list[Inserted | Existing]:
+        with self._door.write() as connection:
+            return _insert(connection.cursor(), tasks)
 
     def claim(self, claim: Claim) -> list[Task]:
         return self.turn((), claim)[1]
@@ -106,6 +116,27 @@ class SqliteStore:
         return self.turn(moves, None)[0]
 
     def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        try:
+            answers, catches = self._turn(moves, claim)
+        except RowRefused:
+            aside = self._set_suspects_aside()
+            if not aside:
+                raise
+            others, catches = self._turn([move for move in moves if move.before.task_id not in aside], claim)
+            left = iter(others)
+            answers = [Stale(move.before.task_id) if move.before.task_id in aside else next(left) for move in moves]
+        tasks: list[Task] = []
+        unreadable: list[Any] = []
+        for catch in catches:
+            good, bad = catch.tasks()
+            tasks += good
+            unreadable += bad
+        if unreadable:
+            self._set_aside(unreadable)  # or the claim itself has mended them: it made a number of a text
+            tasks += [task for task in self.fetch(unreadable) if task.status is PROCESSING]
+        return answers, tasks
+
+    def _turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[claiming.Catch]]:
         swapping = Swapping(moves)
         with self._door.write() as connection:
             answers = swapping.write(connection, self.now())
@@ -113,44 +144,71 @@ class SqliteStore:
         # A worker's own turn needn't wake it: it knows what it wrote. An act, or another worker of this process, does.
         if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
             self._wake()
-        return answers, [task for catch in catches for task in catch.tasks()]
+        return answers, catches
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
-        now = self.now()
-        until = now + lease_for
         asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
-        with self._door.write() as connection:
-            rows = connection.execute(
-                statement("extend"), {"until": spell(until), "now": spell(now), "leases": asked}
-            ).fetchall()
+        try:
+            rows, until = self._extend(asked, lease_for)
+        except RowRefused:
+            if not self._set_suspects_aside():
+                raise
+            rows, until = self._extend(asked, lease_for)
         held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
+    def _extend(self, leases: str, lease_for: timedelta) -> tuple[list[tuple[str, int, int, int]], datetime]:
+        with self._door.write() as connection:
+            now = self.now()  # after the wait for the write lock, which may have lasted longer than the lease
+            until = now + lease_for
+            given = {"until": spell(until), "now": spell(now), "leases": leases}
+            return connection.execute(statement("extend"), given).fetchall(), until
+
+    def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
+        return self._reading(lambda connection: searching.leases(connection, pipeline, phase, limit))
+
     def fetch(self, ids: Sequence[str]) -> list[Task]:
-        with self._door.read() as connection:
-            rows = connection.execute(
-                f"SELECT {COLUMNS} FROM task_queue WHERE task_id IN (SELECT value FROM json_each(?))",
-                (_encode(list(ids)).decode(),),
-            ).fetchall()
-        return [task_of(row) for row in rows]
+        sql = f"SELECT {COLUMNS} FROM task_queue WHERE task_id IN (SELECT value FROM json_each(?))"
+        given = (_encode(list(ids)).decode(),)
+        return self._reading(lambda connection: decoded(connection.execute(sql, given).fetchall(), task_of, ID))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        with self._door.read() as connection:
-            return searching.find(connection, where, limit, order, after)
+        return self._reading(lambda connection: searching.find(connection, where, limit, order, after))
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
+        return self._reading(lambda connection: claiming.due(connection, pipeline, phase, by, limit))
+
+    def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._door.read() as connection:
-            return claiming.due(connection, pipeline, phase, by, limit)
+            found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
+        return [phase for phase in found if phase in phases]
 
     def count(self, where: Filter) -> list[Tally]:
+        return self._reading(lambda connection: tallies.count(connection, where))
+
+    # ── rows that can't be read ──
+
+    def _reading(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        def once() -> T:
+            with self._door.read() as connection:
+                return read(connection)
+
+        return without_unreadable(once, self._set_aside)
+
+    def _set_aside(self, ids: Sequence[Any]) -> int:
+        with self._door.write() as connection:
+            return quarantine.set_aside(connection, ids, self.now())
+
+    def _set_suspects_aside(self) -> set[Any]:
+        """After the table refused some row: the ids of those that can't be read, now quarantined."""
         with self._door.read() as connection:
-            return tallies.count(connection, where)
+            found = quarantine.suspects(connection)
+        return set(found) if self._set_aside(found) else set()
 
     # ── glances, upkeep ──
 
     def census(self) -> Census:
-        with self._door.read() as connection:
-            return Census(tallies.census(connection), self.now())
+        return Census(self._reading(tallies.census), self.now())
 
     def search(
         self,
@@ -161,8 +219,7 @@ class SqliteStore:
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        with self._door.read() as connection:
-            return searching.search(connection, where, limit, order, after, within)
+        return self._reading(lambda connection: searching.search(connection, where, limit, order, after, within))
 
     def tidy(self) -> bool:
         return titles.tidy(self._door)
@@ -276,4 +333,4 @@ def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
             f"SELECT {COLUMNS} FROM task_queue WHERE pipeline = ? AND user_id = ? AND held_key = ?",
             (task.pipeline, task.user_id, task.held_key),
         ).fetchone()
-    return Existing(task_of(row))
+    return Existing(decoded([row], task_of, ID)[0])

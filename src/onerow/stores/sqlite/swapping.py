@@ -7,8 +7,10 @@ count says so; only when some were not does a second look, row by row, find out 
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
+from onerow.core.errors import RowRefused
 from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
@@ -16,12 +18,16 @@ from onerow.stores.sqlite import tallies
 from onerow.stores.sqlite.batches import MOST, batches, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
+_LATE = 1.0
+"""Seconds of waiting for the write lock after which a rescue is not written: holders' heartbeats waited as well."""
+
 
 class Swapping:
     """Moves, put together before there is a transaction, so that the write lock is held for no more than the SQL."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self._moves = moves
+        self._made_at = monotonic()
         self._singly: list[int] = []
         together: list[int] = []
         for index, move in enumerate(moves):
@@ -47,8 +53,10 @@ class Swapping:
                     answers[index] = Swapped(self._moves[index].after)
             else:
                 singly = [*singly, *together.indexes]
+        late = monotonic() - self._made_at > _LATE
         for index in singly:
-            answers[index] = _swap_one(connection, self._moves[index], now)
+            move = self._moves[index]
+            answers[index] = Stale(move.before.task_id) if late and move.if_dead else swap_one(connection, move, now)
         alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
         tallies.write(connection, tallies.of_moves(alone))
         return answers  # type: ignore[return-value]
@@ -85,7 +93,8 @@ class _Together:
         return whole
 
 
-def _swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
+def swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
+    """Write one move."""
     before, after = move.before, move.after
     fields = ("version", *(field for field in changed_fields(before, after) if field != "version"))
     written = {field: to_sql(getattr(after, field)) for field in fields}
@@ -108,5 +117,5 @@ def _holder(connection: sqlite3.Connection, task: Task) -> str:
         (task.pipeline, task.user_id, task.held_key),
     ).fetchone()
     if row is None:
-        raise sqlite3.IntegrityError(f"task {task.task_id} breaks a rule of the table")
+        raise RowRefused(f"task {task.task_id} breaks a rule of the table; run: onerow doctor")
     return str(row[0])

@@ -7,6 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from onerow.core.corruption import UnreadableRows
 from onerow.core.status import ENDS, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import read
@@ -79,7 +80,8 @@ def count(connection: sqlite3.Connection, where: Filter) -> list[Tally]:
         values = iter(read_values)
         pipeline, phase, status, parked = (next(values) if value is None else value for value in fixed)
         if number:
-            found.append(Tally(pipeline, phase, Status(status), bool(parked), number, first and read(first)))
+            oldest_at = first and _read_run_at(connection, first)
+            found.append(Tally(pipeline, phase, _read_status(connection, status), bool(parked), number, oldest_at))
     return sorted(found, key=lambda tally: (tally.pipeline, tally.phase, tally.status, tally.parked))
 
 
@@ -89,12 +91,34 @@ def census(connection: sqlite3.Connection) -> list[Tally]:
     for pipeline, phase, number, oldest in connection.execute(statement("census_waiting")).fetchall():
         before, first = waiting.get((pipeline, phase), (0, oldest))
         waiting[pipeline, phase] = (before + number, min(first, oldest))
-    found = [Tally(*place, WAITING, False, number, read(oldest)) for place, (number, oldest) in waiting.items()]
+    found = [
+        Tally(*place, WAITING, False, number, _read_run_at(connection, oldest))
+        for place, (number, oldest) in waiting.items()
+    ]
     found += count(connection, Filter(statuses=frozenset({WAITING}), parked=True))
     found += count(connection, Filter(statuses=frozenset({PROCESSING}), parked=False))
     ended = connection.execute("SELECT pipeline, type, status, count FROM onerow_tally WHERE count > 0").fetchall()
     found += [Tally(pipeline, phase, Status(status), False, number) for pipeline, phase, status, number in ended]
     return sorted(found, key=lambda tally: (tally.pipeline, tally.phase, tally.status, tally.parked))
+
+
+def _read_run_at(connection: sqlite3.Connection, text: Any) -> datetime:
+    try:
+        return read(text)
+    except (ValueError, TypeError):
+        raise UnreadableRows(_ids(connection, "run_at", text)) from None
+
+
+def _read_status(connection: sqlite3.Connection, text: Any) -> Status:
+    try:
+        return Status(text)
+    except ValueError:
+        raise UnreadableRows(_ids(connection, "status", text)) from None
+
+
+def _ids(connection: sqlite3.Connection, column: str, value: Any) -> list[Any]:
+    sql = f"SELECT task_id FROM task_queue WHERE {column} = ? LIMIT 1000"
+    return [task_id for (task_id,) in connection.execute(sql, (value,)).fetchall()]
 
 
 def recount(connection: sqlite3.Connection) -> list[tuple[str, str, str, int]]:

@@ -1,5 +1,5 @@
 -- claim: the first due tasks of some phases become ours.
--- Differs from sqlite/sql/claim.sql: chosen and written at once, skipping what others hold; = ANY(ARRAY(…)) keeps its plan where IN would not.
+-- Differs from sqlite/sql/claim.sql: chosen and written at once, skipping what others hold; = ANY(ARRAY(...)) keeps its plan where IN would not.
 WITH clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server

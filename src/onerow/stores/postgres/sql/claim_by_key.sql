@@ -1,16 +1,36 @@
 -- claim_by_key: the first due tasks of one phase whose key has room become ours.
--- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front of the line, then at a few keys; or at those it is given.
+-- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front of the line, then at a few keys; or at those it is given. Returns the same.
 WITH RECURSIVE clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
+-- What is processing. Dead versions of what was stay in every index while a transaction holds an old snapshot, so a claim
+-- soon after another looks at the ids that one saw and at what started since. (IS TRUE keeps it from other indexes.)
 taken AS MATERIALIZED (
-  SELECT slot, limit_key, key_slot FROM {schema}.task_queue
-   WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+  SELECT task_id, slot, limit_key, key_slot FROM {schema}.task_queue
+   WHERE %(since)s::timestamptz IS NULL AND leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
+  UNION ALL
+  SELECT task_id, slot, limit_key, key_slot FROM {schema}.task_queue
+   WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s AND started_at >= %(since)s::timestamptz
+  UNION ALL
+  SELECT task_id, slot, limit_key, key_slot FROM {schema}.task_queue
+   WHERE task_id = ANY (%(seen)s) AND (leased_by IS NOT NULL) IS TRUE AND (pipeline = %(pipeline)s) IS TRUE
+     AND (type = %(phase)s) IS TRUE AND (started_at < %(since)s::timestamptz) IS TRUE
 ),
--- Those of a key are counted by their slots; who was claimed while there was no limit per key has none.
-stray AS MATERIALIZED (
-  SELECT limit_key, count(*) AS many FROM taken WHERE limit_key <> '' AND key_slot IS NULL GROUP BY limit_key
+-- By key, the slots of what is processing; null for what was claimed while there was no limit per key.
+busy (slots) AS MATERIALIZED (
+  SELECT jsonb_object_agg(limit_key, slots)
+    FROM (SELECT limit_key, jsonb_agg(key_slot) AS slots FROM taken WHERE limit_key <> '' GROUP BY limit_key) AS key
+),
+-- First what is behind the low-water mark, where the last claim ended; what is before it only if too few are behind. Of
+-- the mark's own priority nothing is sought: its dead versions are what the mark is there to skip.
+look (behind, below, last) AS (
+  SELECT true, 32767::smallint, NULL::smallint
+  UNION ALL
+  SELECT false, %(priority)s::smallint, %(priority)s::smallint WHERE %(priority)s::smallint IS NOT NULL
+),
+running (ids) AS MATERIALIZED (
+  SELECT CASE WHEN count(*) <= %(most_seen)s::bigint THEN coalesce(array_agg(task_id), '{}') END FROM taken
 ),
 -- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
 room (size) AS MATERIALIZED (
@@ -21,24 +41,35 @@ free (slots) AS MATERIALIZED (
   SELECT array_agg(slot ORDER BY slot)
     FROM (SELECT generate_series(0, %(slots)s::integer - 1) AS slot EXCEPT SELECT slot FROM taken) AS open
 ),
-level (priority) AS (
-  SELECT (SELECT priority FROM {schema}.task_queue
-           WHERE status = 'waiting' AND awaiting IS NULL AND pipeline = %(pipeline)s AND type = %(phase)s
-           ORDER BY priority LIMIT 1)
-  UNION ALL
-  SELECT (SELECT next.priority FROM {schema}.task_queue AS next
-           WHERE next.status = 'waiting' AND next.awaiting IS NULL AND next.pipeline = %(pipeline)s
-             AND next.type = %(phase)s AND next.priority > level.priority
-           ORDER BY next.priority LIMIT 1)
-    FROM level WHERE level.priority IS NOT NULL
-),
 front AS MATERIALIZED (
   SELECT t.* FROM (VALUES (false), (true)) AS kind (keyed) CROSS JOIN LATERAL (
-    SELECT one.* FROM level CROSS JOIN LATERAL (
-      SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
-       WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
-         AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed AND s.run_at <= (SELECT now FROM clock)
-       ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
+    SELECT one.* FROM look CROSS JOIN LATERAL (
+      WITH RECURSIVE level (priority) AS (
+        SELECT coalesce(CASE WHEN look.behind THEN %(priority)s::smallint END, (
+                 SELECT first.priority FROM {schema}.task_queue AS first
+                  WHERE first.status = 'waiting' AND first.awaiting IS NULL AND first.pipeline = %(pipeline)s
+                    AND first.type = %(phase)s AND first.priority < look.below
+                  ORDER BY first.priority LIMIT 1), look.last)
+        UNION ALL
+        SELECT coalesce((SELECT next.priority FROM {schema}.task_queue AS next
+                          WHERE next.status = 'waiting' AND next.awaiting IS NULL AND next.pipeline = %(pipeline)s
+                            AND next.type = %(phase)s AND next.priority > level.priority AND next.priority < look.below
+                          ORDER BY next.priority LIMIT 1), look.last)
+          FROM level WHERE level.priority < look.below
+      )
+      SELECT each.* FROM level CROSS JOIN LATERAL (
+        SELECT s.ctid AS place, s.priority, s.run_at, s.task_id, s.limit_key FROM {schema}.task_queue AS s
+         WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = %(pipeline)s AND s.type = %(phase)s
+           AND s.priority = level.priority AND (s.limit_key <> '') = kind.keyed AND s.run_at <= (SELECT now FROM clock)
+           AND (s.run_at, s.task_id) > (
+             CASE WHEN look.behind AND level.priority = %(priority)s::smallint THEN %(run_at)s::timestamptz ELSE '-infinity' END,
+             CASE WHEN look.behind AND level.priority = %(priority)s::smallint THEN %(task_id)s::text ELSE '' END)
+           AND (s.run_at, s.task_id) <= (
+             CASE WHEN look.behind OR level.priority < %(priority)s::smallint THEN 'infinity'
+                  WHEN level.priority = %(priority)s::smallint THEN %(run_at)s::timestamptz ELSE '-infinity' END,
+             CASE WHEN NOT look.behind AND level.priority = %(priority)s::smallint THEN %(task_id)s::text ELSE '' END)
+         ORDER BY s.run_at, s.task_id LIMIT (SELECT 2 * size + 50 FROM room)
+      ) AS each
     ) AS one
     LIMIT (SELECT CASE WHEN NOT kind.keyed THEN size WHEN cardinality(%(keys)s) = 0 THEN 2 * size + 50 ELSE 0 END FROM room)
   ) AS t
@@ -52,11 +83,8 @@ horizon AS MATERIALIZED (
 crowded AS MATERIALIZED (
   SELECT (SELECT size FROM room) > (
            SELECT coalesce(sum(CASE WHEN key.limit_key = '' THEN key.many ELSE greatest(0, least(key.many,
-                    %(key_slots)s::bigint - (
-                      SELECT count(*) FROM {schema}.task_queue AS p
-                       WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-                         AND p.limit_key = key.limit_key)
-                      - coalesce((SELECT many FROM stray WHERE stray.limit_key = key.limit_key), 0))) END), 0)
+                    %(key_slots)s::bigint
+                      - coalesce(jsonb_array_length((SELECT slots FROM busy) -> key.limit_key), 0))) END), 0)
              FROM (SELECT limit_key, count(*) AS many FROM front
                     WHERE (priority, run_at, task_id) <= (SELECT priority, run_at, task_id FROM horizon)
                     GROUP BY limit_key) AS key) AS yes
@@ -96,38 +124,34 @@ candidate AS MATERIALIZED (
        AND s.type = %(phase)s AND s.limit_key = place.limit_key AND s.priority = place.priority
        AND s.run_at <= (SELECT now FROM clock)
      ORDER BY s.run_at, s.task_id
-     LIMIT greatest(0, %(key_slots)s::bigint - (
-       SELECT count(*) FROM {schema}.task_queue AS p
-        WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-          AND p.limit_key = place.limit_key)
-       - coalesce((SELECT many FROM stray WHERE stray.limit_key = place.limit_key), 0))
+     LIMIT greatest(0, %(key_slots)s::bigint
+                       - coalesce(jsonb_array_length((SELECT slots FROM busy) -> place.limit_key), 0))
   ) AS t
 ),
 -- How many more of its key may run, and the place of each among those.
 ranked AS (
   SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
-         %(key_slots)s::bigint - (
-           SELECT count(*) FROM {schema}.task_queue AS p
-            WHERE p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s AND p.type = %(phase)s
-              AND p.limit_key = c.limit_key)
-           - coalesce((SELECT many FROM stray WHERE stray.limit_key = c.limit_key), 0) AS open
+         %(key_slots)s::bigint - coalesce(jsonb_array_length((SELECT slots FROM busy) -> c.limit_key), 0) AS open
     FROM candidate AS c
 ),
 chosen AS MATERIALIZED (
   SELECT array_agg(place ORDER BY priority, run_at, task_id) AS places,
-         array_agg(key_slot ORDER BY priority, run_at, task_id) AS key_slots
+         array_agg(key_slot ORDER BY priority, run_at, task_id) AS key_slots,
+         (array_agg(task_id ORDER BY priority, run_at, task_id))[1] AS first
     FROM (
       SELECT r.*, CASE WHEN r.limit_key <> '' THEN (
                SELECT s FROM generate_series(0, %(key_slots)s::integer - 1) AS s
-                WHERE NOT EXISTS (
-                  SELECT FROM {schema}.task_queue AS p
-                   WHERE p.key_slot = s AND p.key_slot IS NOT NULL AND p.pipeline = %(pipeline)s
-                     AND p.type = %(phase)s AND p.limit_key = r.limit_key)
+                WHERE coalesce((SELECT slots FROM busy) -> r.limit_key @> to_jsonb(s), false) IS FALSE
                 ORDER BY s OFFSET r.nth - 1 LIMIT 1) END AS key_slot
         FROM ranked AS r
        WHERE r.limit_key = '' OR %(key_slots)s::bigint IS NULL OR r.nth <= r.open
        ORDER BY r.priority, r.run_at, r.task_id LIMIT (SELECT size FROM room)
     ) AS admitted
+),
+-- The first task of the front that stays: a later claim must look from there on.
+staying AS MATERIALIZED (
+  SELECT priority, run_at, task_id FROM front WHERE (place = ANY ((SELECT places FROM chosen)::tid[])) IS NOT TRUE
+   ORDER BY priority, run_at, task_id LIMIT 1
 )
 UPDATE {schema}.task_queue AS ours
    SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, leased_until = (SELECT until FROM clock),
@@ -139,4 +163,6 @@ UPDATE {schema}.task_queue AS ours
    SELECT t.ctid FROM {schema}.task_queue AS t
     WHERE t.ctid = ANY ((SELECT places FROM chosen)::tid[]) AND t.status = 'waiting'
       FOR UPDATE SKIP LOCKED))
-RETURNING {columns}
+RETURNING {columns},
+  coalesce((ours.priority, ours.run_at, ours.task_id) < (SELECT priority, run_at, task_id FROM staying), true),
+  CASE WHEN ours.task_id = (SELECT first FROM chosen) THEN (SELECT ids FROM running) END

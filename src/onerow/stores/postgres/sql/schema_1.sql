@@ -5,6 +5,10 @@
 CREATE DOMAIN {schema}.task_status AS text COLLATE "C"
   CHECK (VALUE IN ('waiting', 'processing', 'completed', 'failed', 'cancelled'));
 CREATE DOMAIN {schema}.task_priority AS smallint CHECK (VALUE BETWEEN -100 AND 100);
+-- What grows with every write stays far from the end of its type: one row there would stop every statement that meets it.
+CREATE DOMAIN {schema}.task_writes AS bigint CHECK (VALUE < 2305843009213693952);
+CREATE DOMAIN {schema}.task_object AS json CHECK (json_typeof(VALUE) = 'object');
+CREATE DOMAIN {schema}.task_list AS json CHECK (json_typeof(VALUE) = 'array');
 
 -- The columns of indexes stand first, those of a fixed width in front: an update looks at each of them, in the row as it was
 -- and as it will be, and walks to it over all that stand before.
@@ -22,7 +26,7 @@ CREATE TABLE {schema}.task_queue (
   user_id          text COLLATE "C" NOT NULL DEFAULT '',
   limit_key        text COLLATE "C" NOT NULL DEFAULT '',
   leased_by        text COLLATE "C",
-  leased_until     timestamptz(3),
+  started_at       timestamptz(3),
   completed_at     timestamptz(3),
   awaiting         text COLLATE "C",
   parent_id        text COLLATE "C",
@@ -30,10 +34,10 @@ CREATE TABLE {schema}.task_queue (
   key_slot         integer,
   held_key         text COLLATE "C",
   held_until       timestamptz(3),
-  token            bigint NOT NULL DEFAULT 0,
-  version          bigint NOT NULL DEFAULT 1,
+  token            {schema}.task_writes NOT NULL DEFAULT 0,
+  version          {schema}.task_writes NOT NULL DEFAULT 1,
   updated_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
-  started_at       timestamptz(3),
+  leased_until     timestamptz(3),
   scheduled_time   timestamptz(3),
   purged_at        timestamptz(3),
   elapsed_time     bigint,
@@ -51,12 +55,12 @@ CREATE TABLE {schema}.task_queue (
   unique_key       text COLLATE "C",
   unique_for       text COLLATE "C",
   payload          json NOT NULL DEFAULT 'null',
-  results          json NOT NULL DEFAULT '{}',
+  results          {schema}.task_object NOT NULL DEFAULT '{}',
   steps            json NOT NULL DEFAULT '{}',
   signals          json NOT NULL DEFAULT '[]',
   progress         json NOT NULL DEFAULT 'null',
   metadata         json NOT NULL DEFAULT '{}',
-  logs             json NOT NULL DEFAULT '[]'
+  logs             {schema}.task_list NOT NULL DEFAULT '[]'
 ) WITH (
   -- Room on each page for the next version of a row; and a vacuum that comes early and often, since every move leaves
   -- a dead version behind and a claim walks over those that lie in its way.
@@ -77,8 +81,9 @@ CREATE INDEX task_ready_by_key ON {schema}.task_queue (pipeline, type, limit_key
   WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
 CREATE INDEX task_parked ON {schema}.task_queue (run_at, task_id) WHERE awaiting IS NOT NULL;
 -- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them. Without the
--- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase.
-CREATE INDEX task_leased ON {schema}.task_queue (type, leased_until) WHERE leased_by IS NOT NULL;
+-- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase. By the start, so
+-- that a claim of a limited phase can read what started since the last one; a heartbeat then touches no index.
+CREATE INDEX task_leased ON {schema}.task_queue (type, started_at) WHERE leased_by IS NOT NULL;
 -- Each worker asks each second which of its tasks it shall stop.
 CREATE INDEX task_stopping ON {schema}.task_queue (leased_by) WHERE leased_by IS NOT NULL AND cancel_requested;
 -- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
@@ -171,6 +176,8 @@ DECLARE
   new_id   text := add.task_id;
   known    record;
 BEGIN
+  add.user_id := coalesce(add.user_id, '');
+  add.limit_key := coalesce(add.limit_key, '');
   SELECT body INTO plan FROM {schema}.onerow_note AS n WHERE n.kind = 'pipeline' AND n.name = add.pipeline;
   IF plan IS NULL THEN
     RAISE EXCEPTION 'no pipeline % in the store', quote_nullable(add.pipeline) USING ERRCODE = '22023',
@@ -192,7 +199,7 @@ BEGIN
   IF add.max_retries NOT BETWEEN 0 AND 1000 THEN
     RAISE EXCEPTION 'max_retries must be from 0 to 1000, not %', add.max_retries USING ERRCODE = '22023';
   END IF;
-  IF length(coalesce(add.user_id, '')) > 200 OR length(coalesce(add.limit_key, '')) > 200
+  IF length(add.user_id) > 200 OR length(add.limit_key) > 200
      OR length(coalesce(add.title, '')) > 500 OR length(coalesce(add.unique_key, '')) > 500 THEN
     RAISE EXCEPTION 'user_id and limit_key have at most 200 characters, title and unique_key 500'
       USING ERRCODE = '22023';
@@ -202,6 +209,13 @@ BEGIN
     RAISE EXCEPTION 'unique_for is forever or a time like 7d, and needs a unique_key that is not empty'
       USING ERRCODE = '22023';
   END IF;
+  -- The same bound as in Python: a worker must be able to read the row.
+  IF add.unique_for <> 'forever' AND (
+       SELECT sum(CAST(m[1] AS numeric) * CASE m[3] WHEN 'ms' THEN 0.001 WHEN 's' THEN 1 WHEN 'h' THEN 3600
+                                                    WHEN 'd' THEN 86400 WHEN 'w' THEN 604800 ELSE 60 END)
+         FROM regexp_matches(add.unique_for, '([0-9]+([.][0-9]+)?)(ms|min|s|m|h|d|w)', 'g') AS m) > 3153600000 THEN
+    RAISE EXCEPTION 'unique_for must be under 100 years, not %', quote_literal(add.unique_for) USING ERRCODE = '22023';
+  END IF;
   IF add.task_id = '' OR add.task_id ~ '(^\s|\s$|[/[:cntrl:]])' OR length(add.task_id) > 200 THEN
     RAISE EXCEPTION 'task_id % must be printable text without / or outer blanks, at most 200 characters',
       quote_literal(add.task_id) USING ERRCODE = '22023';
@@ -209,9 +223,10 @@ BEGIN
 
   -- Standing before the first phase: when it is due and what it waits for. Times in the payload are read now.
   FOR field IN SELECT p ->> 'field' FROM json_array_elements(plan -> 'phases') AS p WHERE p ->> 'kind' = 'wait_until' LOOP
-    IF add.payload ->> field !~ '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' THEN
-      RAISE EXCEPTION 'payload.%: % has no time zone; add one, as in …Z or …+09:00', field, add.payload -> field
-        USING ERRCODE = '22023';
+    -- The zone follows a time of day: the end of a date like 2030-02-03 is not an offset.
+    IF add.payload ->> field !~ ':[0-9]{2}([.,][0-9]+)? *(Z|z|[+-][0-9]{2}(:?[0-9]{2})?)$' THEN
+      RAISE EXCEPTION 'payload.%: % has no time zone; write it like 2026-11-15T09:00:00Z or 2026-11-15T09:00:00+09:00',
+        field, add.payload -> field USING ERRCODE = '22023';
     END IF;
     PERFORM CAST(add.payload ->> field AS timestamptz);
   END LOOP;
@@ -228,10 +243,12 @@ BEGIN
 
   name := coalesce(add.title, plan ->> 'title', '');
   IF add.title IS NULL THEN
-    FOR field IN SELECT DISTINCT m[1] FROM regexp_matches(name, '[{](\w+)[}]', 'g') AS m LOOP
-      name := replace(name, '{' || field || '}', CASE WHEN jsonb_typeof(add.payload) = 'object'
-                                                      THEN coalesce(add.payload ->> field, '') ELSE '' END);
-    END LOOP;
+    -- Each piece once: a value that looks like a field is not substituted again.
+    SELECT coalesce(string_agg(
+             CASE WHEN piece[1] !~ '^[{]\w+[}]$' THEN piece[1]
+                  WHEN jsonb_typeof(add.payload) <> 'object' THEN ''
+                  ELSE coalesce(add.payload ->> btrim(piece[1], '{}'), '') END, '' ORDER BY nth), '')
+      INTO name FROM regexp_matches(name, '[{]\w+[}]|[^{]+|[{]', 'g') WITH ORDINALITY AS p (piece, nth);
   END IF;
   IF new_id IS NULL THEN
     -- A UUID of version 7, which sorts by the time it was made.
@@ -274,7 +291,7 @@ BEGIN
       RETURN known.task_id;
     END IF;
   END LOOP;
-  RAISE EXCEPTION 'the task in the way kept coming and going; try again' USING ERRCODE = '40001';
+  RAISE EXCEPTION 'conflicting tasks kept changing; retry the transaction' USING ERRCODE = '40001';
 END
 $$;
 

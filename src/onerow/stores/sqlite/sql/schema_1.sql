@@ -1,5 +1,7 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
 -- Indexes are partial, and few of them look at status: a move costs what the indexes it might touch cost.
+-- CHECKs refuse what people write by mistake (a number for a time, JSON of the wrong shape); they are few and cheap, since
+-- every insert pays for all of them. A row that can't be read in spite of them is quarantined by whoever meets it.
 CREATE TABLE task_queue (
   task_id          TEXT NOT NULL PRIMARY KEY,
   pipeline         TEXT NOT NULL DEFAULT '',
@@ -12,9 +14,10 @@ CREATE TABLE task_queue (
   title            TEXT NOT NULL DEFAULT '',
   parent_id        TEXT,
   priority         INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -100 AND 100),
-  created_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-  scheduled_time   TEXT,
-  run_at           TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  -- Times are text like 2026-11-15T02:29:57.123Z.
+  created_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')) CHECK (length(created_at) = 24),
+  scheduled_time   TEXT CHECK (length(scheduled_time) = 24),
+  run_at           TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')) CHECK (length(run_at) = 24),
   started_at       TEXT,
   completed_at     TEXT,
   updated_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
@@ -32,8 +35,8 @@ CREATE TABLE task_queue (
   error_class      TEXT,
   leased_by        TEXT,
   leased_until     TEXT,
-  token            INTEGER NOT NULL DEFAULT 0,
-  version          INTEGER NOT NULL DEFAULT 1,
+  token            INTEGER NOT NULL DEFAULT 0 CHECK (token < 2305843009213693952),
+  version          INTEGER NOT NULL DEFAULT 1 CHECK (version < 2305843009213693952),
   limit_key        TEXT NOT NULL DEFAULT '',
   slot             INTEGER,
   key_slot         INTEGER,
@@ -43,13 +46,14 @@ CREATE TABLE task_queue (
   held_until       TEXT,
   children         INTEGER,
   purged_at        TEXT,
-  payload          TEXT NOT NULL DEFAULT 'null',
-  results          TEXT NOT NULL DEFAULT '{}',
+  payload          TEXT NOT NULL DEFAULT 'null' CHECK (json_valid(payload)),
+  -- Begins with { or [: comparing costs less than a function.
+  results          TEXT NOT NULL DEFAULT '{}' CHECK (results >= '{' AND results < '|'),
   steps            TEXT NOT NULL DEFAULT '{}',
   signals          TEXT NOT NULL DEFAULT '[]',
   progress         TEXT NOT NULL DEFAULT 'null',
   metadata         TEXT NOT NULL DEFAULT '{}',
-  logs             TEXT NOT NULL DEFAULT '[]'
+  logs             TEXT NOT NULL DEFAULT '[]' CHECK (logs >= '[' AND logs < '\')
 );
 
 -- The claim's own order: one seek per priority finds what is due, however much stands in front. Tasks with a key stand

@@ -1,0 +1,225 @@
+"""Rows that can't be read: what is wrong with them, and how the others go on without them.
+
+Whoever writes to the table by other means may leave a row that no rule can work with: a time that is none, a number
+beyond its bounds, JSON of the wrong shape. Checking each row would cost every task; so a row is examined only after
+something has failed on it. A row with a problem is then quarantined: failed, with class `corrupt`.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from onerow.core import history, steps, values
+from onerow.core.durations import parse_duration
+from onerow.core.errors import CorruptRow, IllegalMove
+from onerow.core.history import Entry
+from onerow.core.status import FAILED, PROCESSING, Status
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, Task
+from onerow.core.times import FAR, since_epoch, spell, to_millis
+
+T = TypeVar("T")
+Row = TypeVar("Row")
+
+MOST_WRITES = 2**60
+"""What `version` and `token` may count to. The stores refuse twice as much, so that no write comes near their end."""
+MOST_COUNT = 1_000_000_000
+"""What every other count may count to."""
+
+_KIND = {field: kind for field, kind in get_type_hints(Task).items() if field in FIELDS}
+_LARGE = ("version", "token", "elapsed_time")
+NUMBERS = {
+    field: MOST_WRITES if field in _LARGE else MOST_COUNT for field, kind in _KIND.items() if kind in (int, int | None)
+}
+"""The fields that are numbers, with the largest value of each."""
+_NAMES = {str: "text", int: "a whole number", bool: "true or false", datetime: "a time with a zone", Status: "a status"}
+_LONGEST_ORIGINAL = 10_000
+_TRIES = 5
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_signals = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_DECODERS: dict[str, Callable[[str], Any]] = {
+    "payload_json": values.decode,
+    "results_json": _decode_object,
+    "steps_json": steps.decode,
+    "signals_json": _decode_signals,
+    "progress_json": values.decode,
+    "metadata_json": _decode_object,
+    "logs_json": history.entries,
+}
+
+
+class UnreadableRows(CorruptRow):
+    """A store met rows that it can't make tasks of."""
+
+    def __init__(self, ids: Sequence[Any]) -> None:
+        self.ids = ids
+        some = ", ".join(map(str, ids[:3]))
+        super().__init__(
+            f"{len(ids)} rows can't be read ({some}); run: onerow doctor", task_id=str(ids[0]) if ids else ""
+        )
+
+
+def decoded(rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[[Row], Any]) -> list[Task]:
+    """The tasks in these rows; raises UnreadableRows with the ids of those that have none."""
+    try:
+        return [decode(row) for row in rows]
+    except Exception:
+        raise UnreadableRows([id_of(row) for row in rows if not _can(decode, row)]) from None
+
+
+def set_apart(
+    rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[[Row], Any]
+) -> tuple[list[Task], list[Any]]:
+    """As `decoded`, for rows that the caller has claimed: the tasks, and the ids of the rows that can't be read."""
+    try:
+        return [decode(row) for row in rows], []
+    except Exception:
+        good = [row for row in rows if _can(decode, row)]
+        return [decode(row) for row in good], [id_of(row) for row in rows if row not in good]
+
+
+def _can(decode: Callable[[Row], Task], row: Row) -> bool:
+    try:
+        decode(row)
+    except Exception:
+        return False
+    return True
+
+
+def without_unreadable(read: Callable[[], T], set_aside: Callable[[Sequence[Any]], int]) -> T:
+    """What `read` answers, after the rows that it can't read were set aside."""
+    in_vain = 0
+    while True:
+        try:
+            return read()
+        except UnreadableRows as error:
+            in_vain = 0 if set_aside(error.ids) else in_vain + 1
+            if in_vain == _TRIES:  # neither we nor anyone else could: say so rather than try for ever
+                raise
+
+
+def as_far_as_readable(found: Sequence[Any], read: Callable[[str, Any], Any]) -> Task:
+    """A row's values, in the order of FIELDS, as a task: what `read` can't make sense of stands in it as it was."""
+    fields: list[Any] = []
+    for field, value in zip(FIELDS, found, strict=True):
+        try:
+            fields.append(read(field, value))
+        except Exception:
+            fields.append(value)
+    return Task(*fields)
+
+
+def problems(task: Task) -> dict[str, str]:
+    """What can't be read in a row, by field: why not. Empty for every task that rules have made."""
+    found = {field: why for field in FIELDS if (why := _problem(field, getattr(task, field)))}
+    if task.unique_for is not None and "unique_for" not in found and task.unique_for != "forever":
+        try:
+            parse_duration(task.unique_for)
+        except Exception:
+            found["unique_for"] = f"{task.unique_for!r} is no duration"
+    return found
+
+
+def _problem(field: str, value: Any) -> str:
+    if field in JSON_FIELDS:
+        return _json_problem(field, value)
+    kind = _KIND[field]
+    plain: Any = next(each for each in (str, bool, int, datetime, Status) if kind in (each, each | None))
+    if value is None and kind != plain:
+        return ""
+    if type(value) is not plain or (isinstance(value, datetime) and value.tzinfo is None):
+        return f"{_cut(value)} is not {_NAMES[plain]}"
+    if field == "priority" and not -100 <= value <= 100:
+        return f"{value} is not between -100 and 100"
+    if field in NUMBERS and not -MOST_COUNT <= value <= NUMBERS[field]:
+        return f"{value} is beyond what is counted to"
+    return ""
+
+
+def _json_problem(field: str, value: Any) -> str:
+    if type(value) is not str:
+        return f"{_cut(value)} is not JSON text"
+    try:
+        _DECODERS[field](value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return f"{_cut(value)} can't be read: {error}"
+    return ""
+
+
+def quarantine(task: Task, now: datetime, *, by: str = "") -> Task:
+    """A row that can't be read is failed with class `corrupt`, unless it had ended; its JSON columns stay as they are."""
+    found = problems(task)
+    if not found:
+        raise IllegalMove(f"task {task.task_id} can be read", task_id=str(task.task_id), status=task.status)
+    ended = "status" not in found and task.ended
+    error = f"this row can't be read: {'; '.join(f'{COLUMN[field]}: {why}' for field, why in found.items())}"
+    changes = {field: _stand_in(field, getattr(task, field), now) for field in found if field not in JSON_FIELDS}
+    logs, note = ("[]", str(task.logs_json)[:_LONGEST_ORIGINAL]) if "logs_json" in found else (task.logs_json, "")
+    phase = changes.get("phase", task.phase)
+    entry = Entry(at=spell(now), what="quarantined", phase=phase, by=by, error=error, error_class="corrupt", note=note)
+    changes |= {"error": error[:2_000], "error_class": "corrupt", "logs_json": history.append(logs, entry)}
+    changes["updated_at"] = now
+    changes.setdefault("version", task.version + 1)
+    changes |= dict.fromkeys(("leased_by", "leased_until", "slot", "key_slot", "awaiting"))
+    if task.status is PROCESSING:
+        changes.setdefault("token", task.token + 1)  # its holder has lost it
+    if not ended:
+        changes |= {"status": FAILED, "completed_at": now, "purged_at": None}
+        changes |= _released(task, found, now)
+    elif "completed_at" in found or task.completed_at is None:
+        changes["completed_at"] = now
+    return msgspec.structs.replace(task, **changes)
+
+
+def _released(task: Task, found: dict[str, str], now: datetime) -> dict[str, Any]:
+    """The unique key of a task that ends: let go, or remembered for as long as was asked."""
+    if task.held_key is None or task.unique_for is None or "unique_for" in found or "held_key" in found:
+        return {"held_key": None, "held_until": None}
+    span = None if task.unique_for == "forever" else parse_duration(task.unique_for)
+    return {"held_until": FAR if span is None else to_millis(now + span)}
+
+
+def _stand_in(field: str, value: Any, now: datetime) -> Any:
+    if field in ("version", "token"):
+        return since_epoch(now) + 1  # more than any count of writes, and far from the end
+    if field in DEFAULTS:
+        return DEFAULTS[field]
+    return now if _KIND[field] is datetime else str(value)
+
+
+def applied(rule: Callable[[Task], Task], task: Task, now: datetime, *, by: str = "") -> Task:
+    """What the rule makes of the task; where it fails because the row can't be read, the row is quarantined instead."""
+    try:
+        return rule(task)
+    except IllegalMove:
+        raise
+    except Exception:
+        if not problems(task):
+            raise
+        return quarantine(task, now, by=by)
+
+
+def must_be_readable(task: Task) -> None:
+    """Raises IllegalMove for a task that was quarantined and not mended since."""
+    if task.error_class == "corrupt" and (found := problems(task)):
+        columns = "; ".join(f"{COLUMN[field]}: {why}" for field, why in found.items())
+        raise IllegalMove(
+            f"task {task.task_id} can't be read yet ({columns}); mend the row first",
+            task_id=task.task_id,
+            status=task.status,
+        )
+
+
+def shown(task: Task, name: str) -> Any:
+    """A property of a task for people: where the column can't be read, its text as it stands; no history then."""
+    try:
+        return getattr(task, name)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
+        return [] if name == "history" else getattr(task, f"{name}_json")
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:119] + "…"

@@ -1,0 +1,71 @@
+"""Documents that can't be read: found after something has failed on them, and set aside so that the others go on."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bson.int64 import Int64
+from pymongo.errors import WriteError
+
+from onerow.core.corruption import NUMBERS, as_far_as_readable, problems, quarantine
+from onerow.core.status import Status
+from onerow.core.task import COLUMN, JSON_FIELDS, TIME_FIELDS
+from onerow.ports import Move
+from onerow.stores.mongo.documents import Document, values_of
+from onerow.stores.mongo.door import Rooms
+from onerow.stores.mongo.updates import update_of
+from onerow.stores.mongo.values import to_json
+
+_TIMES, _JSONS = frozenset(TIME_FIELDS), frozenset(JSON_FIELDS)
+_MANY = 1_000
+_OPTIONAL = {"elapsed_time", "slot", "key_slot", "children"}
+
+_SUSPECT: Document = {
+    "$or": [
+        {"status": {"$nin": [status.value for status in Status]}},
+        {"run_at": {"$not": {"$type": "date"}}},
+        {"version": {"$not": {"$type": "number"}}},
+        {"logs": {"$exists": True, "$not": {"$type": ["array", "javascript"]}}},
+        *({COLUMN[field]: {"$gt": most}} for field, most in NUMBERS.items()),
+        *(
+            {COLUMN[field]: {"$exists": True, "$not": {"$type": ["number"] + ["null"] * (field in _OPTIONAL)}}}
+            for field in NUMBERS
+        ),
+    ]
+}
+
+
+def set_aside(rooms: Rooms, ids: Sequence[Any], now: datetime) -> int:
+    """Quarantine those of these documents that can't be read; how many."""
+    done = 0
+    for document in rooms.tasks.find({"_id": {"$in": list(ids)}}):
+        found = as_far_as_readable(values_of(document), _read)
+        if not problems(found):
+            continue
+        update = update_of(Move(found, quarantine(found, now)), {"$literal": now})
+        # What stands in the document, and not what we made of it: a version may be of any type.
+        where = {"_id": document["_id"], "version": document.get("version")}
+        try:
+            done += rooms.tasks.update_one(where, update.change).modified_count
+        except WriteError:
+            continue  # the others can be set aside nevertheless
+    return done
+
+
+def suspects(rooms: Rooms) -> list[Any]:
+    """The ids of documents whose numbers, status, time or history no rule can work with; walks the collection."""
+    return [row["_id"] for row in rooms.tasks.find(_SUSPECT, {"_id": 1}).limit(_MANY)]
+
+
+def _read(field: str, value: Any) -> Any:
+    if field in _JSONS:
+        return to_json(value)
+    if value is None:
+        return None
+    if field in _TIMES:
+        return value.replace(tzinfo=UTC)
+    if field == "status":
+        return Status(value)
+    if field in NUMBERS and isinstance(value, Int64 | float) and value == int(value):
+        return int(value)
+    return value

@@ -1,0 +1,45 @@
+"""Rows that can't be read: found after something has failed on them, and set aside so that the others go on."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from onerow.core.corruption import NUMBERS, as_far_as_readable, problems, quarantine
+from onerow.core.status import Status
+from onerow.core.task import COLUMN, TIME_FIELDS
+from onerow.ports import Move
+from onerow.stores.postgres.door import Connection
+from onerow.stores.postgres.rows import COLUMNS
+from onerow.stores.postgres.statements import quoted
+from onerow.stores.postgres.wire import Texts, column, moment
+
+_TIMES = frozenset(TIME_FIELDS)
+_MANY = 1_000
+
+_SUSPECT = " OR ".join(
+    [f"status NOT IN ({', '.join(repr(status.value) for status in Status)})"]
+    + [f"{COLUMN[field]} > {most}" for field, most in NUMBERS.items() if field != "priority"]
+    + ["run_at < '0001-01-02'", "(run_at > '9999-12-31' AND run_at <> 'infinity')"]
+)
+
+
+def moves(connection: Connection, schema: str, ids: Sequence[str], now: datetime) -> list[Move]:
+    """What sets aside those of these rows that can't be read."""
+    sql = f"SELECT {COLUMNS} FROM {quoted(schema)}.task_queue WHERE task_id = ANY (%s)"
+    rows = connection.execute(sql, (column(Texts, list(ids)),), binary=True).fetchall()
+    tasks = [as_far_as_readable(row, _read) for row in rows]
+    return [Move(task, quarantine(task, now)) for task in tasks if problems(task)]
+
+
+def suspects(connection: Connection, schema: str) -> list[str]:
+    """The ids of rows whose numbers, status or time no rule can work with; walks the table, since no index knows."""
+    sql = f"SELECT task_id FROM {quoted(schema)}.task_queue WHERE {_SUSPECT} LIMIT {_MANY}"
+    return [task_id for (task_id,) in connection.execute(sql, prepare=False).fetchall()]
+
+
+def _read(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if field in _TIMES:
+        return moment(value)
+    return Status(value) if field == "status" else value

@@ -1,0 +1,235 @@
+"""A row that can't be read stops nothing but itself: whoever writes past onerow harms one task."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onerow.core import rules
+from onerow.core.corruption import problems
+from onerow.core.errors import CorruptRow, IllegalMove
+from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.engine.acting import act
+from onerow.engine.events import Events
+from onerow.engine.purging import purge
+from onerow.engine.rescuing import rescue_all
+from onerow.engine.settling import Done, decide
+from onerow.engine.worker.sweeps import Usher
+from onerow.ports import Existing, Filter, Glance, Lease, Move, Store
+from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
+from tests.conformance.stores import Place
+from tests.samples import PLAN
+
+BAD: list[tuple[str, Any]] = [
+    ("run_at", 1763234567),
+    ("run_at", "yesterday"),
+    ("run_at", "-infinity"),
+    ("created_at", 1763234567),
+    ("created_at", "2026-11-15 02:29:57"),
+    ("scheduled_time", "soon"),
+    ("status", "done"),
+    ("version", 2**63 - 1),
+    ("version", 2**61 - 1),
+    ("token", 2**63 - 1),
+    ("token", 2**61 - 1),
+    ("attempt", 2**31 - 1),
+    ("attempt", "three"),
+    ("retry_count", 2**31 - 1),
+    ("retry_count", "three"),
+    ("crash_count", 2**31 - 1),
+    ("unique_for", "a while"),
+    ("payload", "{broken"),
+    ("results", "[1]"),
+    ("results", "{broken"),
+    ("steps", '{"script": 5}'),
+    ("signals", "5"),
+    ("logs", "{}"),
+    ("logs", "null"),
+    ("metadata", "[broken"),
+]
+
+
+OTHERS = [f"t{n:04d}" for n in range(20)]
+
+
+class Spoiler:
+    """Writes every bad value into a row of its own, past everything that would refuse it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.bad = {f"bad-{n:02d}": bad for n, bad in enumerate(BAD)}
+
+    def put(self, **changes: Any) -> None:
+        """Rows that are good, and rows that will be bad, among each other."""
+        store = self._place.store
+        store.insert([new(store, task_id, **changes) for task_id in sorted([*OTHERS, *self.bad], key=hash)])
+
+    def spoil(self) -> None:
+        write = self._place.entry.spoil
+        assert write is not None
+        self.bad = {task_id: bad for task_id, bad in self.bad.items() if write(self._place, task_id, *bad)}
+        assert len(self.bad) > 10
+
+
+@pytest.fixture
+def rows(place: Place) -> Spoiler:
+    if place.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    return Spoiler(place)
+
+
+def work_off(store: Store, limit: int = 500) -> list[str]:
+    """Claim what there is and complete it, as a worker does; the ids of what was claimed."""
+    tasks = claim(store, limit)
+    now = store.now()
+    decided = [(task, decide(task, PLAN, Done('"ok"'), now, "w1")) for task in tasks]
+    store.swap([Move(task, after) for task, after in decided if after is not None])
+    return [task.task_id for task in tasks]
+
+
+def test_the_others_of_a_batch_are_claimed_and_settled_and_the_bad_ones_are_quarantined(
+    store: Store, rows: Spoiler
+) -> None:
+    rows.put()
+    rows.spoil()
+    while work_off(store):
+        pass
+    assert {stored(store, task_id).phase for task_id in OTHERS} == {"image"}
+    aside = store.find(Filter(error_class="corrupt"), limit=100).tasks
+    assert all(task.status is FAILED and task.leased_by is None and task.slot is None for task in aside)
+    for task in aside:
+        column, _ = rows.bad[task.task_id]
+        assert task.error is not None
+        assert column in task.error
+    columns = {rows.bad[task.task_id][0] for task in aside}
+    assert columns >= {"version", "token", "results", "logs"}
+    assert not store.find(Filter(statuses=frozenset({PROCESSING}))).tasks
+
+
+def test_a_rescue_gives_the_others_back(store: Store, rows: Spoiler, later: Callable[[timedelta], None]) -> None:
+    rows.put()
+    assert len(claim(store, 100, lease_for=timedelta(milliseconds=100))) == len(OTHERS) + len(BAD)
+    rows.spoil()
+    later(timedelta(milliseconds=150))
+    rescue_all(store, Filter(), store.now(), Events(), by="rescuer")
+    assert {stored(store, task_id).status for task_id in OTHERS} == {WAITING}
+    for task_id in rows.bad:
+        assert stored(store, task_id).status in (WAITING, FAILED)
+
+
+def test_heartbeats_of_the_others_go_on(store: Store, rows: Spoiler) -> None:
+    rows.put()
+    held = claim(store, 100)
+    rows.spoil()
+    answers = store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)
+    others = [answer for task, answer in zip(held, answers, strict=True) if task.task_id in OTHERS]
+    assert [type(answer).__name__ for answer in others] == ["Held"] * len(OTHERS)
+
+
+def test_people_can_look_at_the_others_and_act_on_them(store: Store, rows: Spoiler) -> None:
+    rows.put()
+    rows.spoil()
+    found: list[Task] = []
+    after = None
+    while True:
+        page = store.find(Filter(), limit=3, order="oldest", after=after)
+        found += page.tasks
+        after = page.next
+        if after is None:
+            break
+    assert {task.task_id for task in found} >= set(OTHERS)
+    store.find(Filter(payload=(("topic", "tides"),), text="tides"))
+    for task_id in OTHERS:
+        act(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
+    assert {stored(store, task_id).status.value for task_id in OTHERS} == {"cancelled"}
+    for task_id in rows.bad:
+        with suppress(CorruptRow, IllegalMove):
+            act(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
+        assert stored(store, task_id).ended
+
+
+def test_counts_and_searches_answer(store: Store, rows: Spoiler) -> None:
+    rows.put()
+    rows.spoil()
+    assert sum(line.count for line in store.count(Filter())) == len(OTHERS) + len(BAD)
+    if isinstance(store, Glance):
+        census = store.census()
+        assert sum(line.count for line in census.tallies) == len(OTHERS) + len(BAD)
+        found = store.search(Filter(), limit=100, within=timedelta(seconds=5))
+        assert {task.task_id for task in found.tasks} >= set(OTHERS)
+    store.due("videos", "script", store.now(), 100)
+
+
+def test_sweeps_pass_the_others_on(store: Store, rows: Spoiler) -> None:
+    rows.put(phase="schedule")
+    rows.spoil()
+    Usher(store, {"videos": PLAN}, Events()).tick(store.now())
+    assert {stored(store, task_id).phase for task_id in OTHERS} == {"script"}
+
+
+def test_a_purge_removes_the_others(store: Store, rows: Spoiler) -> None:
+    rows.put()
+    for task in store.find(Filter(), limit=100).tasks:
+        store.swap([Move(task, rules.cancel(task, store.now()))])
+    rows.spoil()
+    purge(store, Filter(statuses=ENDS, ended_by=store.now() + HOUR), 100, None)
+    assert not store.fetch(OTHERS)
+
+
+def test_adding_a_task_that_is_there_and_cannot_be_read_answers_with_it(store: Store, place: Place) -> None:
+    if place.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    task = put(store, "bad")
+    assert place.entry.spoil(place, "bad", "run_at", "-infinity")
+    answers = store.insert([task, new(store, "good")])
+    assert isinstance(answers[0], Existing)
+    assert answers[0].task.error_class == "corrupt"
+    assert stored(store, "good").status is WAITING
+
+
+def test_a_quarantined_row_keeps_its_values_and_runs_again_once_it_is_mended(
+    store: Store, place: Place, request: pytest.FixtureRequest
+) -> None:
+    if place.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    put(store, "bad", payload={"topic": "tides"})
+    assert place.entry.spoil(place, "bad", "results", "[1]")
+    (task,) = claim(store, 1)
+    after = decide(task, PLAN, Done('"ok"'), store.now(), "w1")
+    assert after is not None
+    store.swap([Move(task, after)])
+    aside = stored(store, "bad")
+    assert (aside.status, aside.error_class) == (FAILED, "corrupt")
+    assert aside.results_json == "[1]"
+    assert aside.payload == {"topic": "tides"}
+    assert set(problems(aside)) == {"results_json"}
+    with pytest.raises(IllegalMove, match="results"):
+        act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
+    assert place.entry.spoil(place, "bad", "results", "{}")
+    act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
+    assert work_off(store) == ["bad"]
+    assert stored(store, "bad").results == {"script": "ok"}
+
+
+def test_a_row_that_ended_keeps_its_status_when_it_is_quarantined(store: Store, place: Place) -> None:
+    if place.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    task = put(store, "bad")
+    store.swap([Move(task, rules.cancel(task, store.now()))])
+    assert place.entry.spoil(place, "bad", "created_at", "-infinity")
+    found = stored(store, "bad")
+    assert (found.status.value, found.error_class) == ("cancelled", "corrupt")
+
+
+def test_a_task_that_is_taken_away_because_its_row_broke_is_lost_to_its_holder(store: Store, place: Place) -> None:
+    if place.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    put(store, "bad")
+    (held,) = claim(store, 1)
+    assert held.status is PROCESSING
+    assert place.entry.spoil(place, "bad", "run_at", "-infinity")
+    stored(store, "bad")
+    assert type(store.extend([Lease("bad", held.token)], MINUTE)[0]).__name__ == "Lost"

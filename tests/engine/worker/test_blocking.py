@@ -1,0 +1,208 @@
+"""Handlers that block: a task fails by its own time, never by that of a neighbour on the same event loop or worker."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from onerow import Item, Pipeline, Queue, Status
+from onerow.engine.settling import Done, Outcome, Unstarted
+from onerow.engine.worker.blocking import LoopWatch, occupant
+from onerow.engine.worker.runners import ThreadRunner
+from tests.engine.kit import ON_SQLITE, ended, told, until, working
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _compute(seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        pass
+
+
+async def _in_subtask(block: Callable[[float], None], seconds: float) -> None:
+    async def blocks() -> None:
+        block(seconds)
+
+    await asyncio.gather(blocks(), blocks())
+
+
+async def _in_callback(block: Callable[[float], None], seconds: float) -> None:
+    asyncio.get_running_loop().call_soon(block, 2 * seconds)
+    await asyncio.sleep(0.01)
+
+
+async def _directly(block: Callable[[float], None], seconds: float) -> None:
+    block(2 * seconds)
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    "where, block",
+    [(_directly, _sleep), (_directly, _compute), (_in_subtask, _sleep), (_in_callback, _sleep)],
+)
+def test_only_the_task_that_blocks_the_event_loop_times_out(
+    queue: Queue, block: Callable[[float], None], where: Callable[..., object]
+) -> None:
+    pipeline = Pipeline("loop")
+    began: list[int] = []
+
+    @pipeline.phase(timeout="1s", lease="30s")
+    async def run(job: int) -> str:
+        began.append(job)
+        if job == 7:
+            while len(began) < 8:
+                await asyncio.sleep(0.01)
+            await where(block, 1.5)  # type: ignore[misc]
+        else:
+            while 7 not in began:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
+        return "done"
+
+    tasks = queue.add_many(pipeline, range(8))
+    with working(queue, pipeline):
+        *neighbours, blocker = [ended(queue, task) for task in tasks]
+    assert (blocker.status, blocker.error_class) == (Status.FAILED, "timeout")
+    for task in neighbours:
+        assert (task.status, told(task)) == (Status.COMPLETED, [("completed", "run")])
+
+
+@ON_SQLITE
+def test_a_batch_that_blocks_the_event_loop_times_out_and_other_phases_do_not(queue: Queue) -> None:
+    pipeline = Pipeline("loop")
+    blocked = threading.Event()
+
+    @pipeline.batch("embed", size=2, within="50ms", timeout="1s")
+    async def embed(items: Sequence[Item[int]]) -> None:
+        blocked.set()
+        time.sleep(3)
+        for item in items:
+            item.done()
+
+    other = Pipeline("other")
+
+    @other.phase(timeout="1s")
+    async def run(job: object) -> None:
+        while not blocked.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+
+    neighbour = queue.add(other)
+    with working(queue, pipeline, other):
+        batch = queue.add_many(pipeline, range(2))
+        assert [ended(queue, task).error_class for task in batch] == ["timeout", "timeout"]
+        assert ended(queue, neighbour).status is Status.COMPLETED
+
+
+@ON_SQLITE
+def test_a_loop_that_is_blocked_for_good_costs_its_neighbours_nothing(queue: Queue) -> None:
+    pipeline = Pipeline("loop")
+    release = threading.Event()
+    began: list[int] = []
+
+    @pipeline.phase(timeout="500ms", lease="30s")
+    async def run(job: int) -> None:
+        began.append(job)
+        if job == 3:
+            while len(began) < 4:
+                await asyncio.sleep(0.01)
+            release.wait()
+        else:
+            await asyncio.sleep(0.4)
+
+    tasks = queue.add_many(pipeline, range(4))
+    try:
+        with working(queue, pipeline, grace="100ms") as worker:
+            assert ended(queue, tasks[3]).error_class == "timeout"
+            until(lambda: worker.exit_code == 75)
+        for task in tasks[:3]:
+            found = queue.get(task.task_id)
+            assert (found.status, found.attempt, found.retry_count) == (Status.WAITING, 0, 0)
+            assert (found.crash_count, told(found)) == (0, [("handed back", "run")])
+    finally:
+        release.set()
+
+
+def test_a_task_queued_behind_hung_threads_is_handed_back_at_no_cost(queue: Queue) -> None:
+    pipeline = Pipeline("threads")
+    release = threading.Event()
+
+    @pipeline.phase(timeout="500ms", lease="30s")
+    def run(job: int) -> None:
+        if job < 2:
+            release.wait()
+
+    quick = queue.add_many(pipeline, [9] * 200)  # from these the worker learns to claim ahead of its threads
+    try:
+        with working(queue, pipeline, grace="100ms", concurrency=2) as worker:
+            for task in quick:
+                ended(queue, task)
+            tasks = queue.add_many(pipeline, [0, 1, *[2] * 30])
+            for task in tasks[:2]:
+                assert ended(queue, task).error_class == "timeout"
+            until(lambda: worker.exit_code == 75)
+        for task in tasks[2:]:
+            found = queue.get(task.task_id)
+            assert found.status in (Status.WAITING, Status.COMPLETED)
+            assert (found.crash_count, found.retry_count, found.error) == (0, 0, None)
+            assert found.leased_by is None
+    finally:
+        release.set()
+
+
+class Waiting:
+    """An attempt as a runner sees it; it is its own `hands`."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        self.handle = self.started_at = None
+        self.hands = self
+        self.outcomes: list[object] = []
+
+    def finish(self, attempt: "Waiting", outcome: object) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_a_stop_withdraws_an_attempt_that_no_thread_has_begun() -> None:
+    release, began = threading.Event(), threading.Event()
+
+    def work(attempt: object) -> Outcome:
+        began.set()
+        release.wait()
+        return Done(None)
+
+    runner = ThreadRunner(1, work, "test")
+    first, second, third = attempts = [Waiting() for _ in range(3)]
+    runner.submit(attempts)  # type: ignore[arg-type]
+    assert began.wait(60)
+    second.stop = "drain"
+    runner.stop(second)  # type: ignore[arg-type]
+    assert second.outcomes == [Unstarted()]
+    release.set()
+    until(lambda: third.outcomes)
+    assert (first.outcomes, second.outcomes, third.outcomes) == ([Done(None)], [Unstarted()], [Done(None)])
+    runner.close()
+
+
+def test_the_attempt_whose_code_a_loop_runs_is_found_from_another_thread() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        until(lambda: loop.is_running())
+        assert occupant(thread.ident) is None
+        assert occupant(None) is None
+        watch = LoopWatch(loop, lambda: thread.ident)
+        watch.look(time.monotonic())
+        until(lambda: watch.answers)
+        assert watch.look(time.monotonic())[0] < 60
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
+        loop.close()

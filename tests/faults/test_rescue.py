@@ -1,0 +1,85 @@
+"""When a lease has ended, on real workers: clocks step, workers stop, and live work is left alone."""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from conftest import UNDER_CI
+from onerow import Status
+from onerow.core.times import read
+from tests.engine.kit import until
+from tests.faults import app
+from tests.faults.kit import Place, freeze
+
+pytestmark = pytest.mark.faults
+
+LEASE = timedelta(seconds=2)  # of every phase of app.slow
+
+
+class Clock:
+    """A wall clock that the test steps, for the processes that load it."""
+
+    def __init__(self, folder: Path) -> None:
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            (pytest.fail if UNDER_CI else pytest.skip)("stepping the clock needs a C compiler")
+        library = folder / "clock_step.so"
+        source = Path(__file__).with_name("clock_step.c")
+        argv = [str(compiler), "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
+        subprocess.run(argv, check=True)
+        self._file = folder / "clock_step"
+        self.step(timedelta(0))
+        self.environment: Mapping[str, str] = {"LD_PRELOAD": str(library), "CLOCK_STEP": str(self._file)}
+
+    def step(self, by: timedelta) -> None:
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write(struct.pack("q", int(by.total_seconds())))
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    return Clock(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", ["alone", "beside another", "ahead"])
+def test_a_clock_that_steps_forward_takes_no_live_work_away(place: Place, clock: Clock, others: str) -> None:
+    holder = place.worker("--phases", "in_loop", env={} if others == "ahead" else clock.environment)
+    task = place.queue.add(app.slow, {"kind": "async", "for": 6})
+    place.begun(task)
+    if others != "alone":
+        place.worker("--phases", "in_process", env=clock.environment)
+        seen = place.queue.get(task.task_id).leased_until
+        until(lambda: place.queue.get(task.task_id).leased_until != seen, "a heartbeat")
+    clock.step(timedelta(hours=1))
+    until(lambda: place.queue.get(task.task_id).phase != "in_loop", "the end of the phase")
+    after = place.queue.get(task.task_id)
+    assert [(entry.what, entry.phase) for entry in after.history] == [("advanced", "in_loop")]
+    assert len(place.notes("begin")) == 1, place.output()
+    assert holder.pids()
+
+
+def test_p9_the_task_of_a_worker_that_fell_silent_runs_again_within_lease_and_three_seconds(place: Place) -> None:
+    """By the times in the store. The machine that runs the tests may be slow: it is given as long again."""
+    silent = place.worker("--phases", "in_loop")
+    task = place.queue.add(app.slow, {"kind": "async"})
+    place.begun(task)
+    place.worker()  # has been running when the other falls silent
+    pid = silent.pid()
+    freeze(place, pid)
+    try:
+        last = place.queue.get(task.task_id).leased_until
+        assert last is not None
+        done = place.ended(task)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.status is Status.COMPLETED
+    rescued_at = read(next(entry.at for entry in done.history if entry.what != "advanced"))
+    assert last <= rescued_at <= last + timedelta(seconds=3) + (LEASE + timedelta(seconds=3))
