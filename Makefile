@@ -64,7 +64,7 @@ bench: servers ## measure
 	$(BIN)/python -m bench $(ARGS)
 
 soak: servers ## the slow tests, with more examples
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m slow --timeout=1800 $(ARGS)
+	HYPOTHESIS_PROFILE=soak ONEROW_TEST_MONGO_MEMBERS=3 $(BIN)/python -m pytest -m slow --timeout=1800 $(ARGS)
 
 pins: ## renew constraints.txt (needs uv)
 	uv lock -q --upgrade

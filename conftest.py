@@ -12,6 +12,7 @@ from tests.servers import Missing
 from tests.servers.mongo import MongoDatabases, MongoServer, open_mongo
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import DEBIAN_15, Databases, PostgresServer, open_postgres
+from tests.servers.replica_set import MongoReplicaSet, open_replica_set, shared_replica_set
 
 if TYPE_CHECKING:
     from tests.servers.sqs import SqsServer
@@ -123,6 +124,35 @@ def own_mongo() -> Iterator[MongoServer]:
     server = start(MongoServer, optional="ONEROW_TEST_MONGO_URL" in os.environ)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def mongo_replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoDatabases]:
+    """Shared by all processes of the session: don't stop it. `own_replica_set` is for that."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with shared_replica_set(folder, lambda: start(open_replica_set)) as replica_set:
+        yield replica_set
+
+
+@pytest.fixture
+def mongo_replica_set_url(mongo_replica_set: MongoDatabases) -> Iterator[str]:
+    """A fresh database on a replica set of MongoDB 7.0."""
+    url = mongo_replica_set.fresh_database()
+    yield url
+    mongo_replica_set.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def own_replica_set() -> Iterator[MongoReplicaSet]:
+    """Three members for one file of tests, to kill, to start again and to step down."""
+    replica_set = start(
+        lambda: MongoReplicaSet(3, election_timeout_ms=4_000),
+        optional="ONEROW_TEST_MONGO_REPLICA_SET_URL" in os.environ,
+    )
+    yield replica_set
+    replica_set.close()
 
 
 @pytest.fixture(scope="session")

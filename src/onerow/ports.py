@@ -186,7 +186,8 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """How many tasks stand where in the whole store: open ones exactly, ended ones as of a moment."""
+    """How many tasks stand where in the whole store: open ones (of a few seconds ago, where there are very many), and
+    ended ones as of a moment."""
 
     tallies: list[Tally]
     ended_at: datetime  # when the ended ones were counted; now, where they are exact
@@ -337,7 +338,11 @@ class Store(Protocol):
         """
 
     def count(self, where: Filter) -> list[Tally]:
-        """How many tasks match, by pipeline, phase, status and parked."""
+        """How many tasks match, by pipeline, phase, status and parked.
+
+        With `parent_id` each child is counted exactly once, also one that changes its status during the count. Without
+        it, a store that has no snapshots may count such a task twice or not at all.
+        """
 
     def remove(self, tasks: Sequence[Task]) -> int:
         """Delete rows, and their log lines, that still have the version given; how many."""

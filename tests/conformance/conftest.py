@@ -1,7 +1,8 @@
 """Every test of this folder that asks for a store runs once with each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,12 @@ from tests.conformance.stores import ENTRIES, Entry, Place
 from tests.conformance.stores import place as make_place
 
 
-@pytest.fixture(params=ENTRIES.values(), ids=lambda entry: entry.name)
+def params(entries: Iterable[Entry]) -> list[Any]:
+    """Parameters of a fixture: an entry each, those with a slow server marked so."""
+    return [pytest.param(entry, id=entry.name, marks=[pytest.mark.slow] if entry.slow else []) for entry in entries]
+
+
+@pytest.fixture(params=params(ENTRIES.values()))
 def entry(request: pytest.FixtureRequest) -> Entry:
     found: Entry = request.param
     return found

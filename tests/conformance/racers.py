@@ -143,7 +143,8 @@ def work_within(store: Store, go: Go, worker: str, want: Want) -> tuple[list[str
         if tasks:
             ours += [task.task_id for task in tasks]
             store.swap([Move(task, rules.complete(task, None, store.now(), by=worker)) for task in tasks])
-        elif not store.count(Filter(statuses=OPEN)):
+        # By creation time, which never changes: a count by status may miss a task that moves while it is counted.
+        elif not store.find(Filter(statuses=OPEN), limit=1, order="oldest").tasks:
             break
     return ours, most, sorted(set(held_keys))
 

@@ -53,6 +53,7 @@ class Entry:
     processes: bool = True  # other processes can open the same address
     spoil: Callable[["Place", str, str, Any], bool] | None = None  # puts a bad value into a column; whether it can
     scales: bool = True  # the cost of a claim doesn't grow with the table
+    slow: bool = False  # its server is: run by `make soak`
 
 
 @dataclass
@@ -161,6 +162,11 @@ def _fresh_mongo(request: "pytest.FixtureRequest") -> str:
     return url
 
 
+def _fresh_replica_set(request: "pytest.FixtureRequest") -> str:
+    url: str = request.getfixturevalue("mongo_replica_set_url")
+    return url
+
+
 def _open_mongo(address: str, clock: Callable[[], datetime] | None) -> Store:
     return MongoStore(address, clock=clock)
 
@@ -178,6 +184,7 @@ ENTRIES = {
         Entry("postgres-15", _fresh_postgres_15, _open_postgres, spoil=_spoil_postgres),
         Entry("mongo", _fresh_mongo, _open_mongo, spoil=_spoil_mongo),
         Entry("mongo as before 8.0", _fresh_mongo, _open_mongo_7, spoil=_spoil_mongo),
+        Entry("mongo 7.0 replica set", _fresh_replica_set, _open_mongo, spoil=_spoil_mongo, slow=True),
     )
 }
 

@@ -1,5 +1,6 @@
 """Finding, counting and removing."""
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from onerow.core import rules
 from onerow.core.errors import BadInput
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
+from onerow.engine.views.census import count_matching
 from onerow.ports import Filter, Glance, LogLine, Order, Store, Tally
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
@@ -269,6 +271,26 @@ def test_counts_tell_where_tasks_stand_and_since_when(store: Store, rows: dict[s
     assert tallies["videos", "script", COMPLETED, False].oldest is None
 
 
+def test_a_child_that_changes_its_status_while_it_is_counted_is_counted_once(
+    store: Store, again: Callable[[], Store]
+) -> None:
+    put(store, "child", parent_id="parent")
+    elsewhere = again()
+    done = threading.Event()
+
+    def move() -> None:
+        while not done.is_set():
+            task = claim_one(elsewhere, lease_for=HOUR)
+            swap(elsewhere, task, rules.hand_back(task, elsewhere.now()))
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    counts = [sum(tally.count for tally in store.count(Filter(parent_id="parent"))) for _ in range(300)]
+    done.set()
+    mover.join()
+    assert set(counts) == {1}
+
+
 def test_an_empty_store_has_nothing_to_count(store: Store) -> None:
     assert store.count(Filter()) == []
     assert store.find(Filter()).tasks == []
@@ -303,6 +325,19 @@ def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[s
         found = store.search(where, limit=3, within=HOUR)
         page = store.find(where, limit=3)
         assert (found.tasks, found.next, found.looked_back_to) == (page.tasks, page.next, None)
+
+
+def test_a_count_of_what_must_be_read_stops_in_time_and_says_so(store: Store) -> None:
+    now = store.now()
+    store.insert([new(store, f"t{n:04d}", title="Tides", created_at=now + n * SECOND) for n in range(1_200)])
+    put(store, "another", created_at=now - HOUR)
+    where = Filter(text="tides", statuses=frozenset({WAITING}))
+    whole = count_matching(store, where, HOUR)
+    assert (whole.tallies, whole.looked_back_to) == (store.count(where), None)
+    assert whole.count == 1_200
+    stopped = count_matching(store, where, timedelta(0))
+    assert stopped.looked_back_to is not None or stopped.count == 1_200
+    assert stopped.count <= 1_200
 
 
 def test_a_search_without_time_says_how_far_it_looked_and_goes_on_from_there(store: Store) -> None:

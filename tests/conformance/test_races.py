@@ -11,6 +11,7 @@ import pytest
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
 from onerow.ports import Filter, Note, Want
 from tests.conformance import racers
+from tests.conformance.conftest import params
 from tests.conformance.kit import claim, every_row, new, put, put_many
 from tests.conformance.racers import Track
 from tests.conformance.stores import ENTRIES, Entry, Place
@@ -27,7 +28,7 @@ def track() -> Iterator[Track]:
     found.close()
 
 
-@pytest.fixture(params=[entry for entry in ENTRIES.values() if entry.processes], ids=lambda entry: entry.name)
+@pytest.fixture(params=params(entry for entry in ENTRIES.values() if entry.processes))
 def entry(request: pytest.FixtureRequest) -> Entry:
     """Only stores that several processes can open."""
     found: Entry = request.param

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from onerow.core import checkpoints, rules, steps
-from onerow.core.errors import BadInput, BadPayload
+from onerow.core.errors import BadInput, BadPayload, IllegalMove
 from onerow.core.plan import PhasePlan, Plan
-from onerow.core.status import PROCESSING, WAITING
+from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.times import FAR
-from tests.samples import NOW, SECOND, a_task, claimed
+from tests.samples import HOPELESS, NOW, SECOND, a_task, claimed
 
 DAY = timedelta(days=1)
 PLAN = Plan(name="videos", phases=(PhasePlan(name="script"), PhasePlan(name="video")))
@@ -77,3 +77,44 @@ def test_steps_are_bounded() -> None:
 def test_names_that_we_use_ourselves_are_refused(name: str) -> None:
     with pytest.raises(BadInput):
         steps.check_name(name)
+
+
+@pytest.mark.parametrize(
+    "counts, ready",
+    [
+        ({}, False),
+        ({COMPLETED: 2}, False),  # a child that the count missed
+        ({COMPLETED: 2, PROCESSING: 1}, False),
+        ({COMPLETED: 1, FAILED: 1, CANCELLED: 1}, True),
+        ({COMPLETED: 3, WAITING: 1}, False),  # one that was spawned by an attempt which did not get to its end
+    ],
+)
+def test_a_parent_is_ready_when_as_many_children_have_ended_as_it_spawned(
+    counts: dict[Status, int], ready: bool
+) -> None:
+    plan = Plan(name="videos", phases=(PhasePlan(name="gathered", kind="wait_children", timeout=None),))
+    parent = a_task(phase="gathered", awaiting="children", children=3)
+    assert rules.children_ended(parent, counts) is ready
+    if ready:
+        assert rules.gather(parent, plan, counts, NOW).status is COMPLETED
+    else:
+        with pytest.raises(IllegalMove):
+            rules.gather(parent, plan, counts, NOW)
+
+
+def test_a_spawn_whose_answer_was_lost_is_expected_once() -> None:
+    begun = checkpoints.spawning(claimed(a_task()), "spawn:parts", NOW)
+    assert begun is not None
+    once = checkpoints.spawned(begun, "spawn:parts", 5, NOW)
+    assert checkpoints.spawned(once, "spawn:parts", 5, NOW).children == once.children == 5
+    assert checkpoints.spawned(once, "spawn:more", 2, NOW).children == 7
+
+
+def test_a_parent_that_is_brought_back_expects_only_the_children_that_are_left() -> None:
+    """Those of an ended task may have been purged."""
+    begun = checkpoints.spawning(claimed(a_task()), "spawn:parts", NOW)
+    assert begun is not None
+    failed = rules.fail(checkpoints.spawned(begun, "spawn:parts", 5, NOW), HOPELESS, PLAN, NOW)
+    assert failed.children == 5
+    assert rules.retry(failed, PLAN, NOW).children == 0
+    assert rules.replay(failed, PLAN, "script", NOW).children is None

@@ -178,6 +178,61 @@ def test_children_named_by_a_key_may_come_in_another_order(queue: Queue) -> None
     assert task.result == ["a", "b", "c"]
 
 
+def test_a_child_whose_unique_key_another_task_holds_is_not_waited_for(queue: Queue) -> None:
+    songs = Pipeline("songs")
+    songs.wait_for("mixed", signal="never")
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        count = ctx.spawn(
+            songs, [Addition("a", unique="held"), Addition("b", unique="new"), Addition("c", unique="new")]
+        )
+        queue.cancel(children_of(queue, ctx.task_id)[0].task_id)
+        return [count, ctx.join().total]
+
+    held = queue.add(songs, "held", unique="held")
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert (task.result, task.children) == ([1, 1], 1)
+    assert queue.get(held.task_id).awaiting == "signal:never"
+
+
+def test_children_with_the_same_key_are_one_child(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        count = ctx.spawn(songs, [f"song {number}" for number in range(600)], key=lambda song: song[-1])
+        return [count, ctx.join().total]
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    assert (task.result, task.children) == ([10, 10], 10)
+
+
+def test_a_retried_parent_goes_on_with_the_children_that_were_not_purged(queue: Queue) -> None:
+    songs = tracks()
+    albums = Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> Any:
+        ctx.spawn(songs, ["a", "b"])
+        total = ctx.join().total
+        if total == 2:
+            raise Permanent("not today")
+        return total
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+        first, _ = children_of(queue, task.task_id)
+        assert queue.store.remove([first]) == 1
+        queue.retry(task.task_id)
+        until(lambda: queue.get(task.task_id).status is Status.COMPLETED)
+    assert queue.get(task.task_id).result == 1
+
+
 def test_cancelling_a_parent_cancels_its_children_and_theirs(queue: Queue) -> None:
     songs = Pipeline("songs")
     parts = Pipeline("parts")

@@ -60,7 +60,7 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
          "onerow signal t1 images.ready"),
         (a_task(awaiting="children", children=3, run_at=NOW + HOUR), "children",
          "It is parked for its children until 2026-11-15 03:29:57Z (in 1h): 0 of 3 have ended.",
-         """onerow list 'parent:"t1" status:waiting,processing'"""),
+         ""),
         (a_task(phase="film2"), "no-phase",
          "No code knows the phase film2: videos has schedule, script, image, video, youtube. "
          "Put renamed_from='film2' on the phase that replaces it, and publish.", "onerow publish APP"),

@@ -11,8 +11,13 @@ from tests.servers import Missing
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 
 
-def unpack(package: str, into: Path, *, suite: str | None = None) -> None:
-    """The package, and with no suite named also what it needs and the system lacks."""
+def unpack(
+    package: str, into: Path, *, suite: str | None = None, architecture: str | None = None, needs: bool | None = None
+) -> None:
+    """Unpack a package, and with `needs` (the default unless a suite is given) what it depends on and the system lacks.
+
+    For another architecture the system counts as empty: everything down to the C library is unpacked.
+    """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Missing(f"{package} can only be fetched with apt-get")
     work = into.with_name(f"{into.name}-apt")
@@ -31,12 +36,19 @@ def unpack(package: str, into: Path, *, suite: str | None = None) -> None:
     if suite:
         (work / "suite.sources").write_text(_sources_of(suite))
         options += [f"Dir::Etc::sourcelist={work / 'suite.sources'}", "Dir::Etc::sourceparts=-"]
+    if architecture:
+        (work / "status").touch()
+        options += [
+            f"APT::Architecture={architecture}",
+            f"APT::Architectures::={architecture}",
+            f"Dir::State::status={work / 'status'}",
+        ]
     apt = ["apt-get", "-qq", *(word for option in options for word in ("-o", option))]
     _run([*apt, "update"], work)
-    if suite:
-        _run([*apt, "download", package], work / "archives")
-    else:
+    if suite is None if needs is None else needs:
         _run([*apt, "install", "--download-only", "--no-install-recommends", "--yes", package], work)
+    else:
+        _run([*apt, "download", package], work / "archives")
     for archive in sorted((work / "archives").glob("*.deb")):
         _run(["dpkg-deb", "-x", str(archive), str(into)], work)
     shutil.rmtree(work)

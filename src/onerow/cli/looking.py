@@ -106,15 +106,19 @@ def counts(place: Place, query: tuple[str, ...]) -> None:
 
 
 def _count_matching(place: Place, query: str) -> None:
-    tallies = place.queue.store.count(place.views.filter(query))
+    found = place.views.count(query)
+    complete = found.looked_back_to is None
     if place.out.as_json:
-        place.out.json({"count": sum(tally.count for tally in tallies), "tallies": tallies})
+        place.out.json({"count": found.count, "complete": complete, "tallies": found.tallies})
         return
     rows: list[list[Cell]] = [
-        [f"{t.pipeline}.{t.phase}", status_cell(t.status, t.parked), f"{t.count:,}"] for t in tallies
+        [f"{t.pipeline}.{t.phase}", status_cell(t.status, t.parked), f"{t.count:,}"] for t in found.tallies
     ]
-    rows.append([("all", "bold"), "", (f"{sum(tally.count for tally in tallies):,}", "bold")])
+    total = f"{found.count:,}" if complete else f"{found.count:,} or more"
+    rows.append([("all", "bold"), "", (total, "bold")])
     place.out.table(["phase", "status", ">count"], rows)
+    if found.looked_back_to is not None:
+        place.out.aside(f"looked back to {words.at(found.looked_back_to)}, then time was up")
 
 
 @click.command("show")

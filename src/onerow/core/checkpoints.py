@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import rules, signals
-from onerow.core.steps import Record, expected_children, records, with_record
+from onerow.core.steps import Record, records, with_record
 from onerow.core.task import Task
 from onerow.core.times import read, spell, to_millis
 
@@ -39,9 +39,10 @@ def spawning(task: Task, name: str, now: datetime) -> Task | None:
 def spawned(task: Task, name: str, count: int, now: datetime) -> Task:
     """All children of one spawn are in the store; the parent expects so many more."""
     begun = records(task).get(name)
+    known = (begun.value or {}).get("count", 0) if begun else 0  # written before, when only the answer was lost
     record = Record(at=begun.at if begun else spell(now), result=msgspec.Raw(_encode({"count": count})))
-    text = with_record(task, name, record)
-    return rules.report(task, now, steps=text, children=expected_children(text))
+    children = (task.children or 0) - known + count
+    return rules.report(task, now, steps=with_record(task, name, record), children=children)
 
 
 def wait(task: Task, name: str, awaiting: str, timeout: timedelta | None, now: datetime, *, by: str = "") -> Task:

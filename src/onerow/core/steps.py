@@ -56,10 +56,9 @@ def spawned_since(task: Task) -> datetime | None:
     return read(min(times)) if times else None
 
 
-def expected_children(steps: str) -> int | None:
-    """How many children the remembered spawns have made; None when there is none."""
-    counts = [(record.value or {}).get("count", 0) for _, record in _spawns(steps)]
-    return sum(counts) if counts else None
+def has_spawned(steps: str) -> bool:
+    """Whether any spawn is remembered, so that there may be children."""
+    return bool(_spawns(steps))
 
 
 def _spawns(steps: str) -> list[tuple[str, Record]]:

@@ -33,7 +33,7 @@ class BeginSpawn(Ask, frozen=True, tag="begin_spawn"):
 
 
 class Spawn(Ask, frozen=True, tag="spawn"):
-    """Put some children in: (key, addition as plain values) each; answers null."""
+    """Put some children in: (key, addition as plain values) each; answers how many tasks of this parent they are."""
 
     name: str
     pipeline: str

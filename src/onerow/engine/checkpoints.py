@@ -77,13 +77,19 @@ class Additions:
 
     def in_pages(self) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         page: list[tuple[str, dict[str, Any]]] = []
+        known: set[str] = set()
         for position, item in enumerate(self._payloads):
             payload, terms = item, self._terms
             if isinstance(item, Addition):
                 payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _given(item, field)}
             # Checked here, in the handler's own process, where the mistake can be pointed at.
             values.encode(payload, f"payload of child {position}")
-            key = str(position) if self._key is None else str(self._key(payload))
+            key = str(position)
+            if self._key is not None:
+                key = str(self._key(payload))
+                if key in known:
+                    continue  # the same key names the same child
+                known.add(key)
             page.append((key, {**terms, "payload": values.to_plain(payload, "payload")}))
             if len(page) == _PAGE:
                 yield page
@@ -170,8 +176,7 @@ class Checkpoints:
             return int(done["count"])
         count = 0
         for some in additions.in_pages():
-            self._ask(Spawn(label, additions.pipeline, some))
-            count += len(some)
+            count += int(self._ask(Spawn(label, additions.pipeline, some)))
         self._ask(EndSpawn(label, count))
         return count
 

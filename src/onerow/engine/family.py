@@ -44,10 +44,7 @@ class Family:
         return self._store.find(where, limit=200, order="oldest", after=after)
 
     def gather(self, parent_ids: list[str]) -> tuple[list[Task], list[str]]:
-        """The parents that go on because their children have all ended, and the ids of those that still wait.
-
-        A parent parks only after its children are in the store, so 'none is open' means that all have ended.
-        """
+        """The parents that go on because their children have all ended, and the ids of those that still wait."""
         waiting: list[str] = []
         moves: list[Move] = []
         for parent in self._store.fetch(parent_ids):
@@ -86,9 +83,9 @@ class Family:
                     break
 
     def _gathered(self, plan: Plan, now: datetime, parent: Task) -> Task:
-        """The parent goes on, or is as it was while a child is open."""
+        """The parent goes on, or is as it was while not all children have ended."""
         counts = self.tally(parent)
-        if any(status in OPEN for status in counts):
+        if not rules.children_ended(parent, counts):
             return parent
         return rules.gather(parent, plan, counts, now)
 

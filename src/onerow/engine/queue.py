@@ -184,8 +184,26 @@ class Queue:
         items = list(payloads)
         return self._add(pipeline, items, Addition(None, **inserting.for_all(common)), tx) if items else []
 
-    def _add(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+    def add_children(
+        self, pipeline: Pipeline | str, children: Sequence[Addition], since: datetime | None
+    ) -> list[Task]:
+        """Insert the children of a task (for the worker, which names their ids and their parent).
+
+        None is created before `since`, however clocks differ: the parent counts the children created from then on.
+        """
+        return self._add(pipeline, children, Addition(None), None, since) if children else []
+
+    def _add(
+        self,
+        pipeline: Pipeline | str,
+        items: Sequence[Any],
+        common: Addition,
+        tx: Any,
+        not_before: datetime | None = None,
+    ) -> list[Task]:
         tasks = self._new_tasks(pipeline, items, common)
+        if not_before is not None:
+            tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
         answers = self._insert(tasks, tx)
         return [inserting.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -296,3 +298,21 @@ def test_thousands_of_small_tasks_end_well_each_with_one_outcome(queue: Queue) -
     assert all(task.results["tag"] == task.payload + 1 for task in done)
     assert {(task.status, task.token, len(task.history)) for task in done} == {(Status.COMPLETED, 1, 1)}
     assert queue.count(Filter(statuses=frozenset({Status.WAITING, Status.PROCESSING}))) == []
+
+
+def test_a_program_can_be_profiled_after_a_worker_ran_in_it() -> None:
+    """In a process of its own: where CPython's flag for pending exceptions stays set, a profiled call never returns."""
+    script = """
+import sys, threading
+from onerow import Pipeline, Queue, Worker
+queue, pipeline = Queue("memory://"), Pipeline("p")
+pipeline.phase(name="work")(lambda payload: None)
+queue.add(pipeline)
+Worker(queue, [pipeline], until_idle=True).run()
+threading.setprofile(lambda *given: None)
+thread = threading.Thread(target=lambda: None, daemon=True)
+thread.start()
+thread.join(30)
+sys.exit(thread.is_alive())
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=100, check=False).returncode == 0

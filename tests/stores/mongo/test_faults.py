@@ -161,6 +161,18 @@ def test_while_the_server_is_away_every_act_says_so_and_afterwards_all_go_on(
     ]
 
 
+def test_a_store_whose_server_is_away_closes_without_waiting_for_it(own_mongo: MongoServer, url: str) -> None:
+    """Each act waits for a server as long as the URL says; closing does not."""
+    patient = MongoStore(url.replace("serverSelectionTimeoutMS=500", "serverSelectionTimeoutMS=60000"), bulk=False)
+    patient.prepare()
+    for number in range(10):
+        put(patient, f"t{number}")  # the last rings of the bell are still to come
+    own_mongo.stop()
+    began = time.monotonic()
+    patient.close()
+    assert time.monotonic() - began < 30
+
+
 def test_a_storm_of_doubles_adds_each_task_once(store: MongoStore, mongo_url: str) -> None:
     """Every thread adds the same ids and the same keys, in batches and singly, and all hear of the same tasks."""
     stores = [MongoStore(mongo_url) for _ in range(6)]

@@ -1,5 +1,6 @@
 """Which index answers: what a worker asks every second must not depend on how many tasks there are."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,8 @@ from onerow.ports import Filter, Order, Want
 from onerow.stores.mongo import MongoStore, claiming, counting
 from onerow.stores.mongo.claiming import ORDER, due_filter
 from onerow.stores.mongo.filters import ORDERS, query_of
-from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY_INDEX
+from onerow.stores.mongo.places import keys_waiting
+from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]
@@ -115,6 +117,16 @@ def test_open_tasks_are_counted_without_reading_them(crowd: MongoStore) -> None:
     )
     assert "COLLSCAN" not in str(told)
     assert "'totalDocsExamined': 0" in str(told)
+
+
+def test_the_keys_that_wait_are_listed_without_reading_every_task(store: MongoStore) -> None:
+    store.insert([new(store, f"a{n:05d}", limit_key=f"k{n % 5}") for n in range(CROWD)])
+    rooms = store._door.rooms()
+    ready = READY | {"pipeline": "videos", "type": "script"}
+    asked = {"aggregate": rooms.tasks.name, "pipeline": keys_waiting(ready), "cursor": {}, "hint": BY_KEY_INDEX}
+    told = str(rooms.database.command("explain", asked, verbosity="executionStats"))
+    assert "'totalDocsExamined': 0" in told
+    assert max(int(found) for found in re.findall(r"'totalKeysExamined': (\d+)", told)) < 20
 
 
 def test_what_has_no_key_is_found_behind_all_that_has_one(store: MongoStore) -> None:

@@ -1,29 +1,36 @@
-"""What only a replica set can do. The test server stands alone; give one in ONEROW_TEST_MONGO_URL to run these."""
+"""What only a replica set can do, on a real one: transactions of the caller's, snapshots, writes by majority."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pymongo
 import pytest
 
+from onerow.core import rules
 from onerow.core.errors import RetryTransaction
-from onerow.ports import Existing, Inserted
+from onerow.core.status import OPEN
+from onerow.ports import Existing, Filter, Inserted
 from onerow.stores.mongo import MongoStore
-from tests.conformance.kit import new, put, stored
+from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 
 Document = dict[str, Any]
 
 
-@pytest.fixture
-def members(store: MongoStore) -> MongoStore:
-    if not store._door.rooms().has_members:
-        pytest.skip("this MongoDB stands alone; a replica set's URL in ONEROW_TEST_MONGO_URL runs it")
-    return store
+pytestmark = pytest.mark.timeout(900)  # whichever test is the first waits for the set to start
 
 
 @pytest.fixture
-def client(members: MongoStore, mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
-    with pymongo.MongoClient[Document](mongo_url) as found:
+def members(mongo_replica_set_url: str) -> Iterator[MongoStore]:
+    found = MongoStore(mongo_replica_set_url)
+    found.prepare()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def client(members: MongoStore, mongo_replica_set_url: str) -> Iterator[pymongo.MongoClient[Document]]:
+    with pymongo.MongoClient[Document](mongo_replica_set_url) as found:
         yield found
 
 
@@ -66,17 +73,42 @@ def test_a_key_that_another_transaction_takes_first_means_run_it_again(
         put(members, "first", unique="k")
         with pytest.raises(RetryTransaction):
             members.insert([new(members, "second", unique="k")], tx=session)
+        session.abort_transaction()
+    with client.start_session() as session, session.start_transaction():
+        (answer,) = members.insert([new(members, "second", unique="k")], tx=session)
+    assert (type(answer), answer.task.task_id) == (Existing, "first")
 
 
-def test_a_change_stream_wakes(members: MongoStore, mongo_url: str) -> None:
-    other = MongoStore(mongo_url)
-    waker = members.waker()
-    while waker.wait(1):
-        pass
-    for n in range(5):
-        put(other, f"t{n}")
-        assert waker.wait(10)
-        while waker.wait(0.2):
-            pass
-    waker.close()
-    other.close()
+def test_an_acknowledged_write_is_in_the_journals_of_most_members(members: MongoStore) -> None:
+    with members._door.open() as rooms:
+        assert rooms.has_members
+        assert rooms.tasks.write_concern.document == {"w": "majority", "j": True, "wtimeout": 20_000}
+    assert any("majority" in finding.what for finding in members.inspect())
+    assert [finding for finding in members.inspect() if finding.level == "bad"] == []
+
+
+def test_a_count_reads_one_moment(members: MongoStore, mongo_replica_set_url: str) -> None:
+    """A task that is always open is always counted, though each status has a query of its own."""
+    put(members)
+    elsewhere = MongoStore(mongo_replica_set_url)
+    done = threading.Event()
+
+    def move() -> None:
+        while not done.is_set():
+            task = claim_one(elsewhere)
+            swap(elsewhere, task, rules.hand_back(task, elsewhere.now()))
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    counts = [sum(tally.count for tally in members.count(Filter(statuses=OPEN))) for _ in range(100)]
+    done.set()
+    mover.join()
+    elsewhere.close()
+    assert set(counts) == {1}
+
+
+def test_keys_that_are_full_are_stepped_over_on_the_oldest_supported_server(members: MongoStore) -> None:
+    members.insert([new(members, f"a{n:03d}", limit_key="ann", priority=-5) for n in range(200)])
+    put(members, "b", limit_key="bob")
+    assert len(claim(members, 1, key_slots=1)) == 1
+    assert [task.task_id for task in claim(members, 5, key_slots=1)] == ["b"]

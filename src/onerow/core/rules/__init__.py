@@ -31,7 +31,7 @@ from onerow.core.rules.holding import (
     stop_cancelled,
 )
 from onerow.core.rules.pieces import check_priority, check_retry_count, due_time, entering
-from onerow.core.rules.sweeping import bury, expire, gather, pass_, release_key, rename
+from onerow.core.rules.sweeping import bury, children_ended, expire, gather, pass_, release_key, rename
 
 __all__ = [
     "CRASH_LIMIT",
@@ -41,6 +41,7 @@ __all__ = [
     "cancel",
     "check_priority",
     "check_retry_count",
+    "children_ended",
     "claimed",
     "complete",
     "crash",

@@ -15,7 +15,7 @@ from onerow.core.retry import Retry
 from onerow.core.rules.pieces import check_priority, check_retry_count, check_row, ended, entered, must_be
 from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.core.steps import expected_children, without_open_waits
+from onerow.core.steps import has_spawned, without_open_waits
 from onerow.core.task import Task
 from onerow.core.times import spell, to_millis
 
@@ -85,6 +85,8 @@ def retry(
         fresh=False,
         retry_count=count,
         retry_base=count,
+        # The children of an ended task may have been purged: from now on those that are left are all it expects.
+        children=None if task.children is None else 0,
         steps_json=without_open_waits(task),
         logs_json=task.noting(entry),
     )
@@ -125,7 +127,7 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
         generation=task.generation + 1,
         results_json=values.without_keys(task.results_json, cleared),
         steps_json=left,
-        children=expected_children(left),
+        children=0 if has_spawned(left) else None,  # see retry
         logs_json=task.noting(entry),
     )
 

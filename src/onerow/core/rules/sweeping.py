@@ -11,7 +11,7 @@ from onerow.core.errors import IllegalMove
 from onerow.core.history import Entry
 from onerow.core.plan import Plan
 from onerow.core.rules.pieces import ended, entered, must_be
-from onerow.core.status import CANCELLED, COMPLETED, FAILED, WAITING, Status
+from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, OPEN, WAITING, Status
 from onerow.core.steps import expired as expired_steps
 from onerow.core.task import Task
 from onerow.core.times import spell
@@ -63,11 +63,19 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
     return ended(task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.noting(entry))
 
 
+def children_ended(task: Task, counts: Mapping[Status, int]) -> bool:
+    """Whether a parent may go on: none of its children is open, and at least as many have ended as it expects."""
+    ends = sum(counts.get(status, 0) for status in ENDS)
+    return ends >= (task.children or 0) and not any(counts.get(status, 0) for status in OPEN)
+
+
 def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) -> Task:
     """Every child of a parked parent has ended: its handler may go on, or its phase without code passes."""
     must_be(task, WAITING)
     if task.awaiting != "children":
         raise IllegalMove(f"task {task.task_id} doesn't wait for children", task_id=task.task_id)
+    if not children_ended(task, ends):
+        raise IllegalMove(f"not all children of task {task.task_id} have ended", task_id=task.task_id)
     phase = plan.phase(task.phase)
     if phase.has_code:
         return task.but(now, awaiting=None, run_at=now)

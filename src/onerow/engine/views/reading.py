@@ -15,7 +15,7 @@ from onerow.engine.query import read_query
 from onerow.engine.queue import Queue
 from onerow.engine.statistics import STATS, Outcomes, add_up, minute_of
 from onerow.engine.views.board import Board, Overview, build_board
-from onerow.engine.views.census import take_census
+from onerow.engine.views.census import Matching, count_matching, take_census
 from onerow.engine.views.failures import Failures, group_failures
 from onerow.engine.views.rolls import WorkerLine, roll, serving
 from onerow.engine.views.rows import Row, TaskPage
@@ -24,6 +24,7 @@ from onerow.engine.views.why import Reason, why
 from onerow.ports import Filter, Glance, Note, Order, Store
 
 SEARCH_FOR = timedelta(milliseconds=80)
+COUNT_FOR = timedelta(seconds=2)
 RECENT = timedelta(minutes=5)
 _MOST_HELD = 1_000
 _MOST_FAILURES = 500
@@ -107,6 +108,11 @@ class Views:
         order: Order = "latest" if latest else "newest"
         page = store.find(where, limit=limit, order=order, after=after)
         return TaskPage(self._rows(page.tasks), page.next)
+
+    def count(self, query: str | Filter = "", *, within: timedelta = COUNT_FOR) -> Matching:
+        """How many tasks match a query; where they must be read to know, as far as the time allows."""
+        where = query if isinstance(query, Filter) else self.filter(query)
+        return count_matching(self._store, where, within)
 
     def _rows(self, tasks: list[Task]) -> list[Row]:
         """As people see them: a title is made of the payload, and may hold what a payload may."""

@@ -8,7 +8,7 @@ import msgspec
 
 from onerow.core.durations import spell_duration
 from onerow.core.plan import PhasePlan, Plan
-from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
+from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
 from onerow.engine import definitions
@@ -113,13 +113,13 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
     deadline = task.deadline
     until = "" if deadline is None else f" until {_at(deadline)} (in {_for(deadline - now)})"
     if task.awaiting == "children":
-        ended = sum(
-            t.count for t in store.count(Filter(parent_id=task.task_id)) if t.status not in (WAITING, PROCESSING)
-        )
+        tallies = store.count(Filter(parent_id=task.task_id))
+        total = sum(tally.count for tally in tallies)
+        ended = total - sum(tally.count for tally in tallies if tally.status in OPEN)
         return Reason(
             "children",
-            f"It is parked for its children{until}: {ended} of {task.children or 0} have ended.",
-            _list_children(task) if ended < (task.children or 0) else "",
+            f"It is parked for its children{until}: {ended} of {max(total, task.children or 0)} have ended.",
+            _list_children(task) if ended < total else "",
             deadline,
         )
     name = task.awaiting.removeprefix("signal:")

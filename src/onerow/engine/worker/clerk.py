@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from onerow.core import checkpoints, steps
+from onerow.core import checkpoints, rules, steps
 from onerow.core.errors import StoreUnavailable
 from onerow.core.outcomes import Cancelled
-from onerow.core.status import OPEN, PROCESSING
+from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.adding import Addition
 from onerow.engine.asks import AwaitSignal, BeginSpawn, ChildPage, EndSpawn, Join, Remember, Request, Spawn
@@ -45,8 +45,7 @@ class Clerk:
                 self._write(attempt, lambda task: checkpoints.spawning(task, name, self._store.now()))
                 return bytes(steps.records(attempt.task)[name].result).decode()
             case Spawn():
-                self._patiently(attempt, lambda: self._spawn(attempt.task, request))
-                return "null"
+                return self._patiently(attempt, lambda: self._spawn(attempt.task, request))
             case EndSpawn(name=name, count=count):
                 self._write(attempt, lambda task: checkpoints.spawned(task, name, count, self._store.now()))
                 return "null"
@@ -55,7 +54,7 @@ class Clerk:
             case ChildPage(after=after):
                 return self._patiently(attempt, lambda: self._children(attempt.task, after))
 
-    def _spawn(self, parent: Task, spawn: Spawn) -> None:
+    def _spawn(self, parent: Task, spawn: Spawn) -> str:
         # The same spawn names the same children, so that one repeated after a crash adds nothing.
         additions = [
             Addition(
@@ -66,11 +65,14 @@ class Clerk:
             )
             for key, terms in spawn.children
         ]
-        self._queue.add_many(spawn.pipeline, additions)
+        tasks = self._queue.add_children(spawn.pipeline, additions, since=steps.spawned_since(parent))
+        # A child whose unique key another task holds was not added: the parent has nothing to wait for there.
+        own = {task.task_id for task in tasks} & {addition.task_id for addition in additions}
+        return str(len(own))
 
     def _join(self, parent: Task, name: str) -> str:
         counts = self._family.tally(parent)
-        if any(status in OPEN for status in counts):
+        if not rules.children_ended(parent, counts):
             record = steps.records(parent).get(name)
             return '{"expired":true}' if record is not None and record.expired else "null"
         return _encode({"counts": counts}).decode()

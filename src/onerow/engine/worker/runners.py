@@ -7,6 +7,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Protocol, cast
@@ -27,6 +28,7 @@ from onerow.engine.settling import (
 from onerow.engine.worker.attempt import Attempt
 from onerow.engine.worker.blocking import LoopWatch
 
+_ARRIVES_WITHIN = 1000  # loop iterations in which an exception sent to this thread is raised; the first one does
 _YIELD_AFTER = 0.005
 
 
@@ -291,23 +293,31 @@ class ThreadRunner:
 class ThreadHandle:
     """Interrupts a Python thread between two of its instructions; a call that blocks in C is out of reach."""
 
-    __slots__ = ("_inside", "_lock", "_thread")
+    __slots__ = ("_inside", "_lock", "_pending", "_thread")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread = threading.get_ident()
         self._inside = True
+        self._pending = False  # an interruption was sent and may not have arrived yet
 
     def interrupt(self) -> None:
         with self._lock:
             if self._inside:
+                self._pending = True
                 _raise_in(self._thread, Cancelled)
 
     def leave(self) -> None:
         """After this no interruption arrives, so that it can't hit what the thread does next."""
         with self._lock:
             self._inside = False
-            _raise_in(self._thread, None)
+            pending, self._pending = self._pending, False
+        if pending:
+            # Received here instead of withdrawn: a withdrawn exception leaves CPython's flag for pending exceptions set,
+            # which slows down every later call in the process and makes one under a profiler or debugger endless.
+            with suppress(Cancelled):
+                for _ in range(_ARRIVES_WITHIN):
+                    pass
 
     def enter(self) -> None:
         """Interruptions arrive again."""
@@ -315,8 +325,8 @@ class ThreadHandle:
             self._inside = True
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error) if error else None)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 class OwnLoop:

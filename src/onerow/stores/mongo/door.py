@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import bson.errors
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient, ReadPreference, WriteConcern, errors
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
@@ -41,10 +42,15 @@ _WAITS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketT
 _IN_FLIGHT = 8
 _BULK_WRITE = 25  # the wire version of MongoDB 8.0, the first to answer a bulk write operation by operation
 
+Session = ClientSession | None
+
 _DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
 _NO_ROOM = frozenset({14031, 12500})
 _NOT_ALLOWED = frozenset({13, 18, 8000})
+# A member that is no primary (any more), that shuts down, or that can't answer by majority yet. pymongo knows most of them,
+# but not where they stand in the answer to a single write of a batch.
+_CHANGING = frozenset({6, 7, 89, 91, 133, 134, 189, 246, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 
 class Rooms:
@@ -72,6 +78,15 @@ class Rooms:
         self.notes: Collection[Document] = found[f"{family}_note"]
         self.log: Collection[Document] = found[f"{family}_log"]
         self.meta: Collection[Document] = found[f"{family}_meta"]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A session in which all queries read the store as of one moment; None where the server can't do that."""
+        if not self.has_members:
+            yield None
+            return
+        with self.client.start_session(snapshot=True) as session:
+            yield session
 
 
 class Door:
@@ -151,7 +166,7 @@ class Door:
             pool, self._pool = self._pool, None
             self._checked = False
         if pool is not None:
-            pool.shutdown()
+            pool.shutdown(wait=False, cancel_futures=True)  # a server that is away must not hold us up
         if client is not None and client is not self._callers:
             client.close()
 
@@ -236,7 +251,10 @@ def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
         return StoreReadOnly(f"{url}: this user may not do that ({_told(error)}); it needs the role readWrite")
     if isinstance(
         error, errors.ConnectionFailure | errors.ExecutionTimeout | errors.WTimeoutError | errors.WaitQueueTimeoutError
-    ) or (isinstance(error, errors.PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))):
+    ) or (
+        isinstance(error, errors.PyMongoError)
+        and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
+    ):
         return StoreUnavailable(f"{url}: can't be reached ({_told(error)}); it is tried again")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: was closed meanwhile")
@@ -248,7 +266,8 @@ def _codes(error: Exception) -> set[int]:
     found = {getattr(error, "code", None)}
     details = getattr(error, "details", None)
     if isinstance(details, dict):
-        found |= {each.get("code") for each in details.get("writeErrors", ())}
+        for kind in ("writeErrors", "writeConcernErrors"):
+            found |= {each.get("code") for each in details.get(kind) or ()}
     return {code for code in found if isinstance(code, int)}
 
 

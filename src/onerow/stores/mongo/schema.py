@@ -30,6 +30,7 @@ READY = {"status": "waiting", "awaiting": None}
 """What the claim's indexes cover: waiting for nothing but a worker."""
 READY_INDEX = "task_ready"
 BY_KEY_INDEX = "task_ready_by_key"
+CHILD_INDEX = "task_child"
 PROCESSING = {"status": "processing"}
 _A_TEXT = {"$gte": ""}  # partial indexes can't say 'not null'; this says it of texts
 A_TIME: Document = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}  # and this of times; who asks must say it too
@@ -69,7 +70,7 @@ INDEXES = (
     ),
     Index("task_unique", ("pipeline", "user_id", "held_key"), {"held_key": _A_TEXT}, unique=True),
     Index("task_remembered", ("held_until",), {"held_until": A_TIME}),
-    Index("task_child", ("parent_id",), {"parent_id": _A_TEXT}),
+    Index(CHILD_INDEX, ("parent_id",), {"parent_id": _A_TEXT}),
     Index("task_created", ("created_at", "_id")),
     # A tenant's own list; who has no tenants pays nothing for it.
     Index("task_of_user", ("user_id", "created_at", "_id"), {"user_id": {"$gt": ""}}),

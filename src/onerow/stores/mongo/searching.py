@@ -125,7 +125,9 @@ def _beyond(key: str, comparison: str, place: Place, *, or_there: bool) -> Docum
 def _walked(where: Filter, order: Literal["newest", "latest"]) -> tuple[str, Document] | None:
     """The index that a question must walk, and which part of it; None: another finds the few that matter."""
     few = (where.parent_id, where.held_key, where.leased_by, where.lease_ended_by, where.awaiting, where.held_until_by)
-    if any(value is not None for value in few) or where.parked or (where.statuses and where.statuses <= OPEN):
+    # Open tasks are few as a rule, and have their indexes; but not so few that all could be read to judge them here.
+    open_only = where.parked or (where.statuses and where.statuses <= OPEN)
+    if any(value is not None for value in few) or (open_only and judge_of(where) is None):
         return None
     if order == "latest":
         if where.statuses == {FAILED}:

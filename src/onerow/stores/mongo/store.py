@@ -11,7 +11,6 @@ from pymongo.collection import Collection
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import BadInput, RowRefused
-from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -126,10 +125,9 @@ class MongoStore:
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         if not moves:
             return []
-        now = self.now()
         with self._door.open() as rooms:
             answers = swapping.swap(self._door, rooms, moves, self._stamp(), self.now())
-            if any(_is_news(move, now) for move in moves):
+            if any(move.wakes for move in moves):
                 self._tell(rooms)
         return answers
 
@@ -288,11 +286,3 @@ class MongoStore:
                 told = row["now"]
         moment: datetime = told.replace(tzinfo=UTC)
         return moment
-
-
-def _is_news(move: Move, now: datetime) -> bool:
-    """Whether a worker elsewhere may have something to do after this move."""
-    after = move.after
-    if after.status is WAITING:
-        return after.awaiting is None and after.run_at <= now
-    return after.cancel_requested and not move.before.cancel_requested

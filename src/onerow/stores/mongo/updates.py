@@ -10,7 +10,7 @@ from onerow.core.task import changed_fields
 from onerow.ports import Move
 from onerow.stores.mongo.batches import Update
 from onerow.stores.mongo.clock import Stamp
-from onerow.stores.mongo.documents import KEY, Document, stored
+from onerow.stores.mongo.documents import KEY, MARK, Document, stored
 from onerow.stores.mongo.schema import A_TIME
 from onerow.stores.mongo.values import to_bson
 
@@ -29,6 +29,9 @@ def update_of(move: Move, stamp: Stamp) -> Update:
             change["$push"] = {"logs": {"$each": added}}
         else:
             written[KEY[field]] = stored(after, field)
+    if after.parent_id is not None and after.ended:
+        # An update's event shows only what it changed: this is by what a change stream knows that a child ended.
+        written[MARK] = None
     change["$set"] = written
     return Update(where, change)
 

@@ -9,8 +9,8 @@ from onerow.ports import Finding, Migration
 from onerow.stores.mongo import schema
 from onerow.stores.mongo.door import Door, Rooms
 
-FLOOR = (6, 0)
-"""The oldest server that is supported."""
+FLOOR = (7, 0)
+"""The oldest server that is supported, and the oldest that the tests run on."""
 FULL_SPEED = (8, 0)
 
 
@@ -43,7 +43,7 @@ def inspect(door: Door) -> list[Finding]:
 
 def _version(told: str, version: tuple[int, ...]) -> Finding:
     if version < FLOOR:
-        return Finding("bad", f"MongoDB {told} is older than 6.0", "upgrade the server")
+        return Finding("bad", f"MongoDB {told} is older than 7.0", "upgrade the server")
     if version < FULL_SPEED:
         return Finding(
             "slow", f"MongoDB {told} doesn't answer batches row by row; tasks are settled singly", "8.0 does"

@@ -9,28 +9,42 @@ import threading
 import time
 from collections.abc import Callable
 
-from pymongo import WriteConcern
+from pymongo import WriteConcern, timeout
+from pymongo.change_stream import ChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
 from onerow.core.errors import StoreError
-from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.documents import MARK, Document
 from onerow.stores.mongo.door import Door, Rooms
 
 _SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.06
 _RING_EVERY = 0.004
+_LAST_RING_FOR = 0.5
 _STREAM_WAIT_MS = 1_000
 _HEAL_AFTER = (0.1, 5.0)
 _NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
 _UNHEARD = WriteConcern(w=0)
 
+_CHANGED = "updateDescription.updatedFields"
+_CLEARED = {"$type": "null"}
+_NO_CLAIM: Document = {
+    f"{_CHANGED}.status": {"$ne": "processing"}
+}  # a claim writes null into the slots it doesn't take
 _NEWS: list[Document] = [
     {
         "$match": {
             "$or": [
                 {"operationType": "insert"},
-                {"updateDescription.updatedFields.status": "waiting"},
-                {"updateDescription.updatedFields.cancel_requested": True},
-                {"updateDescription.updatedFields.run_at": {"$exists": True}},
+                # The moves of Move.wakes, as far as an update shows them: a task to claim, unless it was parked, ...
+                {f"{_CHANGED}.status": "waiting", f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
+                {f"{_CHANGED}.awaiting": _CLEARED},
+                {f"{_CHANGED}.run_at": {"$exists": True}, f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
+                {f"{_CHANGED}.priority": {"$exists": True}},
+                # ... a free slot, a cancel, an ended child (see swapping).
+                {f"{_CHANGED}.slot": _CLEARED} | _NO_CLAIM,
+                {f"{_CHANGED}.key_slot": _CLEARED} | _NO_CLAIM,
+                {f"{_CHANGED}.cancel_requested": True},
+                {f"{_CHANGED}.{MARK}": _CLEARED},
             ]
         }
     },
@@ -65,14 +79,15 @@ class Bell:
         self._ring(rooms)
 
     def close(self) -> None:
-        """Ring now what was to be rung soon."""
+        """Ring now what was to be rung soon; a server that is away must not hold up who closes the store."""
         with self._lock:
             timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            timer.join(5)
+            timer.join(_LAST_RING_FOR)
             if self._pending:
-                self._ring_last()
+                with timeout(_LAST_RING_FOR):
+                    self._ring_last()
 
     def _ring_last(self) -> None:
         with self._lock:
@@ -148,7 +163,7 @@ class MongoWaker:
 
 
 class _Stream:
-    """A change stream in a thread of its own, which opens it again whenever it dies."""
+    """A change stream, read by a thread of its own, which opens it again whenever it dies."""
 
     def __init__(self, door: Door, tell: Callable[[], None], closed: threading.Event) -> None:
         self._door = door
@@ -157,15 +172,23 @@ class _Stream:
         with door.open() as rooms:
             self.runs = rooms.has_members
         if self.runs:
-            threading.Thread(target=self._run, name="onerow-mongo-waker", daemon=True).start()
+            first = None
+            with contextlib.suppress(PyMongoError):  # the thread tries again
+                first = self._open()
+            threading.Thread(target=self._run, args=(first,), name="onerow-mongo-waker", daemon=True).start()
 
-    def _run(self) -> None:
+    def _open(self) -> ChangeStream[Document]:
+        return self._door.rooms().tasks.watch(_NEWS, max_await_time_ms=_STREAM_WAIT_MS)
+
+    def _run(self, opened: ChangeStream[Document] | None) -> None:
         pause = _HEAL_AFTER[0]
         while not self._closed.is_set():
             try:
-                rooms = self._door.rooms()
-                with rooms.tasks.watch(_NEWS, max_await_time_ms=_STREAM_WAIT_MS) as stream:
-                    self._tell()  # whatever came while it was not open
+                if opened is None:
+                    opened = self._open()
+                    self._tell()  # something may have come while it was not open
+                with opened as stream:
+                    opened = None
                     pause = _HEAL_AFTER[0]
                     while not self._closed.is_set() and stream.alive:
                         if stream.try_next() is not None:
