@@ -156,6 +156,23 @@ def test_every_hint_of_doctor_is_a_command_that_finds_something(run: Run, town: 
     assert not [finding for finding in after if "paused" in finding["what"]]
 
 
+def test_the_sql_that_doctor_offers_restores_an_index(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    url = filled(path, 1)
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            "DROP INDEX task_slot; DROP INDEX task_parked; CREATE INDEX task_parked ON task_queue (run_at)"
+        )
+    findings = json.loads(run("doctor", "--json", "--store", url, code=1).stdout)
+    offered = [fix for finding in findings if (fix := finding["fix"]).startswith("run this SQL in the file: ")]
+    assert len(offered) == 2
+    with sqlite3.connect(path) as connection:
+        for fix in offered:
+            connection.executescript(fix.partition(": ")[2])
+    connection.close()
+    assert "all tables and indexes are there" in run("doctor", "--store", url).stdout
+
+
 PLAN = Plan(
     name="videos",
     phases=(

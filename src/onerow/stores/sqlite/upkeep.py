@@ -107,7 +107,10 @@ def _indexes(connection: sqlite3.Connection) -> Iterator[Finding]:
     for name in missing:
         unique = "UNIQUE" in _expected()[name]
         what = f"{name} is missing or another" + (": limits or keys don't hold" if unique else "")
-        yield Finding("bad" if unique else "slow", what, "restore it from: onerow migrate --sql")
+        sql = _bare(_expected()[name])
+        if name in there and "INDEX" in sql.partition("(")[0]:
+            sql = f"DROP INDEX {name}; {sql}"
+        yield Finding("bad" if unique else "slow", what, f"run this SQL in the file: {sql}")
     if not missing:
         yield Finding("good", f"schema {schema.SCHEMA}: all tables and indexes are there")
 
