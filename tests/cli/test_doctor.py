@@ -39,7 +39,8 @@ def filled(path: Path, count: int = 3_000) -> str:
 
 
 @pytest.mark.parametrize(
-    "ahead, found", [(timedelta(hours=1), "differ by 36"), (-timedelta(minutes=5), "differ by 30")]
+    "ahead, found",
+    [(timedelta(hours=1), r"differ by 3[56]\d\d\.\d s"), (-timedelta(minutes=5), r"differ by 3\d\d\.\d s")],
 )
 def test_a_wrong_clock(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: timedelta, found: str) -> None:
     url = filled(tmp_path / "t.db", 1)
@@ -48,7 +49,7 @@ def test_a_wrong_clock(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert defaults is not None
     monkeypatch.setitem(defaults, "clock", lambda: datetime.now(UTC) + ahead)
     said = run("doctor", "--store", url).stdout
-    assert f"! the store's clock and this machine's {found}" in said
+    assert re.search(f"! the store's clock and this machine's {found}", said)
     assert "the clock is right" not in said
 
 
