@@ -208,7 +208,7 @@ def test_lower_priorities_run_first_and_then_the_order_of_due_times(queue: Queue
     async def note(job: str) -> None:
         order.append(job)
 
-    soon = queue.store.now() + timedelta(milliseconds=20)
+    soon = queue.store.now() + timedelta(seconds=2)  # later than all four adds, also on a loaded machine
     queue.add(posts, "third", run_at=soon)
     queue.add(posts, "second", run_at=soon - timedelta(milliseconds=10))
     queue.add(posts, "last", priority=10)
