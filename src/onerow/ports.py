@@ -400,6 +400,14 @@ class Tidied(Protocol):
 
 
 @runtime_checkable
+class Identified(Protocol):
+    """A store that can say without being opened whether it is the same as another."""
+
+    def identity(self) -> object:
+        """Equal for two stores that are one place under two names; None: nothing is there yet."""
+
+
+@runtime_checkable
 class Upkeep(Protocol):
     """What a store may offer to those who look after it."""
 

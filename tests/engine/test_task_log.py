@@ -21,8 +21,9 @@ from psycopg import sql
 from onerow import Context, Pipeline, Retry, Status
 from onerow.cli.main import main
 from onerow.engine import logs
-from onerow.engine.logs import Gap, Wanted, neutral
+from onerow.engine.logs import Gap, Wanted
 from onerow.engine.queue import Queue
+from onerow.engine.terminal import neutral
 from onerow.ports import LogLine
 from onerow.wiring import Queue as QueueAt
 from tests.conformance.stores import ENTRIES, Entry
@@ -249,8 +250,10 @@ def test_following_ends_when_the_reader_has_enough(queue: Queue) -> None:
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link", "xlink"),
         ("\x1b[2J\x1b[Hcleared\x1bc", "cleared"),
-        ("a\tb\bc\x7f", "a\tb\\x08c\\x7f"),
-        ("safe\u202eevil", "safe\\x202eevil"),
+        ("a\tb\nc\bd\x7f", "a b c\\x08d\\x7f"),
+        ("safe\u202eevil", "safe\\u202eevil"),
+        ("a\u200e\u200f\u2066\u2069b", "a\\u200e\\u200f\\u2066\\u2069b"),
+        ("half \ud83c", "half \\ud83c"),
         ("\x9b31mred", "red"),
     ],
 )

@@ -1,6 +1,7 @@
 """A full disk and a file that can't be written: clear errors, nothing lost, and on it goes when there is room."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from onerow import Queue, Status, StoreError
+from onerow.cli.main import main
 from onerow.core.errors import StoreFull, StoreReadOnly
+from onerow.stores.sqlite import upkeep
 from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import ROOT, a_place
@@ -143,3 +147,29 @@ def test_a_worker_on_a_file_that_can_not_be_written_says_so(read_only: Path) -> 
     assert str(read_only) in found.stderr.decode()
     assert "can't be written" in found.stderr.decode()
     assert "Traceback" not in found.stderr.decode()
+
+
+def doctor(url: str, code: int) -> str:
+    result = CliRunner().invoke(main, ["doctor", "--store", url])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_doctor_finds_a_disk_without_room(small_disk: Path) -> None:
+    queue = Queue(f"sqlite:///{small_disk}/onerow.db")
+    queue.add(app.quick, 1)
+    queue.close()
+    assert re.search(rf"✗ the disk of {small_disk}/onerow.db has [01] MB left", doctor(queue.url, 1))
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "ballast").write_bytes(b"x" * 4_000_000)
+    assert "has 0 MB left" in doctor(queue.url, 1)
+
+
+def test_doctor_finds_a_file_that_can_not_be_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(f"sqlite:///{small_disk}/onerow.db")
+    queue.serve(app.quick).publish()
+    queue.close()
+    monkeypatch.setattr(upkeep, "_LEAST_FREE", 0)
+    assert "✓ the disk has room" in doctor(queue.url, 0)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], timeout=30, check=True)
+    assert "✗" in doctor(queue.url, 1)

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import msgspec
 
-from onerow.cli import words
 from onerow.cli.output import status_cell
 from onerow.cli.place import HANDFUL, Place, operates
 from onerow.cli.values import moment, payload
@@ -189,7 +188,7 @@ def _report(place: Place, name: str, done: list[Task], refused: list[tuple[str, 
         if not done and not refused:
             out.line(f"nothing to {name}")
         for _, reason in refused[: 4 * HANDFUL]:
-            out.aside(f"onerow: {words.clean(reason)}")
+            out.aside(f"onerow: {reason}")
         if len(refused) > 4 * HANDFUL:
             out.aside(f"… {_tasks(len(refused))} refused in all")
     if refused:

@@ -73,7 +73,7 @@ def _state(lane: Lane, now: datetime) -> Cell:
         why = f": {lane.paused.reason}" if lane.paused.reason else f" by {lane.paused.by}"
         return f"paused{why}", "yellow"
     if lane.held_until is not None:
-        why = f": {words.clean(lane.held_why)[:60]}" if lane.held_why else ""
+        why = f": {lane.held_why[:60]}" if lane.held_why else ""
         return f"held, {words.due(lane.held_until, now)}{why}", "yellow"
     if not lane.kind:
         return "no code knows it", "red"

@@ -6,6 +6,7 @@ from onerow.core.errors import (
     IllegalMove,
     KeyTaken,
     LostRace,
+    QueueRelocated,
     SchemaMissing,
     StoreError,
     StoreMoved,
@@ -21,7 +22,7 @@ EXIT_CODES = {
     69: "the store can't be reached, or can't be used as it is",
     70: "a worker ended and left work in progress behind (it will be rescued)",
     75: "a worker gave way because of work that would not stop; start it again",
-    78: "the store was migrated by a newer onerow; upgrade it here",
+    78: "the store was migrated by a newer onerow (upgrade it here), or its queue was moved to another store",
     130: "interrupted",
 }
 """Every code that a command may end with."""
@@ -33,7 +34,7 @@ def exit_code(error: BaseException) -> int:
             return 130
         case BadInput():
             return 64
-        case CodeTooOld():
+        case CodeTooOld() | QueueRelocated():
             return 78
         case StoreMoved():
             return 66

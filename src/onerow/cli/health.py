@@ -1,13 +1,17 @@
 """What check says of an app, and doctor of a store at work."""
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from onerow.core.durations import spell_duration
 from onerow.core.status import PROCESSING
+from onerow.engine.definitions import Pause
 from onerow.engine.hooks import GuardState
 from onerow.engine.queue import Queue
+from onerow.engine.relocation import relocation_of
 from onerow.engine.views import Views
+from onerow.engine.views.why import resume_command, task_command
 from onerow.ports import Filter, Finding
 
 _LONG = timedelta(minutes=1)
@@ -41,7 +45,13 @@ def check_app(queue: Queue) -> list[Finding]:
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
     """What can be seen of a store at work."""
-    return [*_clock(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
+    return [*_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
+
+
+def _relocated(queue: Queue) -> Iterator[Finding]:
+    gone = relocation_of(queue.store)
+    if gone is not None:
+        yield Finding("slow", f"this queue was moved: it takes no new tasks here, {gone.to} does", f"--store {gone.to}")
 
 
 def _clock(queue: Queue) -> Iterator[Finding]:
@@ -67,7 +77,7 @@ def _leases(queue: Queue) -> Iterator[Finding]:
     yield Finding(
         "bad",
         f"{some} ended and nobody rescued the tasks, {stuck[0].task_id} for one",
-        "start a worker: any one rescues them",
+        "onerow worker APP",
     )
 
 
@@ -77,7 +87,7 @@ def _corrupt(queue: Queue) -> Iterator[Finding]:
         yield Finding(
             "bad",
             f"task {task.task_id} was set aside: {task.error}",
-            f"mend those columns of the row, then: onerow retry {task.task_id} (or: onerow cancel {task.task_id})",
+            f"mend those columns of the row, then: {task_command('retry', task)}",
         )
     if len(found) > _SHOWN:
         yield Finding("bad", "more rows were set aside because they can't be read", "onerow list error:corrupt")
@@ -114,18 +124,27 @@ def _hook(worker: str, hook: GuardState) -> Finding:
 def _lanes(views: Views) -> Iterator[Finding]:
     for pipeline in views.board().pipelines:
         for lane in pipeline.lanes:
-            name, standing = f"{pipeline.name}.{lane.phase}", lane.waiting + lane.processing
+            name, standing = f"{pipeline.name}.{lane.phase}", lane.waiting + lane.processing + lane.parked
+            here = shlex.quote(f"pipeline:{pipeline.name} phase:{lane.phase}")
             if not lane.kind and standing:
+                fix = (
+                    f"put renamed_from={lane.phase!r} on the phase that replaces it and publish; to see them: "
+                    f"onerow list {here}"
+                )
+                published = any(other.kind for other in pipeline.lanes)
                 yield Finding(
                     "bad",
                     f"{standing:,} tasks stand at {name}, which no published code knows",
-                    f"renamed_from={lane.phase!r} on the phase that follows it, or onerow cancel --where phase:{lane.phase}",
+                    fix if published else "onerow publish APP",
                 )
             if lane.paused is not None and (lane.paused.phase != "*" or lane is pipeline.lanes[0]):
-                what = pipeline.name if lane.paused.phase == "*" else name
-                why = f": {lane.paused.reason}" if lane.paused.reason else ""
-                yield Finding(
-                    "slow", f"{what} is paused by {lane.paused.by}{why}", f"onerow resume {what.replace('.', ' ')}"
-                )
+                yield _pause(lane.paused)
             if lane.failed:
-                yield Finding("slow", f"{lane.failed:,} tasks failed in {name}", "onerow failures")
+                yield Finding("slow", f"{lane.failed:,} tasks failed in {name}", f"onerow failures {here}")
+
+
+def _pause(pause: Pause) -> Finding:
+    whole = pause.phase == "*"
+    what = pause.pipeline if whole else f"{pause.pipeline}.{pause.phase}"
+    why = f": {pause.reason}" if pause.reason else ""
+    return Finding("slow", f"{what} is paused by {pause.by}{why}", resume_command(pause))

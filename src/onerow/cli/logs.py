@@ -5,6 +5,7 @@ import msgspec
 
 from onerow.cli.place import Place, operates
 from onerow.engine import logs
+from onerow.engine.terminal import neutral_json
 from onerow.ports import LogLine
 
 _STYLE = {"err": "yellow", "warning": "yellow", "error": "red", "critical": "red", "debug": "dim"}
@@ -43,9 +44,9 @@ def command(
 
 def _show(place: Place, line: LogLine, raw: bool) -> None:
     if place.out.as_json:
-        click.echo(msgspec.json.encode(line).decode())
+        click.echo(neutral_json(msgspec.json.encode(line).decode()))
     elif raw:
         click.echo(line.text, color=True)
     else:
         head = f"{line.at:%H:%M:%S} {line.phase}#{line.attempt}"
-        place.out.line(f"{head}  {logs.neutral(line.text)}", _STYLE.get(line.level, ""))
+        place.out.line(f"{head}  {line.text.expandtabs()}", _STYLE.get(line.level, ""))

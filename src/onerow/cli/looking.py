@@ -142,6 +142,6 @@ def why(place: Place, task_id: str) -> None:
     if place.out.as_json:
         place.out.json(reason)
         return
-    place.out.line(words.clean(reason.sentence))
+    place.out.line(reason.sentence)
     if reason.command:
         place.out.line(f"→ {reason.command}", "bold")

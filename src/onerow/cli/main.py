@@ -8,6 +8,7 @@ import click
 
 from onerow.cli.exits import exit_code, explain
 from onerow.core.errors import OnerowError
+from onerow.engine.terminal import neutral
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Begin": {
@@ -90,9 +91,9 @@ class _Commands(click.Group):
                 raise
             what, fix = explain(error)
             if what:
-                click.echo(f"onerow: {what}", err=True)
+                click.echo(neutral(f"onerow: {what}"), err=True)
             if fix:
-                click.echo(f"        {fix}", err=True)
+                click.echo(neutral(f"        {fix}"), err=True)
             ctx.exit(exit_code(error))
 
 

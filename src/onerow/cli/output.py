@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from onerow.cli.words import clean
 from onerow.core.times import spell
+from onerow.engine.terminal import neutral, neutral_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ STATUS_STYLE = {
 
 
 class Output:
-    """Where a command's answer goes."""
+    """Where a command's answer goes. Text of tasks can't steer the terminal: every way out of here makes it neutral."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -45,9 +45,10 @@ class Output:
     def json(self, value: Any) -> None:
         """One JSON document."""
         plain = msgspec.to_builtins(value, builtin_types=(datetime, timedelta), str_keys=True)
-        click.echo(json.dumps(_spelled(plain), ensure_ascii=False, indent=2))
+        click.echo(neutral_json(json.dumps(_spelled(plain), ensure_ascii=False, indent=2)))
 
     def line(self, text: str = "", style: str = "") -> None:
+        text = neutral(text)
         if self.pretty and style:
             from rich.text import Text
 
@@ -58,23 +59,23 @@ class Output:
     def aside(self, text: str) -> None:
         """Something for people, that no pipe should see."""
         if not self.as_json:
-            click.echo(text, err=True)
+            click.echo(neutral(text), err=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "") -> None:
         """Columns that line up, also in Korean and Chinese; a name that begins with '>' is set to the right."""
         cells = styled(rows)
         if self.pretty:
-            self.console.print(rich_table(columns, cells, title))
+            self.console.print(rich_table(columns, cells, neutral(title)))
         else:
             if title:
-                click.echo(title)
+                click.echo(neutral(title))
             for line in _plain_lines(columns, cells):
                 click.echo(line)
 
     def fields(self, pairs: Iterable[tuple[str, Cell]]) -> None:
         """Names and values, one a line; empty values are left out."""
         shown = [(name, cell if isinstance(cell, tuple) else (cell, "")) for name, cell in pairs]
-        shown = [(name, (text, style)) for name, (text, style) in shown if text]
+        shown = [(name, (neutral(text), style)) for name, (text, style) in shown if text]
         width = max((len(name) for name, _ in shown), default=0)
         for name, (text, style) in shown:
             if self.pretty:
@@ -131,14 +132,14 @@ def rich_table(columns: Sequence[str], cells: list[list[tuple[str, str]]], title
         right = name.startswith(">")
         table.add_column(name.lstrip(">"), justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
     for row in cells:
-        table.add_row(*(Text(clean(text), style=style) for text, style in row))
+        table.add_row(*(Text(neutral(text), style=style) for text, style in row))
     return table
 
 
 def _plain_lines(columns: Sequence[str], cells: list[list[tuple[str, str]]]) -> Iterator[str]:
     from rich.cells import cell_len
 
-    rows = [[name.lstrip(">") for name in columns], *([clean(text) for text, _ in row] for row in cells)]
+    rows = [[name.lstrip(">") for name in columns], *([neutral(text) for text, _ in row] for row in cells)]
     widths = [max(cell_len(row[place]) for row in rows) for place in range(len(columns))]
     for row in rows:
         parts = []

@@ -6,6 +6,7 @@ from typing import Any
 
 from onerow.cli import words
 from onerow.cli.output import STATUS_STYLE, Cell, Output
+from onerow.engine.terminal import neutral_json
 from onerow.engine.views import Moment, TaskView
 
 _WIDTH = 28
@@ -22,10 +23,10 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
     out.fields(
         [
             ("task", (task["task_id"], "bold")),
-            ("title", words.clean(task["title"])),
+            ("title", task["title"]),
             ("status", (f"{text} in {task['phase']}", STATUS_STYLE[text])),
             ("pipeline", f"{task['pipeline']}: {where}"),
-            ("user", words.clean(task["user_id"])),
+            ("user", task["user_id"]),
             ("parent", task["parent_id"] or ""),
             ("added", f"{words.at(task['created_at'])} ({words.ago(task['created_at'], now)} ago)"),
             ("due", words.at(task["run_at"]) if text == "waiting" and task["run_at"] > now else ""),
@@ -33,13 +34,13 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
             ("attempt", f"{task['attempt']}, {task['retry_count']} of {task['max_retries']} retries used"),
             ("progress", words.progress(task["progress"])),
             ("priority", str(task["priority"]) if task["priority"] else ""),
-            ("unique key", words.clean(task["unique_key"] or "")),
-            ("limit key", words.clean(task["limit_key"])),
-            ("error", (words.clean(task["error"] or ""), "red")),
+            ("unique key", task["unique_key"] or ""),
+            ("limit key", task["limit_key"]),
+            ("error", (task["error"] or "", "red")),
         ]
     )
     out.line()
-    out.line(words.clean(view.why.sentence))
+    out.line(view.why.sentence)
     if view.why.command:
         out.line(f"→ {view.why.command}", "bold")
     out.line()
@@ -48,8 +49,8 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
         if task[name] not in (None, {}, []):
             out.line()
             out.line(name, "dim")
-            for line in json.dumps(task[name], ensure_ascii=False, indent=2).splitlines():
-                out.line(f"  {words.clean(line)}")
+            for line in neutral_json(json.dumps(task[name], ensure_ascii=False, indent=2)).split("\n"):
+                out.line(f"  {line}")
 
 
 def _timeline(out: Output, moments: list[Moment]) -> None:

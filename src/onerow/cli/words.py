@@ -43,21 +43,13 @@ def at(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
-def clean(value: Any) -> str:
-    """One printable line: what others wrote must not steer a terminal."""
-    text = str(value)
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else " " if char.isspace() else "�" for char in text)
-    return text
-
-
 def progress(value: Any) -> str:
     """How far a task says it came."""
     if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
         return ""
     total = value.get("total")
     said = f"{value['done'] / total:.0%}" if total else f"{value['done']:g}"
-    return f"{said} {clean(value['note'])}" if value.get("note") else said
+    return f"{said} {value['note']}" if value.get("note") else said
 
 
 def number(value: float) -> str:

@@ -13,6 +13,7 @@ import click
 from onerow.cli.app import load_app
 from onerow.cli.reload import watch_sources
 from onerow.core.durations import parse_duration
+from onerow.engine.capture import MaskedFormatter
 from onerow.engine.log import write_log
 from onerow.engine.queue import Queue
 from onerow.engine.worker import Worker
@@ -61,6 +62,7 @@ def command(
     grace period at once, a third one kills the workers.
     """
     logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
+    own_handlers = list(logging.getLogger().handlers)  # those that the app adds are its own
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.worker_process", *sys.argv[1:]]
@@ -71,11 +73,13 @@ def command(
         sys.exit(supervisor.run())
     supervised = Supervised(_say)
     queue = load_app(app, store)
+    for handler in own_handlers:
+        handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
     worker = Worker(
         queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
         republish=reload,  # while someone edits the code, its latest state is the definition
     )  # fmt: skip
-    write_log(queue.events)
+    write_log(queue.events, queue.masker)
     _announce(queue)
     ease_collector()
     sys.exit(_run(worker, supervised))

@@ -17,6 +17,7 @@ OnerowError
     ├── RetryTransaction        the caller's transaction must be rolled back and tried again
     ├── StoreReadOnly, StoreFull
     ├── StoreMoved              the database file was deleted, moved or replaced while it was open
+    ├── QueueRelocated          `onerow move` carried the queue to another store, which takes its new tasks
     └── CodeTooOld, SchemaMissing
 
 What handlers raise to onerow stands in outcomes.py.
@@ -115,6 +116,10 @@ class StoreFull(StoreError):
 
 class StoreMoved(StoreError):
     """The database file was deleted, moved or replaced while it was open; what is written to it would be lost."""
+
+
+class QueueRelocated(StoreError):
+    """`onerow move` carried the queue to another store; this one accepts no new tasks and no workers."""
 
 
 class CodeTooOld(StoreError):

@@ -13,6 +13,8 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.engine.hooks import name_of
+from onerow.engine.masking import NO_SECRETS, Masker
+from onerow.engine.terminal import neutral
 
 _encode = msgspec.json.Encoder().encode
 
@@ -99,17 +101,18 @@ def watch(
     )
 
 
-def of_failure(task: Task, at: str) -> Alert:
-    """The alert of a task that failed for good."""
-    name = f"{task.title!r} " if task.title else ""
+def of_failure(task: Task, at: str, masker: Masker = NO_SECRETS) -> Alert:
+    """The alert of a task that failed for good; secrets in its title or error are masked."""
+    title, error = masker.text(task.title), masker.text(task.error or "")
+    name = f"{title!r} " if title else ""
     return Alert(
         kind="failed",
-        text=f"{task.pipeline}: {name}({task.task_id}) failed in {task.phase}: {task.error}",
+        text=neutral(f"{task.pipeline}: {name}({task.task_id}) failed in {task.phase}: {error}"),
         at=at,
         pipeline=task.pipeline,
         phase=task.phase,
         task_id=task.task_id,
-        title=task.title,
-        error=task.error or "",
+        title=title,
+        error=error,
         error_class=task.error_class or "",
     )

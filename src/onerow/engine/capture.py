@@ -5,19 +5,24 @@ import sys
 from typing import Any, TextIO
 
 from onerow.engine.context import current
+from onerow.engine.masking import NO_SECRETS, Masker
+from onerow.engine.terminal import neutral_lines
 
 
 class _Tee:
     """A text stream that also gives whole lines to the attempt that runs here, if one does."""
 
-    def __init__(self, stream: TextIO, level: str) -> None:
+    def __init__(self, stream: TextIO, level: str, masker: Masker) -> None:
         self._stream = stream
         self._level = level
+        self._masker = masker
 
     def write(self, text: str) -> int:
         attempt = current.get()
         if attempt is None:
-            return self._stream.write(text)
+            # Also of a handler's own threads, which belong to no attempt: secrets are masked here too.
+            self._stream.write(self._masker.text(text))
+            return len(text)
         attempt.write(self._level, text)
         return len(text)
 
@@ -35,15 +40,30 @@ class _Records(logging.Handler):
                 self.handleError(record)
 
 
+class MaskedFormatter(logging.Formatter):
+    """Formats log records, those of handlers too, without secrets and without anything that could steer a terminal."""
+
+    def __init__(self, format: str, masker: Masker) -> None:
+        super().__init__(format)
+        self._masker = masker
+
+    def format(self, record: logging.LogRecord) -> str:
+        return neutral_lines(self._masker.text(super().format(record)))
+
+
 class Capture:
     """While started, output of handlers is kept with their task; everyone else's goes where it went."""
 
-    def __init__(self) -> None:
+    def __init__(self, masker: Masker = NO_SECRETS) -> None:
+        self._masker = masker
         self._records = _Records()
 
     def start(self) -> None:
         self._out, self._err = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = _Tee(sys.stdout, "out"), _Tee(sys.stderr, "err")
+        sys.stdout, sys.stderr = (
+            _Tee(sys.stdout, "out", self._masker),
+            _Tee(sys.stderr, "err", self._masker),
+        )
         logging.getLogger().addHandler(self._records)
 
     def stop(self) -> None:

@@ -1,9 +1,12 @@
-"""The one file that writes log lines: events in, sentences out. Payloads are never logged."""
+"""The one file that writes log lines: events in, sentences out. Payloads are never logged, and secrets are masked."""
 
 import logging
+import traceback
 
 from onerow.core.task import Task
 from onerow.engine import events as e
+from onerow.engine.masking import NO_SECRETS, Masker
+from onerow.engine.terminal import neutral, neutral_lines
 
 log = logging.getLogger("onerow")
 
@@ -49,23 +52,28 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.INFO, "the store is back"
         case e.AlertLost(count=count, error=error):
             return logging.ERROR, f"{count} alerts could not be sent and are given up: {error}"
+        case e.RoleFailed(role=role, error=error):
+            return logging.ERROR, f"{role} met an error and goes on: {error}"
         case e.HookOverdue(hook=hook, limit=limit):
             return logging.ERROR, f"hook {hook} runs longer than {limit:g} s; it gets no events until it returns"
         case e.HookEventsDropped(hook=hook, count=count):
             return logging.ERROR, f"hook {hook} was not called for {count} events; it is overdue or too slow"
-        case e.RoleFailed(role=role, error=error, trace=trace):
-            return logging.ERROR, f"{role} met an error and goes on: {error}\n{trace}"
     return None
 
 
-def write_log(events: e.Events) -> None:
-    """Write a line for every event worth one."""
+def write_log(events: e.Events, masker: Masker = NO_SECRETS) -> None:
+    """Write a line for every event worth one, without secrets and without anything that could steer a terminal."""
     quiet = (e.TaskAdvanced, e.TaskCompleted)
+
+    def write(level: int, sentence: str, trace: str = "") -> None:
+        # Only a traceback has lines of its own: a line feed in a title must not look like another log line.
+        line = neutral(masker.text(sentence))
+        log.log(level, "%s", f"{line}\n{neutral_lines(masker.text(trace))}" if trace else line)
 
     def line(event: e.Event) -> None:
         found = describe(event)
         if found is not None and log.isEnabledFor(found[0]):
-            log.log(*found)
+            write(*found, event.trace if isinstance(event, e.RoleFailed) else "")
 
     kinds: list[type[e.Event]] = [
         e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseGone,
@@ -76,8 +84,10 @@ def write_log(events: e.Events) -> None:
         kinds += quiet
     for kind in kinds:
         events.on(kind, line)
-    events.on_hook_error = lambda event, error: log.exception(
-        "a hook for %s raised %r", type(event).__name__, error, exc_info=error
+    events.on_hook_error = lambda event, error: write(
+        logging.ERROR,
+        f"a hook for {type(event).__name__} raised {error!r}",
+        "".join(traceback.format_exception(error)).rstrip("\n"),
     )
 
 

@@ -122,24 +122,3 @@ class _Reader:
         page = self._queue.logs(self._task_id, tail=count)
         self._after = page.next
         return list(page.lines)
-
-
-# ── for terminals and pages ──────────────────────────────────────────────────────────────────────────────────────
-
-_SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
-    r"|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links, clipboards
-    r"|\x1b[ -/]*[0-~]"
-    r"|\x9b[0-?]*[ -/]*[@-~]"
-)
-# Controls, and marks that turn the direction of the text around.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]"
-)
-
-
-def neutral(text: str) -> str:
-    """The text without anything that could steer a terminal: sequences go, controls are shown as what they are."""
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", _SEQUENCE.sub("", text))

@@ -1,10 +1,13 @@
 """Moving house: a whole queue from one store to another, checked row by row; cut off, it goes on where it was.
 
 Every step may be repeated: a row that stands there already is compared, not added again. So nothing needs to be
-remembered about how far it came, and moving once more is the verification.
+remembered about how far it came.
 """
 
+import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -13,9 +16,20 @@ from onerow.core.errors import BadInput, IllegalMove, LostRace
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, JSON_FIELDS, Task
 from onerow.engine import crons, definitions, rates, statistics
-from onerow.ports import Existing, Filter, LogLine, Move, Note, Store, Swapped
+from onerow.engine.relocation import (
+    CHECK_EVERY,
+    MOVED_BY,
+    RELOCATION,
+    Relocation,
+    announce,
+    arrived,
+    end,
+    refuse_adds,
+    relocation_of,
+    undo,
+)
+from onerow.ports import Existing, Filter, Identified, Inserted, LogLine, Move, Note, Store, Swapped
 
-BY = "onerow move"
 KINDS = (
     definitions.PLAN,
     definitions.LIMIT,
@@ -40,32 +54,108 @@ class Moved(msgspec.Struct):
     renewed: int = 0  # were there, and had changed since
     lines: int = 0  # of output, added
     notes: int = 0
+    left: int = 0  # tasks of the source that the target has not, and that are older than the move
+    first_left: str = ""
 
 
-def move(source: Store, target: Store, progress: Callable[[Moved], None] = lambda moved: None) -> Moved:
-    """Carry everything over, until a whole round finds nothing that differs. The source stays as it was, and paused.
+def move(
+    source: Store,
+    target: Store,
+    progress: Callable[[Moved], None] = lambda moved: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Moved:
+    """Carry everything over, until a whole round finds nothing that differs.
+
+    The source keeps its copy, stays paused, and takes no new tasks from then on. Once that is done, moving again adds
+    what the source was given since and leaves everything else at the target alone.
 
     Raises IllegalMove while tasks are processing, and BadInput when the target has tasks of its own.
     """
-    if source.url == target.url:
-        raise BadInput(f"source and target are the same store: {source.url}", field="store")
-    target.prepare()
+    _refuse_same(source, target)
+    before = relocation_of(source)
+    known = before is not None and arrived(target, before)
+    if before is not None and before.ended is not None:
+        if not known:
+            raise BadInput(f"the queue of {source.url} was moved to {before.to}; move it on from there", field="source")
+        return _carry_late(source, target, before, progress)
     _refuse_strangers(source, target)
     _pause(source, target)
     _refuse_running(source)
     moved = Moved(sum(tally.count for tally in source.count(Filter(hidden=True))))
     moved.notes = _move_notes(source, target)
+    _move_rows(source, target, moved, progress)
+    going = before if before is not None and known else Relocation(uuid.uuid4().hex, target.url)
+    announce(target, going, source.url)
+    refuse_adds(source, going)
+    # Until then a process that adds tasks may not have read that they are refused: the last round comes after it.
+    wait(CHECK_EVERY)
+    carried_until = _move_rows(source, target, moved, progress)
+    undo(target)  # of an earlier move away from there: the queue has come back
+    end(source, going, carried_until)
+    return moved
+
+
+def _move_rows(source: Store, target: Store, moved: Moved, progress: Callable[[Moved], None]) -> datetime:
+    """Repeat until a round finds no difference; the time up to which the source's tasks are in the target."""
     for _ in range(_ROUNDS):
         moved.seen = differing = 0
+        until = source.now()
         for page in _pages(source):
             differing += _move_page(source, target, page, moved)
+            until = max(until, *(task.created_at for task in page))
             moved.seen += len(page)
             progress(moved)
         if not differing:
             _refuse_running(source)
             _refuse_strangers(source, target)
-            return moved
+            return until
     raise LostRace(f"{source.url} kept changing; find out who still writes to it, then move again")
+
+
+def _carry_late(source: Store, target: Store, gone: Relocation, progress: Callable[[Moved], None]) -> Moved:
+    """Add the tasks that the source was given after the move.
+
+    A task that is older than the move and not in the target may have been removed there (purged) or have been committed
+    late: it is not added, because it could run twice; it is counted.
+    """
+    assert gone.ended is not None
+    moved = Moved(sum(tally.count for tally in source.count(Filter(hidden=True))))
+    until = gone.ended
+    for page in _pages(source):
+        there = {task.task_id for task in target.fetch([task.task_id for task in page])}
+        missing = [task for task in page if task.task_id not in there]
+        late = [task for task in missing if task.created_at > gone.ended]
+        answers = target.insert(late) if late else []
+        added = {answer.task.task_id for answer in answers if isinstance(answer, Inserted)}
+        left = [task for task in missing if task.task_id not in added]
+        until = max([until, *(task.created_at for task in late)])
+        moved.added += len(added)
+        moved.left += len(left)
+        moved.first_left = moved.first_left or (left[0].task_id if left else "")
+        moved.seen += len(page)
+        progress(moved)
+    end(source, gone, until)
+    return moved
+
+
+def _refuse_same(source: Store, target: Store) -> None:
+    """Refuse a target that is the source under another name; prepares the target."""
+    refusal = BadInput(f"source and target are the same store: {source.url} and {target.url}", field="store")
+    if source.url == target.url or _identity(source) == _identity(target) is not None:
+        raise refusal
+    target.prepare()
+    # However the two are addressed: what is written to the one is read from the other only if they are one.
+    mark = f"is it the same? {uuid.uuid4().hex}"
+    source.write_notes([Note(RELOCATION, mark, {})])
+    try:
+        if any(note.name == mark for note in target.notes(RELOCATION, since=mark)):
+            raise refusal
+    finally:
+        source.drop_notes(RELOCATION, [mark])
+
+
+def _identity(store: Store) -> object:
+    return store.identity() if isinstance(store, Identified) else None
 
 
 def _pause(source: Store, target: Store) -> None:
@@ -73,7 +163,7 @@ def _pause(source: Store, target: Store) -> None:
     pipelines = {tally.pipeline for tally in source.count(Filter())} | set(definitions.load_plans(source))
     for pipeline in sorted(pipelines):
         if f"{pipeline}/*" not in paused:
-            definitions.set_pause(source, pipeline, "*", BY, f"moved to {target.url}")
+            definitions.set_pause(source, pipeline, "*", MOVED_BY, f"moved to {target.url}")
 
 
 def _refuse_running(source: Store) -> None:
@@ -153,7 +243,7 @@ def _move_notes(source: Store, target: Store) -> int:
         there = {note.name: note for note in target.notes(kind)}
         to_write = []
         for note in source.notes(kind):
-            if kind == definitions.PAUSE and note.body.get("by") == BY:
+            if kind == definitions.PAUSE and note.body.get("by") == MOVED_BY:
                 continue  # the pause is for the old house
             came = there.get(note.name)
             if came is None or came.body != note.body:

@@ -34,6 +34,7 @@ from onerow.engine.masking import Masker
 from onerow.engine.pull import Leases
 from onerow.engine.puller import Puller
 from onerow.engine.pulling import pull
+from onerow.engine.relocation import RelocationCheck
 from onerow.engine.rescuing import rescue_all, rescue_ended
 from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, Tally
 
@@ -61,6 +62,7 @@ class Queue:
         self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
         self._masker: Masker | None = None
+        self._check_relocation = RelocationCheck()
 
     def __repr__(self) -> str:
         return f"Queue({self._store.url!r})"
@@ -213,6 +215,7 @@ class Queue:
             plan, declared = pipeline.plan, pipeline.payload_type
         else:
             plan = self.plan(pipeline)
+        self._check_relocation(self.store)
         return inserting.new_tasks(self.store, plan, declared, items, common, self._user)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
@@ -384,8 +387,11 @@ class Queue:
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Undo a pause; whether there was one."""
         self._everyone()
-        name = self._known(pipeline, phase)
-        return self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]) > 0
+        name = pipeline if isinstance(pipeline, str) else pipeline.name
+        if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
+            return True  # also where no code knows the phase any more
+        self._known(pipeline, phase)
+        return False
 
     def set_limit(
         self, pipeline: Pipeline | str, phase: str, *, concurrency: int | None = None, per_key: int | None = None

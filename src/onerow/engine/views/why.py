@@ -1,5 +1,6 @@
 """Why a task isn't running: one sentence, and the command that changes it."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -11,10 +12,13 @@ from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
 from onerow.engine import definitions
-from onerow.engine.definitions import Controls
+from onerow.engine.definitions import Controls, Pause
 from onerow.engine.rates import Rates
+from onerow.engine.relocation import MOVED_BY
 from onerow.engine.views.rolls import WorkerLine, serving
 from onerow.ports import Filter, Store
+
+_MOST_AT_ONCE = 10_000  # that a limit may be
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -47,14 +51,15 @@ def why(
         return Reason(
             "no-pipeline",
             f"No code knows the pipeline {task.pipeline}: it was never published here.",
-            "onerow worker APP   (or: onerow publish APP)",
+            "onerow publish APP",
         )
     if not plan.knows(task.phase):
         phases = ", ".join(phase.name for phase in plan.phases)
         return Reason(
             "no-phase",
-            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}.",
-            f"onerow cancel {task.task_id}   (or name the phase's successor in code: renamed_from={task.phase!r})",
+            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}. "
+            f"Put renamed_from={task.phase!r} on the phase that replaces it, and publish.",
+            "onerow publish APP",
         )
     phase = plan.phase(task.phase)
     return (
@@ -92,14 +97,14 @@ def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason
 def _ended(task: Task, now: datetime) -> Reason:
     ago = "" if task.completed_at is None else f" {_for(now - task.completed_at)} ago"
     if task.status is COMPLETED:
-        return Reason("completed", f"It was completed{ago}.", f"onerow replay {task.task_id}")
+        return Reason("completed", f"It was completed{ago}.", task_command("replay", task))
     if task.status is CANCELLED:
         return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
     return Reason(
         "failed",
         f"It failed in {task.phase} {tries}{ago} ({task.error_class}): {_line(task.error)}",
-        f"onerow retry {task.task_id}",
+        task_command("retry", task),
     )
 
 
@@ -114,21 +119,21 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
         return Reason(
             "children",
             f"It is parked for its children{until}: {ended} of {max(total, task.children or 0)} have ended.",
-            f'onerow list "parent:{task.task_id} status:waiting,processing"',
+            _list_children(task) if ended < total else "",
             deadline,
         )
     name = task.awaiting.removeprefix("signal:")
     return Reason(
         "signal",
         f"It is parked for the signal {name}{until}.",
-        f"onerow signal {task.task_id} {name}",
+        task_command("signal", task, then=name),
         deadline,
     )
 
 
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
-    command = f"onerow reschedule {task.task_id} --to now"
+    command = task_command("reschedule", task, "--to", "now")
     if task.rescue_count:
         times = "once" if task.rescue_count == 1 else f"{task.rescue_count} times"
         return Reason(
@@ -157,8 +162,7 @@ def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
         return None
     because = f" because: {pause.reason}" if pause.reason else ""
     what = f"The pipeline {task.pipeline}" if pause.phase == "*" else f"The phase {phase.name}"
-    command = f"onerow resume {task.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
-    return Reason("paused", f"{what} was paused by {pause.by}{because}.", command)
+    return Reason("paused", f"{what} was paused by {pause.by}{because}.", resume_command(pause))
 
 
 def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_user: str | None) -> Reason | None:
@@ -223,7 +227,7 @@ def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for
             return Reason(
                 "limit",
                 f"The {of} is taken by {who}, held by worker {first.leased_by} until {_at(first.leased_until)}.",
-                f"onerow limit {task.pipeline} {phase.name} {'--per-key ' if key else ''}{most + 1}",
+                _raise_limit(task.pipeline, phase.name, limit, per_key, of_key=key is not None),
                 first.leased_until,
             )
     return None
@@ -246,9 +250,40 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         return Reason(
             "queued",
             f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
-            f"onerow priority {task.task_id} --to {max(-100, task.priority - 10)}",
+            task_command("priority", task, "--to", str(max(-100, task.priority - 10))) if task.priority > -100 else "",
         )
     return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
+
+
+def resume_command(pause: Pause) -> str:
+    """The command that lifts a pause; '' for the pause of a queue that was moved: its tasks run at the new place."""
+    if pause.by == MOVED_BY:
+        return ""
+    return f"onerow resume {pause.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
+
+
+def task_command(name: str, task: Task, *options: str, then: str = "") -> str:
+    """A command on one task as a shell takes it; `then` is the argument behind the id."""
+    arguments = [task.task_id, then] if then else [task.task_id]
+    if task.task_id.startswith("-"):  # it would be read as an option
+        return shlex.join(["onerow", name, *options, "--", *arguments])
+    return shlex.join(["onerow", name, *arguments, *options])
+
+
+def _list_children(task: Task) -> str:
+    return shlex.join(["onerow", "list", f'parent:"{task.task_id}" status:waiting,processing'])
+
+
+def _raise_limit(pipeline: str, phase: str, limit: int | None, per_key: int | None, *, of_key: bool) -> str:
+    """One more than now; both limits are named, because one that is left out is lifted."""
+    if of_key:
+        per_key = (per_key or 0) + 1
+    else:
+        limit = (limit or 0) + 1
+    if max(limit or 0, per_key or 0) > _MOST_AT_ONCE:
+        return ""
+    words = [str(limit) if limit is not None else "none"] + (["--per-key", str(per_key)] if per_key is not None else [])
+    return shlex.join(["onerow", "limit", pipeline, phase, *words])
 
 
 def _for(span: timedelta) -> str:

@@ -65,7 +65,7 @@ class Alarm:
             self._look_at = monotonic() + _LOOK_EVERY
             self._unsent += [alert for alert in self._standing(now) if self._mine_to_tell(alert, now)]
         while self._failures and len(self._unsent) < _MOST_AT_ONCE:
-            self._unsent.append(of_failure(self._failures.popleft().task, spell(now)))
+            self._unsent.append(of_failure(self._failures.popleft().task, spell(now), self._queue.masker))
         if not self._unsent:
             return 1.0
         try:

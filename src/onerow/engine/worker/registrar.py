@@ -7,12 +7,13 @@ from time import monotonic
 
 import msgspec
 
-from onerow.core.errors import CodeTooOld, StoreError
+from onerow.core.errors import CodeTooOld, QueueRelocated, StoreError
 from onerow.core.failure import Failure
 from onerow.core.plan import Plan
 from onerow.engine import definitions
 from onerow.engine.definitions import WORKER, Controls, Definitions
 from onerow.engine.hooks import GuardState
+from onerow.engine.relocation import check_not_relocated
 from onerow.engine.worker.attempt import Attempt, Lane
 from onerow.engine.worker.hands import Hands
 from onerow.engine.worker.identity import Identity
@@ -47,7 +48,7 @@ class Registrar:
         self._report_at = 0.0
         self.draining = False
         self.hooks: Callable[[], list[GuardState]] = list  # those that are overdue or lost events
-        self.outdated: Callable[[CodeTooOld], None] = lambda error: None
+        self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
         self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
     def tick(self, now: datetime) -> float:
@@ -58,8 +59,10 @@ class Registrar:
         if monotonic() >= self._roll_at:
             try:
                 self._store.check()
-            except CodeTooOld as error:
-                self.outdated(error)  # someone migrated the store past us: finish what we hold, claim no more
+                check_not_relocated(self._store)
+            except (CodeTooOld, QueueRelocated) as error:
+                # The store was migrated past us, or its queue was moved: finish what we hold, claim no more.
+                self.outdated(error)
             self.enrol(now)
         return 1.0
 

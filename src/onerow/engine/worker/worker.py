@@ -8,7 +8,16 @@ from time import monotonic, sleep
 
 from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, CorruptRow, RowRefused, StoreError, StoreMoved, UnknownName
+from onerow.core.errors import (
+    BadInput,
+    CodeTooOld,
+    CorruptRow,
+    QueueRelocated,
+    RowRefused,
+    StoreError,
+    StoreMoved,
+    UnknownName,
+)
 from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
 from onerow.core.sizes import Size, parse_size
@@ -30,6 +39,7 @@ from onerow.engine.hooks import GuardState
 from onerow.engine.keeper import Keeper
 from onerow.engine.lease_watch import LeaseWatch
 from onerow.engine.queue import Queue
+from onerow.engine.relocation import check_not_relocated
 from onerow.engine.settling import Stopped, Unstarted
 from onerow.engine.worker.alarm import Alarm, HookWatch
 from onerow.engine.worker.attempt import Attempt, Lane
@@ -55,7 +65,7 @@ from onerow.ports import Tidied
 
 DEFAULT_CONCURRENCY = 16
 TOO_OLD = 78
-"""The exit code of a worker whose code is too old for the store; to start it again would not help."""
+"""The exit code of a worker whose code is too old for the store, or whose queue has moved; starting it again would not help."""
 
 _GATHER_FOR = 0.002
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
@@ -175,6 +185,7 @@ class Worker:
         queue = self.queue
         store = queue.store
         own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
+        check_not_relocated(store)
         definitions.publish(store, own.values(), force=self._republish)
         self._keeper = Keeper()
         self._hands = Hands(store.now)
@@ -249,7 +260,7 @@ class Worker:
         self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
         self._registrar.outdated = self._on_outdated
         self._registrar.replaced = self._on_replaced
-        self._capture = Capture()
+        self._capture = Capture(queue.masker)
 
     def _thread(self, name: str, roles: Sequence[Role], last: Callable[[datetime], object] | None = None) -> RoleThread:
         return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage, last)
@@ -474,7 +485,7 @@ class Worker:
         self.queue.events.send(StoreGone(self.name, str(error)))
         self.stop(hurry=True)
 
-    def _on_outdated(self, error: CodeTooOld) -> None:
+    def _on_outdated(self, error: CodeTooOld | QueueRelocated) -> None:
         if self.exit_code != TOO_OLD:
             self.queue.events.send(WorkerOutdated(self.name, str(error)))
         self.exit_code = TOO_OLD

@@ -103,6 +103,6 @@ def _drift(door: Door, name: str) -> Iterator[Finding]:
         what = line.splitlines()[0]
         if line.startswith("-"):
             bad = "UNIQUE" in line or "constraint" in line
-            yield Finding("bad" if bad else "slow", f"missing: {what[2:]}", "restore it from: onerow migrate --sql")
+            yield Finding("bad" if bad else "slow", f"missing: {what[2:]}", "create it again, as it is written here")
     if not any(line.startswith("-") for line in differences):
         yield Finding("good", f"schema {schema.SCHEMA}: all tables, indexes and functions are there")

@@ -224,6 +224,14 @@ class SqliteStore:
     def tidy(self) -> bool:
         return titles.tidy(self._door)
 
+    def identity(self) -> object:
+        """Device and inode of the file: equal for every path that leads to it, links too."""
+        try:
+            found = self._door.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def inspect(self) -> list[Finding]:
         return upkeep.inspect(self._door)
 

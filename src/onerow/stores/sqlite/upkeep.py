@@ -1,12 +1,13 @@
 """Upkeep of one file: would the promises hold here, how far is it migrated, and a copy while others write."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, StoreError
 from onerow.ports import Finding, Migration
 from onerow.stores.sqlite import schema, tallies
 from onerow.stores.sqlite.door import FLOOR, Door, translated
@@ -14,6 +15,8 @@ from onerow.stores.sqlite.statements import statement
 
 _BIG_WAL = 256 * 1024 * 1024
 _PAGES = 2_000
+_LEAST_FREE = 32 * 1024 * 1024
+_CHECK_FOR = 20.0  # seconds
 
 
 def migration(door: Door) -> Migration:
@@ -45,12 +48,50 @@ def backup(door: Door, path: Path, progress: Callable[[float], None]) -> None:
 def inspect(door: Door) -> list[Finding]:
     """See ports.Upkeep.inspect."""
     if not door.path.exists():
-        return [Finding("bad", f"there is no file {door.path}", "onerow migrate, or start a worker")]
-    with door.read() as connection:
-        stored, min_code = schema.versions(connection)
-        if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
-            return [_version(), other_schema]
-        return [_version(), *_indexes(connection), *_counters(connection), *_file(door, connection)]
+        return [Finding("bad", f"there is no file {door.path}", "onerow migrate")]
+    findings = [_version(), *_disk(door.path)]
+    try:
+        with door.read() as connection:
+            stored, min_code = schema.versions(connection)
+            if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
+                return [*findings, other_schema]
+            findings += _soundness(connection)
+            if findings[-1].level == "bad":
+                return findings  # what else is read from such a file says nothing
+            findings += [*_indexes(connection), *_counters(connection), *_journal(door, connection)]
+        _try_to_write(door)
+    except StoreError as error:
+        what, _, fix = str(error).partition("; ")
+        findings.append(Finding("bad", what, fix))
+    return findings
+
+
+def _disk(path: Path) -> Iterator[Finding]:
+    """Whether there is room beside the file: its log grows there."""
+    found = os.statvfs(path.parent)
+    free = found.f_bavail * found.f_frsize
+    if free < _LEAST_FREE:
+        yield Finding(
+            "bad", f"the disk of {path} has {free >> 20} MB left", f"make room: at least {_LEAST_FREE >> 20} MB"
+        )
+    else:
+        yield Finding("good", "the disk has room")
+
+
+class _NotToBeKept(Exception):
+    """Rolls a trial back."""
+
+
+def _try_to_write(door: Door) -> None:
+    """Raises StoreError where nothing can be written; leaves nothing behind."""
+    try:
+        with door.write() as connection:
+            connection.execute(
+                "INSERT INTO onerow_note (version, body, updated_at, kind, name) VALUES (1, 'null', '', 'doctor', '')"
+            )
+            raise _NotToBeKept
+    except _NotToBeKept:
+        pass
 
 
 def _version() -> Finding:
@@ -66,7 +107,10 @@ def _indexes(connection: sqlite3.Connection) -> Iterator[Finding]:
     for name in missing:
         unique = "UNIQUE" in _expected()[name]
         what = f"{name} is missing or another" + (": limits or keys don't hold" if unique else "")
-        yield Finding("bad" if unique else "slow", what, "restore it from: onerow migrate --sql")
+        sql = _bare(_expected()[name])
+        if name in there and "INDEX" in sql.partition("(")[0]:
+            sql = f"DROP INDEX {name}; {sql}"
+        yield Finding("bad" if unique else "slow", what, f"run this SQL in the file: {sql}")
     if not missing:
         yield Finding("good", f"schema {schema.SCHEMA}: all tables and indexes are there")
 
@@ -106,13 +150,19 @@ def repair(door: Door) -> None:
         connection.executemany("INSERT INTO onerow_tally VALUES (?, ?, ?, ?)", found)
 
 
-def _file(door: Door, connection: sqlite3.Connection) -> Iterator[Finding]:
-    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode == "wal":
-        yield Finding("good", "readers and the writer don't wait for each other (WAL)")
-    else:
-        yield Finding("slow", f"the journal mode is {mode}", "it should be WAL; is the file on a network share?")
-    problems = [row[0] for row in connection.execute("PRAGMA quick_check(100)").fetchall()]
+def _soundness(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """What SQLite's own check says, as far as it comes in a bounded time; the verdict comes last."""
+    stop_at = time.monotonic() + _CHECK_FOR
+    connection.set_progress_handler(lambda: time.monotonic() > stop_at, 1_000)
+    try:
+        problems = [row[0] for row in connection.execute("PRAGMA quick_check(100)").fetchall()]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        yield Finding("good", f"no damage was found in {_CHECK_FOR:.0f} s, in which the file was not read to its end")
+        return
+    finally:
+        connection.set_progress_handler(None, 0)
     broken = [problem for problem in problems if problem.startswith("CHECK constraint failed")]
     problems = [problem for problem in problems if problem not in broken]
     if broken:
@@ -120,7 +170,15 @@ def _file(door: Door, connection: sqlite3.Connection) -> Iterator[Finding]:
     if problems in ([], ["ok"]):
         yield Finding("good", "the file is sound")
     else:
-        yield Finding("bad", f"the file is damaged: {problems[0]}", "restore a backup")
+        yield Finding("bad", f"the file is damaged: {' '.join(problems[0].split())}", "restore a backup")
+
+
+def _journal(door: Door, connection: sqlite3.Connection) -> Iterator[Finding]:
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode == "wal":
+        yield Finding("good", "readers and the writer don't wait for each other (WAL)")
+    else:
+        yield Finding("slow", f"the journal mode is {mode}", "it should be WAL; is the file on a network share?")
     wal = Path(f"{door.path}-wal")
     if wal.exists() and wal.stat().st_size > _BIG_WAL:
         yield Finding(
