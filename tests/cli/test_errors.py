@@ -79,7 +79,7 @@ def test_a_store_that_cannot_be_opened(run: Run, name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "url, hint",
     [
-        ("tasks.db", "is no store URL"),
+        ("tasks.db", "is not a store URL"),
         ("mysql://host/db", "there is no store named 'mysql'"),
         ("sqlite://tasks.db", "write sqlite:///name.db"),
         ("memory://", "lives and dies with its process"),
@@ -104,7 +104,7 @@ def test_code_too_old_for_the_database(run: Run, town: str) -> None:
     with store._door.write() as connection:
         connection.execute("UPDATE onerow_meta SET value = 99")
     store.close()
-    what, fix = two_lines(run("list", "--store", town, code=69).stderr)
+    what, fix = two_lines(run("list", "--store", town, code=78).stderr)
     assert "schema 99" in what + fix
     assert "pip install -U onerow" in what + fix
 

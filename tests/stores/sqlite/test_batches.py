@@ -33,7 +33,7 @@ def unlike(task: Task, number: int) -> Task:
         if field in TIME_FIELDS:
             changes[field] = task.created_at + timedelta(seconds=number)
         elif field in JSON_FIELDS:
-            changes[field] = f"[{number}]"
+            changes[field] = f'{{"n":{number}}}' if field == "results_json" else f"[{number}]"
         elif isinstance(value, bool):
             changes[field] = bool(number % 2)
         elif isinstance(value, int) or field in ("elapsed_time", "children"):
