@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format demo studio publisher bench soak pins clean
+.PHONY: help setup servers test lint check format demo studio publisher bench soak mutants pins clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: servers ## measure
 
 soak: servers ## the slow tests, with more examples
 	HYPOTHESIS_PROFILE=soak ONEROW_TEST_MONGO_MEMBERS=3 $(BIN)/python -m pytest -m slow --timeout=1800 $(ARGS)
+
+mutants: servers ## break the engine on purpose and see the tests notice: ARGS='-k slot'
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 pins: ## renew constraints.txt (needs uv)
 	uv lock -q --upgrade

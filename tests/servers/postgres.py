@@ -132,3 +132,14 @@ def _from_wheel() -> Path:
             "ONEROW_TEST_POSTGRES_URL (compose.yaml has one)."
         )
     return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def pg_dump(url: str) -> bytes:
+    """A database as SQL that any client can run: every row an INSERT, no psql commands."""
+    options = ["--inserts", "--rows-per-insert=200", "--no-owner", "--no-privileges", "--no-comments"]
+    done = subprocess.run([_from_wheel() / "pg_dump", *options, "-d", url], capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"pg_dump failed:\n{done.stderr.decode()}")
+    # Newer versions of pg_dump guard their output with psql's \restrict, which only psql understands.
+    lines = [line for line in done.stdout.splitlines() if not line.startswith((b"\\restrict", b"\\unrestrict"))]
+    return b"\n".join(lines)
