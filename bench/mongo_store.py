@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.task import Task
-from onerow.ports import Claim, Move, Want
+from onerow.ports import Claim, Move, PhaseClaim
 from onerow.stores.mongo import MongoStore
 from onerow.stores.mongo.thin import Thin
 from tests.samples import a_task
@@ -22,7 +22,7 @@ from tests.servers.mongo import MongoServer
 
 TASKS = 2_000
 RUNS = 3
-WANT = Want(pipeline="bench", phase="noop", limit=1, lease_for=timedelta(minutes=5))
+WANT = PhaseClaim(pipeline="bench", phase="noop", limit=1, lease_for=timedelta(minutes=5))
 PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 
 Measure = Callable[[MongoStore], int]
@@ -37,13 +37,13 @@ def a_backlog(store: MongoStore, count: int, **changes: object) -> list[Task]:
     return tasks
 
 
-def drain(store: MongoStore, size: int, want: Want = WANT) -> int:
+def drain(store: MongoStore, size: int, want: PhaseClaim = WANT) -> int:
     """Settle the last batch and claim the next, until nothing is left; how many."""
     claim = Claim("bench", [replace(want, limit=size)])
     moves: list[Move] = []
     done = 0
     while True:
-        _, held = store.turn(moves, claim)
+        _, held = store.settle_and_claim(moves, claim)
         if not held:
             return done
         now = store.now()

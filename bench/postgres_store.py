@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
-from onerow.engine.ids import new_ids
-from onerow.ports import Claim, Move, Want
+from onerow.engine.queue.ids import new_ids
+from onerow.ports import Claim, Move, PhaseClaim
 from onerow.stores.postgres import PostgresStore
 from tests.samples import a_task
 from tests.servers.postgres import PostgresServer
@@ -75,12 +75,12 @@ class Bench:
         for _ in range(0, self.tasks, 5000):
             store.insert(self.newborn(store, min(5000, self.tasks)))
         self.admin.execute("VACUUM ANALYZE")
-        claim = Claim("w1", [Want(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
+        claim = Claim("w1", [PhaseClaim(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
         done = 0
         moves: list[Move] = []
         began = time.perf_counter()
         while True:
-            _, tasks = store.turn(moves, claim)
+            _, tasks = store.settle_and_claim(moves, claim)
             if not tasks and not moves:
                 break
             now = store.now()
@@ -171,12 +171,12 @@ class Bench:
         return first, last
 
     def _turns(self, store: PostgresStore, count: int) -> float:
-        claim = Claim("w1", [Want(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
+        claim = Claim("w1", [PhaseClaim(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
         moves: list[Move] = []
         done = 0
         began = time.perf_counter()
         for _ in range(count):
-            _, tasks = store.turn(moves, claim)
+            _, tasks = store.settle_and_claim(moves, claim)
             moves = [Move(task, rules.advance(task, PLAN, None, store.now())) for task in tasks]
             done += len(tasks)
         spent = time.perf_counter() - began

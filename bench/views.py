@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
-from onerow.engine import definitions
-from onerow.engine.ids import new_ids
-from onerow.engine.queue import Queue
+from onerow.engine.control import definitions
+from onerow.engine.queue.ids import new_ids
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import a_task
@@ -48,7 +48,7 @@ def main(total: int) -> None:
         for start in range(0, total, BATCH):
             store.insert(rows(start, total, store))
         began = process_time()
-        while store.tidy():
+        while store.maintain():
             pass
         print(f"{total:,} rows; titles indexed at {(process_time() - began) / total * 1e6:.1f} µs each\n")
         views = Views(Queue(store))

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from onerow.cli.board import rich_board
-from onerow.cli.demo.scene import paint
-from onerow.cli.demo.story import Story
-from onerow.cli.demo.studio import videos
-from onerow.cli.demo.theatre import Theatre
-from onerow.engine.queue import Queue
+from onerow.cli.inspect.board import rich_board
+from onerow.cli.start.demo.process import DemoProcess
+from onerow.cli.start.demo.screen import paint
+from onerow.cli.start.demo.script import Story
+from onerow.cli.start.demo.studio import videos
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.wiring import open_store
 
@@ -37,7 +37,7 @@ def main() -> None:
         url = f"sqlite:///{folder}/demo.db"
         queue = Queue(open_store(url))
         queue.publish(videos)
-        theatre = Theatre(Path(folder), url, 1.0)
+        theatre = DemoProcess(Path(folder), url, 1.0)
         told: list[str] = []
         began = time.monotonic()
         story = Story(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onerow.cli.pages import reference_page
+from onerow.cli.reference_page import reference_page
 
 if __name__ == "__main__":
     Path(__file__).with_name("reference.md").write_text(reference_page(), encoding="utf-8")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onerow.core.addition import Addition
     from onerow.core.errors import (
         BadInput,
         BadPayload,
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
         Snooze,
         WaitExpired,
     )
-    from onerow.core.pipeline import Pipeline
     from onerow.core.retry import Retry
     from onerow.core.status import Status
     from onerow.core.task import Task
-    from onerow.engine.adding import Addition
-    from onerow.engine.batch import Item
-    from onerow.engine.context import Context
-    from onerow.engine.events import (
+    from onerow.engine.events.events import (
         TaskAdded,
         TaskAdvanced,
         TaskCancelled,
@@ -42,9 +39,12 @@ if TYPE_CHECKING:
         TaskRescued,
         TaskRetried,
     )
-    from onerow.engine.pull import Leased
-    from onerow.engine.puller import Puller
+    from onerow.engine.handler.batch import Item
+    from onerow.engine.handler.context import Context
+    from onerow.engine.queue.lease import Leased
+    from onerow.engine.queue.puller import Puller
     from onerow.engine.worker import Worker
+    from onerow.pipelines.pipeline import Pipeline
     from onerow.ports import Filter
     from onerow.wiring import Queue
 
@@ -97,16 +97,16 @@ _HOMES = {
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
     "RetryTransaction StoreError StoreUnavailable UnknownName",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
-    "onerow.core.pipeline": "Pipeline",
+    "onerow.pipelines.pipeline": "Pipeline",
     "onerow.core.retry": "Retry",
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
-    "onerow.engine.adding": "Addition",
-    "onerow.engine.batch": "Item",
-    "onerow.engine.context": "Context",
-    "onerow.engine.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
-    "onerow.engine.pull": "Leased",
-    "onerow.engine.puller": "Puller",
+    "onerow.core.addition": "Addition",
+    "onerow.engine.handler.batch": "Item",
+    "onerow.engine.handler.context": "Context",
+    "onerow.engine.events.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
+    "onerow.engine.queue.lease": "Leased",
+    "onerow.engine.queue.puller": "Puller",
     "onerow.engine.worker": "Worker",
     "onerow.ports": "Filter",
     "onerow.wiring": "Queue",

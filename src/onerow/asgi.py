@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from onerow.core.pipeline import Pipeline
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
+from onerow.pipelines.pipeline import Pipeline
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 

@@ -17,7 +17,7 @@ from onerow.core.task import Task
 # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
+class PhaseClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks of one phase that a claimer could use."""
 
     pipeline: str
@@ -35,7 +35,7 @@ class Claim(msgspec.Struct, frozen=True):
     """
 
     worker: str
-    wants: Sequence[Want]
+    wants: Sequence[PhaseClaim]
     ids: Sequence[str] | None = None
     limit: int | None = None
 
@@ -89,13 +89,13 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str | None = None
     unique_key: str | None = None
     held_key: str | None = None
-    due_by: datetime | None = None  # run_at at or before
-    lease_ended_by: datetime | None = None
-    held_until_by: datetime | None = None
-    ended_by: datetime | None = None
-    ended_since: datetime | None = None
-    created_since: datetime | None = None
-    created_by: datetime | None = None
+    due_before: datetime | None = None  # run_at at or before
+    lease_ended_before: datetime | None = None
+    held_until_before: datetime | None = None
+    ended_before: datetime | None = None
+    ended_after: datetime | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
     ahead_of: tuple[int, datetime, str] | None = None  # before this (priority, run_at, id) in the order of claims
     hidden: bool = False
 
@@ -174,7 +174,7 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
-class Tally(msgspec.Struct, frozen=True):
+class TaskCount(msgspec.Struct, frozen=True):
     """How many tasks stand in one place."""
 
     pipeline: str
@@ -185,11 +185,11 @@ class Tally(msgspec.Struct, frozen=True):
     oldest: datetime | None = None  # the earliest run_at of those waiting
 
 
-class Census(msgspec.Struct, frozen=True):
+class StoreCounts(msgspec.Struct, frozen=True):
     """How many tasks stand where in the whole store: open ones (of a few seconds ago, where there are very many), and
     ended ones as of a moment."""
 
-    tallies: list[Tally]
+    tallies: list[TaskCount]
     ended_at: datetime  # when the ended ones were counted; now, where they are exact
 
 
@@ -310,7 +310,7 @@ class Store(Protocol):
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         """Write what rules decided, row by row, only where nobody wrote meanwhile."""
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         """Swap, then claim: in one transaction where the store can, so that a busy worker pays for one."""
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
@@ -337,7 +337,7 @@ class Store(Protocol):
         The cost follows the phases in which tasks wait, not those that are asked about.
         """
 
-    def count(self, where: Filter) -> list[Tally]:
+    def count(self, where: Filter) -> list[TaskCount]:
         """How many tasks match, by pipeline, phase, status and parked.
 
         With `parent_id` each child is counted exactly once, also one that changes its status during the count. Without
@@ -370,13 +370,13 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Glance(Protocol):
+class Searchable(Protocol):
     """What a store may offer to faces: answers whose cost doesn't grow with the table.
 
     Without it the engine counts and finds as well as it can.
     """
 
-    def census(self) -> Census:
+    def store_counts(self) -> StoreCounts:
         """How many tasks stand where, in the whole store."""
 
     def search(
@@ -392,10 +392,10 @@ class Glance(Protocol):
 
 
 @runtime_checkable
-class Tidied(Protocol):
+class Maintainable(Protocol):
     """A store with housekeeping that needn't be done at once; workers see to it when there is time."""
 
-    def tidy(self) -> bool:
+    def maintain(self) -> bool:
         """Do a little of it; whether there is more."""
 
 
@@ -408,7 +408,7 @@ class Identified(Protocol):
 
 
 @runtime_checkable
-class Upkeep(Protocol):
+class Administrable(Protocol):
     """What a store may offer to those who look after it."""
 
     def inspect(self) -> list[Finding]:

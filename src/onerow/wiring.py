@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from onerow.core.durations import Duration
 from onerow.core.errors import BadStoreUrl
 from onerow.core.urls import mask_password
-from onerow.engine import queue as engine
+from onerow.engine.queue import queue as engine
 from onerow.ports import Store
 
 FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"

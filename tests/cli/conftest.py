@@ -14,10 +14,10 @@ from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retry import Retry
 from onerow.core.task import Task
-from onerow.engine import definitions
-from onerow.engine.definitions import WORKER
-from onerow.engine.statistics import STATS, note_name
-from onerow.ports import Claim, LogLine, Move, Note, Want
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.stats import STATS, note_name
+from onerow.ports import Claim, LogLine, Move, Note, PhaseClaim
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import BROKEN, HOPELESS, NOW, SECOND, a_task, claimed
 
@@ -65,7 +65,7 @@ def town(tmp_path: Path, frozen: None) -> str:
         a_task("gone", title="Dropped", created_at=NOW - 60 * HOUR, run_at=NOW - 60 * HOUR),
     ]  # fmt: skip
     store.insert(tasks)
-    store.claim(Claim("w1", [Want(pipeline="videos", phase="video", limit=1, lease_for=30 * SECOND)]))
+    store.claim(Claim("w1", [PhaseClaim(pipeline="videos", phase="video", limit=1, lease_for=30 * SECOND)]))
     by_id = {task.task_id: task for task in tasks}
 
     def move(task_id: str, after: Task) -> None:

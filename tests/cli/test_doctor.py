@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from onerow.cli.main import main
 from onerow.core.plan import PhasePlan, Plan
-from onerow.engine import definitions
-from onerow.engine.move import move
-from onerow.engine.queue import Queue
+from onerow.engine.control import definitions
+from onerow.engine.queue.move import move
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Reason, Views
-from onerow.ports import Claim, Want
-from onerow.stores.sqlite import SqliteStore, upkeep
+from onerow.ports import Claim, PhaseClaim
+from onerow.stores.sqlite import SqliteStore, maintenance
 from tests.cli.conftest import VIDEOS, Run
 from tests.samples import NOW, SECOND, a_task, claimed
 
@@ -77,7 +77,7 @@ def test_the_check_of_a_large_file_is_bounded_in_time(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = filled(tmp_path / "t.db")
-    monkeypatch.setattr(upkeep, "_CHECK_FOR", -1.0)
+    monkeypatch.setattr(maintenance, "_CHECK_FOR", -1.0)
     said = run("doctor", "--store", url).stdout
     assert "✓ no damage was found in -1 s, in which the file was not read to its end" in said
     assert "✓ the counters of ended tasks are right" in said, "the connection is good for more"
@@ -235,7 +235,7 @@ def test_the_command_that_raises_a_limit_leaves_the_other_limit_alone(
     body = {"phases": [["videos", "script"], ["videos", "video"]]}
     definitions.overwrite(store, definitions.WORKER, "w1", body)
     store.insert([a_task("holds", phase=phase, limit_key="k"), a_task("waits", phase=phase, limit_key="k")])
-    want = Want(pipeline="videos", phase=phase, limit=1, lease_for=30 * SECOND, slots=7, key_slots=5)
+    want = PhaseClaim(pipeline="videos", phase=phase, limit=1, lease_for=30 * SECOND, slots=7, key_slots=5)
     assert len(store.claim(Claim("w1", [want], ids=["holds"]))) == 1
     reason = Views(Queue(store)).why("waits")
     assert reason.code == "limit"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onerow.cli.exits import EXIT_CODES
+from onerow.cli.exit_codes import EXIT_CODES
 from onerow.cli.main import COMMANDS
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import Run

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onerow.cli.init import APP
+from onerow.cli.start.init import APP
 from tests.cli.conftest import Run
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from onerow.engine import definitions
-from onerow.engine.alerts import of_failure
-from onerow.engine.masking import Masker
-from onerow.engine.terminal import neutral_json
+from onerow.engine.control import definitions
+from onerow.engine.control.alerts import of_failure
+from onerow.engine.output.masking import Masker
+from onerow.engine.output.terminal import neutral_json
 from onerow.ports import LogLine
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import Run
@@ -80,7 +80,7 @@ def test_an_error_message_is_neutral(run: Run, nasty: str) -> None:
 APP = """
 import logging, sys, threading
 from onerow import Pipeline, Queue
-from onerow.engine.events import TaskFailed
+from onerow.engine.events.events import TaskFailed
 videos = Pipeline("videos", title="{topic}")
 @videos.phase(retry=0)
 def script(job):

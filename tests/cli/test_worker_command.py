@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onerow.cli.init import FILES
+from onerow.cli.start.init import FILES
 
 PATIENCE = 100.0
 

@@ -5,9 +5,9 @@ import time
 from datetime import timedelta
 
 from onerow.core.status import WAITING
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
-from onerow.ports import Claim, Filter, Store, Want
+from onerow.ports import Claim, Filter, PhaseClaim, Store
 from tests.compatibility.app import PIPELINES, albums, archive, videos
 
 PATIENCE = 60.0
@@ -59,7 +59,7 @@ def write(store: Store) -> None:
     queue.finish("remembered", result="by hand", by="fixture")
     queue.finish("completed", result="by hand", by="fixture")
     queue.purge(older_than=0, pipeline="archive")
-    wanted = Want(pipeline="videos", phase="video", limit=1, lease_for=timedelta(seconds=1))
+    wanted = PhaseClaim(pipeline="videos", phase="video", limit=1, lease_for=timedelta(seconds=1))
     store.claim(Claim("a-worker-that-is-gone", [wanted], ["leased"]))
     queue.resume(videos, "video")
     queue.set_limit(videos, "video", concurrency=1)

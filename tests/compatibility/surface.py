@@ -18,13 +18,13 @@ import click
 from click.testing import CliRunner
 
 import onerow
-from onerow.cli.exits import EXIT_CODES
+from onerow.cli.exit_codes import EXIT_CODES
 from onerow.cli.main import COMMANDS, main
 from onerow.core.failure import ERROR_CLASSES
 from onerow.core.status import Status
-from onerow.engine import events
-from onerow.engine.definitions import WORKER
-from onerow.engine.move import KINDS
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.events import events
+from onerow.engine.queue.move import KINDS
 from onerow.stores.mongo import schema as mongo_schema
 from onerow.stores.sqlite import SqliteStore
 from tests.compatibility.contents import write

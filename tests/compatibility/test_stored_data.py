@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onerow.core.status import PROCESSING, WAITING
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Store
 from tests.compatibility import stores
 from tests.compatibility.contents import EXPECTED, drain, key_is_remembered

@@ -9,7 +9,7 @@ import msgspec
 from onerow.core import values
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Inserted, Move, Store, Swapped, Want
+from onerow.ports import Claim, Filter, Inserted, Move, PhaseClaim, Store, Swapped
 from tests.samples import a_task
 
 BLINK = timedelta(milliseconds=150)
@@ -38,8 +38,8 @@ def put_many(store: Store, count: int, **changes: Any) -> list[Task]:
     return tasks
 
 
-def want(limit: int = 10, phase: str = "script", lease_for: timedelta = MINUTE, **more: Any) -> Want:
-    return Want(pipeline=more.pop("pipeline", "videos"), phase=phase, limit=limit, lease_for=lease_for, **more)
+def want(limit: int = 10, phase: str = "script", lease_for: timedelta = MINUTE, **more: Any) -> PhaseClaim:
+    return PhaseClaim(pipeline=more.pop("pipeline", "videos"), phase=phase, limit=limit, lease_for=lease_for, **more)
 
 
 def claim(

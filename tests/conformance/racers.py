@@ -18,7 +18,7 @@ from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import OPEN, PROCESSING
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Held, Inserted, Lease, Move, Store, Swapped, Want
+from onerow.ports import Claim, Filter, Held, Inserted, Lease, Move, PhaseClaim, Store, Swapped
 from tests.conformance.stores import ENTRIES
 
 PATIENCE = 60.0
@@ -120,7 +120,7 @@ def add_each(store: Store, go: Go, tasks: list[Task]) -> list[tuple[bool, str]]:
 
 def claim_all(store: Store, go: Go, worker: str, batch: int) -> list[str]:
     """Claim until nothing is left; what was ours."""
-    want = Want(pipeline="videos", phase="script", limit=batch, lease_for=MINUTE)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=batch, lease_for=MINUTE)
     ours: list[str] = []
     go()
     while tasks := store.claim(Claim(worker, [want])):
@@ -128,7 +128,7 @@ def claim_all(store: Store, go: Go, worker: str, batch: int) -> list[str]:
     return ours
 
 
-def work_within(store: Store, go: Go, worker: str, want: Want) -> tuple[list[str], int, list[tuple[str, int]]]:
+def work_within(store: Store, go: Go, worker: str, want: PhaseClaim) -> tuple[list[str], int, list[tuple[str, int]]]:
     """Claim and complete within a limit until all has ended; the most that were seen processing at once."""
     ours: list[str] = []
     most, held_keys = 0, []
@@ -238,7 +238,7 @@ def count_up(store: Store, go: Go, times: int) -> None:
 def live_until_killed(line: Connection, entry: str, address: str, tasks: list[Task], plan: Plan) -> None:
     """Add, claim, advance and complete; say what was acknowledged, one act after the other."""
     store = ENTRIES[entry].open(address, None)
-    wants = [Want(pipeline="videos", phase=phase, limit=1, lease_for=MINUTE) for phase in ("video", "youtube")]
+    wants = [PhaseClaim(pipeline="videos", phase=phase, limit=1, lease_for=MINUTE) for phase in ("video", "youtube")]
     for task in tasks:
         store.insert([task])
         line.send(("added", task.task_id))

@@ -176,7 +176,7 @@ def test_named_tasks_obey_the_limits_too(store: Store) -> None:
 def test_a_turn_swaps_and_then_claims_so_that_what_was_freed_is_taken(store: Store) -> None:
     put_many(store, 2)
     held = claim_one(store, slots=1)
-    answers, tasks = store.turn([completing(store, held)], Claim("w1", [want(5, slots=1)]))
+    answers, tasks = store.settle_and_claim([completing(store, held)], Claim("w1", [want(5, slots=1)]))
     assert [type(answer).__name__ for answer in answers] == ["Swapped"]
     assert [(task.task_id, task.slot) for task in tasks] == [("t0001", 0)]
 
@@ -184,18 +184,18 @@ def test_a_turn_swaps_and_then_claims_so_that_what_was_freed_is_taken(store: Sto
 def test_a_turn_may_be_only_one_of_both(store: Store) -> None:
     put_many(store, 2)
     held = claim_one(store)
-    answers, tasks = store.turn([completing(store, held)], None)
+    answers, tasks = store.settle_and_claim([completing(store, held)], None)
     assert (len(answers), tasks) == (1, [])
-    answers, tasks = store.turn([], Claim("w1", [want(5)]))
+    answers, tasks = store.settle_and_claim([], Claim("w1", [want(5)]))
     assert (answers, len(tasks)) == ([], 1)
-    assert store.turn([], None) == ([], [])
+    assert store.settle_and_claim([], None) == ([], [])
 
 
 def test_a_task_that_advances_may_be_claimed_in_the_same_turn(store: Store) -> None:
     put(store, phase="video")
     held = claim_one(store, phase="video")
     moved = rules.advance(held, PLAN, '"v.mp4"', store.now())
-    _, tasks = store.turn([Move(held, moved)], Claim("w1", [want(5, "youtube")]))
+    _, tasks = store.settle_and_claim([Move(held, moved)], Claim("w1", [want(5, "youtube")]))
     assert [(task.task_id, task.phase, task.attempt, task.token) for task in tasks] == [("t1", "youtube", 1, 2)]
 
 

@@ -12,8 +12,8 @@ from onerow.core import rules
 from onerow.core.errors import BadInput
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.engine.views.census import count_matching
-from onerow.ports import Filter, Glance, LogLine, Order, Store, Tally
+from onerow.engine.views.counts import count_matching
+from onerow.ports import Filter, LogLine, Order, Searchable, Store, TaskCount
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
@@ -299,27 +299,27 @@ def test_an_empty_store_has_nothing_to_count(store: Store) -> None:
 def test_a_tally_is_counted_within_its_filter(store: Store) -> None:
     put_many(store, 3)
     now = stored(store, "t0000").run_at
-    assert store.count(Filter(statuses=frozenset({WAITING}))) == [Tally("videos", "script", WAITING, False, 3, now)]
+    assert store.count(Filter(statuses=frozenset({WAITING}))) == [TaskCount("videos", "script", WAITING, False, 3, now)]
 
 
 def test_a_census_counts_every_task_where_it_stands(store: Store, rows: dict[str, Task]) -> None:
-    if not isinstance(store, Glance):
+    if not isinstance(store, Searchable):
         return  # nothing is promised, and the engine counts
     counted = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
 
-    def census() -> dict[tuple[str, str, Status, bool], int]:
-        return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.census().tallies}
+    def store_counts() -> dict[tuple[str, str, Status, bool], int]:
+        return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().tallies}
 
-    assert census() == {place: tally.count for place, tally in counted.items()}
+    assert store_counts() == {place: tally.count for place, tally in counted.items()}
     failed, done = rows["failed"], rows["done"]
     failed = swap(store, failed, rules.retry(failed, PLAN, store.now()))
     assert store.remove([done]) == 1
     put(store, "born ended", status=COMPLETED, completed_at=store.now())
-    assert census() == {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.count(Filter())}
+    assert store_counts() == {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.count(Filter())}
 
 
 def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[str, Task]) -> None:
-    if not isinstance(store, Glance):
+    if not isinstance(store, Searchable):
         return
     for where in (Filter(), Filter(text="tides"), Filter(statuses=frozenset({WAITING})), Filter(user_id="ann")):
         found = store.search(where, limit=3, within=HOUR)
@@ -341,7 +341,7 @@ def test_a_count_of_what_must_be_read_stops_in_time_and_says_so(store: Store) ->
 
 
 def test_a_search_without_time_says_how_far_it_looked_and_goes_on_from_there(store: Store) -> None:
-    if not isinstance(store, Glance):
+    if not isinstance(store, Searchable):
         return
     now = store.now()
     store.insert([new(store, f"t{n:04d}", created_at=now + n * SECOND) for n in range(1_200)])
@@ -401,7 +401,7 @@ def test_tombstones_are_hidden_and_can_be_asked_for(store: Store, later: Callabl
     assert store.find(Filter()).tasks == []
     assert store.count(Filter()) == []
     assert store.find(Filter(hidden=True)).tasks == [grave]
-    assert store.find(Filter(hidden=True, held_until_by=store.now() + HOUR)).tasks == [grave]
+    assert store.find(Filter(hidden=True, held_until_before=store.now() + HOUR)).tasks == [grave]
 
 
 def test_the_phases_with_due_tasks_are_named_and_none_is_left_out(store: Store) -> None:

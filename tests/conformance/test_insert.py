@@ -63,7 +63,7 @@ def numbers() -> Callable[[], str]:
 @_one_example_per_row
 @given(task=tasks_of_any_kind(), name=texts)
 def test_every_field_comes_out_as_it_went_in(store: Store, numbers: Callable[[], str], task: Task, name: str) -> None:
-    task = task.but(task.updated_at, task_id=numbers() + name)
+    task = task.with_changes(task.updated_at, task_id=numbers() + name)
     assert store.insert([task]) == [Inserted(task)]
     assert same(stored(store, task.task_id), task)
 
@@ -73,7 +73,7 @@ def test_every_field_comes_out_as_it_went_in(store: Store, numbers: Callable[[],
 def test_every_field_of_a_batch_comes_out_as_it_went_in(
     store: Store, numbers: Callable[[], str], tasks: list[Task]
 ) -> None:
-    tasks = [task.but(task.updated_at, task_id=numbers()) for task in tasks]
+    tasks = [task.with_changes(task.updated_at, task_id=numbers()) for task in tasks]
     assert store.insert(tasks) == [Inserted(task) for task in tasks]
     for task in tasks:
         assert same(stored(store, task.task_id), task)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
-from onerow.ports import Filter, Note, Want
+from onerow.ports import Filter, Note, PhaseClaim
 from tests.conformance import racers
 from tests.conformance.conftest import params
 from tests.conformance.kit import claim, every_row, new, put, put_many
@@ -51,7 +51,7 @@ def test_p2_p4_eight_claimers_get_each_of_500_tasks_once(place: Place, track: Tr
 
 def test_p7_a_limit_of_one_holds_under_eight_claimers(place: Place, track: Track) -> None:
     tasks = put_many(place.store, 40)
-    want = Want(pipeline="videos", phase="script", limit=3, lease_for=MINUTE, slots=1)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=3, lease_for=MINUTE, slots=1)
     seen = track.race(place.entry.name, place.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
     assert Counter(task_id for ours, _, _ in seen for task_id in ours) == Counter(task.task_id for task in tasks)
     assert max(most for _, most, _ in seen) == 1
@@ -66,7 +66,7 @@ def test_p7_a_limit_per_key_holds_under_eight_claimers(place: Place, track: Trac
     store = place.store
     tasks = [new(store, f"t{n:03d}", limit_key=("ann", "bob", "")[n % 3]) for n in range(45)]
     store.insert(tasks)
-    want = Want(pipeline="videos", phase="script", limit=4, lease_for=MINUTE, key_slots=1)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=4, lease_for=MINUTE, key_slots=1)
     seen = track.race(place.entry.name, place.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
     assert Counter(task_id for ours, _, _ in seen for task_id in ours) == Counter(task.task_id for task in tasks)
     assert {(key, count) for _, _, keys in seen for key, count in keys if key and count > 1} == set()
@@ -130,7 +130,7 @@ def test_two_rescuers_count_one_rescue(place: Place, track: Track) -> None:
 def test_p4_a_swap_whose_answer_is_lost_advances_once(place: Place, track: Track) -> None:
     put_many(place.store, 60, phase="video")
     held = claim(place.store, 60, phase="video")
-    want = Want(pipeline="videos", phase="youtube", limit=2, lease_for=MINUTE)
+    want = PhaseClaim(pipeline="videos", phase="youtube", limit=2, lease_for=MINUTE)
     ends, (ours, _, _) = track.race(
         place.entry.name, place.address, (racers.advance_each_twice, (held, PLAN)), (racers.work_within, ("w2", want))
     )

@@ -35,10 +35,10 @@ from onerow.ports import (
     Move,
     Note,
     Order,
+    PhaseClaim,
     Stale,
     Store,
     Swapped,
-    Want,
 )
 from onerow.stores.memory import MemoryStore
 from tests.conformance.kit import every_row, new, same
@@ -205,7 +205,7 @@ class Twins(RuleBasedStateMachine):
         worker: str,
     ) -> None:
         wants = [
-            Want(
+            PhaseClaim(
                 pipeline=self.pipeline, phase=phase, limit=limit, lease_for=lease_for, slots=slots, key_slots=key_slots
             )
             for phase in phases
@@ -218,9 +218,9 @@ class Twins(RuleBasedStateMachine):
     def move(self, changes: list[tuple[int, int]], claims: bool) -> None:
         """Some rows change, most from their present state, some from a former one."""
         moves = self._moves(changes)
-        want = Want(pipeline=self.pipeline, phase="script", limit=2, lease_for=timedelta(seconds=9), slots=2)
+        want = PhaseClaim(pipeline=self.pipeline, phase="script", limit=2, lease_for=timedelta(seconds=9), slots=2)
         asked = Claim("w3", [want]) if claims else None
-        one, other = self.both(lambda store: store.turn(moves, asked))
+        one, other = self.both(lambda store: store.settle_and_claim(moves, asked))
         self.agree(one[0], other[0])
         self.agree(one[1], other[1])
 

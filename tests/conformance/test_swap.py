@@ -10,8 +10,8 @@ from onerow.core import rules, values
 from onerow.core.failure import failure
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.engine.events import Events
-from onerow.engine.family import Family
+from onerow.engine.events.events import Events
+from onerow.engine.queue.children import Children
 from onerow.ports import Conflict, Existing, Held, Lease, Lost, Move, Stale, Store, Swapped
 from tests.conformance.kit import (
     BLINK,
@@ -92,7 +92,7 @@ def test_a_batch_answers_each_row_by_its_own_case(store: Store) -> None:
     failed = put(store, "failed", unique="k")
     failed = swap(store, failed, rules.cancel(failed, store.now()))
     other = put(store, "other", unique="k")
-    conflicting = Move(failed, failed.but(store.now(), held_key="k"))
+    conflicting = Move(failed, failed.with_changes(store.now(), held_key="k"))
     waiting = stored(store, "t0004")
     answers = store.swap(
         [
@@ -346,7 +346,7 @@ def test_p6_an_ended_row_stays_as_it_is(store: Store, end: str) -> None:
     assert claimed_ids(store) == []
     assert store.extend([Lease("t1", held.token)], MINUTE) == [Lost("t1")]
     assert store.swap([completing(store, held)]) == [Stale("t1")]
-    assert store.swap([Move(ended, ended.but(store.now()), if_dead=True)]) == [Stale("t1")]
+    assert store.swap([Move(ended, ended.with_changes(store.now()), if_dead=True)]) == [Stale("t1")]
     assert stored(store) == ended
 
 
@@ -424,7 +424,7 @@ def test_cancelling_a_parent_reaches_grandchildren_without_a_worker(store: Store
     put(store, "child", parent_id="parent", children=1)
     put(store, "grandchild", parent_id="child", children=1)
     put(store, "great-grandchild", parent_id="grandchild")
-    Family(store, lambda _: PLAN, Events()).cancel_children("parent", store.now(), by="me")
+    Children(store, lambda _: PLAN, Events()).cancel_children("parent", store.now(), by="me")
     for task_id in ("child", "grandchild", "great-grandchild"):
         assert stored(store, task_id).status is CANCELLED, task_id
     assert stored(store, "parent").status is WAITING

@@ -12,13 +12,13 @@ from onerow.core.corruption import problems
 from onerow.core.errors import CorruptRow, IllegalMove
 from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.engine.acting import act
-from onerow.engine.events import Events
-from onerow.engine.purging import purge
-from onerow.engine.rescuing import rescue_all
-from onerow.engine.settling import Done, decide
-from onerow.engine.worker.sweeps import Usher
-from onerow.ports import Existing, Filter, Glance, Lease, Move, Store
+from onerow.engine.events.events import Events
+from onerow.engine.handler.outcome import Done, decide
+from onerow.engine.queue.compare_and_swap import act
+from onerow.engine.queue.purge import purge
+from onerow.engine.queue.rescue import rescue_all
+from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
+from onerow.ports import Existing, Filter, Lease, Move, Searchable, Store
 from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
 from tests.conformance.stores import Place
 from tests.samples import PLAN
@@ -155,9 +155,9 @@ def test_counts_and_searches_answer(store: Store, rows: Spoiler) -> None:
     rows.put()
     rows.spoil()
     assert sum(line.count for line in store.count(Filter())) == len(OTHERS) + len(BAD)
-    if isinstance(store, Glance):
-        census = store.census()
-        assert sum(line.count for line in census.tallies) == len(OTHERS) + len(BAD)
+    if isinstance(store, Searchable):
+        store_counts = store.store_counts()
+        assert sum(line.count for line in store_counts.tallies) == len(OTHERS) + len(BAD)
         found = store.search(Filter(), limit=100, within=timedelta(seconds=5))
         assert {task.task_id for task in found.tasks} >= set(OTHERS)
     store.due("videos", "script", store.now(), 100)
@@ -166,7 +166,7 @@ def test_counts_and_searches_answer(store: Store, rows: Spoiler) -> None:
 def test_sweeps_pass_the_others_on(store: Store, rows: Spoiler) -> None:
     rows.put(phase="schedule")
     rows.spoil()
-    Usher(store, {"videos": PLAN}, Events()).tick(store.now())
+    WaitPhaseSweeper(store, {"videos": PLAN}, Events()).tick(store.now())
     assert {stored(store, task_id).phase for task_id in OTHERS} == {"script"}
 
 
@@ -175,7 +175,7 @@ def test_a_purge_removes_the_others(store: Store, rows: Spoiler) -> None:
     for task in store.find(Filter(), limit=100).tasks:
         store.swap([Move(task, rules.cancel(task, store.now()))])
     rows.spoil()
-    purge(store, Filter(statuses=ENDS, ended_by=store.now() + HOUR), 100, None)
+    purge(store, Filter(statuses=ENDS, ended_before=store.now() + HOUR), 100, None)
     assert not store.fetch(OTHERS)
 
 

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onerow.core import checkpoints, rules, values
+from onerow.core import rules, values
 from onerow.core.errors import BadInput, BadPayload, IllegalMove, UnknownName
 from onerow.core.failure import failure
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.rules import checkpoints
 from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
@@ -81,7 +82,7 @@ def test_a_result_that_would_make_the_row_too_large_is_refused() -> None:
     task = claimed(a_task())
     big = '"' + "x" * 900_000 + '"'
     for n in range(8):
-        task = task.but(NOW, results_json=values.with_key(task.results_json, f"r{n}", big))
+        task = task.with_changes(NOW, results_json=values.with_key(task.results_json, f"r{n}", big))
     with pytest.raises(BadPayload, match="would make the row"):
         rules.advance(task, PLAN, big, NOW)
     with pytest.raises(BadPayload, match="would make the row"):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow import Pipeline, PipelineError
-from onerow.core import arguments
-from onerow.core.arguments import NoValue
-from onerow.core.command import Command
 from onerow.core.sizes import parse_size, spell_size
+from onerow.pipelines import arguments
+from onerow.pipelines.arguments import NoValue
+from onerow.pipelines.command import Command
 
 
 def filled(*argv: str, payload: Any = None, **known: Any) -> list[str]:

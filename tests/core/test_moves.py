@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onerow.core import checkpoints, corruption, rules
+from onerow.core import corruption, rules
 from onerow.core.errors import IllegalMove, OnerowError
 from onerow.core.moves import MOVES, Line
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retry import Retry
+from onerow.core.rules import checkpoints
 from onerow.core.status import ENDS, NEXT, PROCESSING, WAITING, Status
 from onerow.core.task import Task, changed_fields
 from onerow.core.times import FAR
@@ -93,12 +94,12 @@ def samples(line: Line, status: Status) -> list[Task]:
     """Tasks in a status that differ in what may decide where the move leads."""
     task = in_status(status, unique="k", unique_for="1d")
     if line.name == "expire" and status is WAITING:
-        return [task.but(NOW, awaiting="signal:go")]
+        return [task.with_changes(NOW, awaiting="signal:go")]
     if line.name == "gather" and status is WAITING:
-        return [task.but(NOW, awaiting="children")]
+        return [task.with_changes(NOW, awaiting="children")]
     if status is not PROCESSING:
         return [task]
-    tried = task.but(NOW, crash_count=rules.CRASH_LIMIT - 1, rescue_count=Retry().max_rescues)
+    tried = task.with_changes(NOW, crash_count=rules.CRASH_LIMIT - 1, rescue_count=Retry().max_rescues)
     return [task, rules.cancel(task, NOW), tried]
 
 

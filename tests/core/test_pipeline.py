@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from onerow.core.errors import BadInput, PipelineError, UnknownName
-from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
 from onerow.core.retry import Retry
-from onerow.core.signatures import is_typed, payload_schema
+from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.signature import is_typed, payload_schema
 
 
 class Job(msgspec.Struct):

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from onerow.core import checkpoints, rules, steps
+from onerow.core import rules, steps
 from onerow.core.errors import BadInput, BadPayload, IllegalMove
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.rules import checkpoints
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.times import FAR
 from tests.samples import HOPELESS, NOW, SECOND, a_task, claimed
@@ -26,11 +27,11 @@ def test_a_step_is_kept_under_its_phase() -> None:
 def test_the_deadline_of_a_wait_counts_from_the_first_time_it_was_reached() -> None:
     first = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
     assert (first.status, first.awaiting, first.run_at) == (WAITING, "signal:go", NOW + DAY)
-    woken = rules.expire(first.but(NOW, run_at=NOW), PLAN, NOW)
+    woken = rules.expire(first.with_changes(NOW, run_at=NOW), PLAN, NOW)
     again = checkpoints.wait(claimed(woken), "wait:other", "signal:other", None, NOW)
     assert again.run_at == FAR
     reached = checkpoints.wait(
-        claimed(first.but(NOW, awaiting=None, run_at=NOW)), "wait:go", "signal:go", DAY, NOW + SECOND
+        claimed(first.with_changes(NOW, awaiting=None, run_at=NOW)), "wait:go", "signal:go", DAY, NOW + SECOND
     )
     assert reached.run_at == NOW + DAY
 

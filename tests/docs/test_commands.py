@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onerow.cli.main import COMMANDS
-from onerow.cli.pages import reference_page
+from onerow.cli.reference_page import reference_page
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Task, Worker
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.wiring import open_store
 from tests.conformance.stores import ENTRIES, Entry
 

@@ -10,7 +10,7 @@ import pytest
 
 from onerow import Finish, Item, Jump, Permanent, Pipeline, PipelineError, Retry, Snooze, Status
 from onerow.core import rules
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Move
 from tests.engine.conftest import ended, until, working
 from tests.engine.far import clumsy

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onerow import Finish, Jump, Pipeline, Status
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, working
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
-from onerow.engine import bulk
-from onerow.engine.bulk import Progress
-from onerow.engine.queue import Queue
+from onerow.engine.queue import bulk
+from onerow.engine.queue.bulk import Progress
+from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import until, working
 
 WAITING = Filter(statuses=frozenset({Status.WAITING}))

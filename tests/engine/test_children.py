@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from onerow import Addition, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
-from onerow.engine.events import Events
-from onerow.engine.family import Family
-from onerow.engine.queue import Queue
-from onerow.engine.worker import parents
+from onerow.engine.events.events import Events
+from onerow.engine.queue.children import Children
+from onerow.engine.queue.queue import Queue
+from onerow.engine.worker.roles import children
 from onerow.ports import Filter, Page
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Entry
@@ -392,7 +392,7 @@ def test_a_tree_of_ten_thousand_children(queue: Queue, entry: Entry) -> None:
 
 def test_the_slower_a_sweep_over_parked_tasks_the_rarer_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(parents, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(children, "monotonic", lambda: clock[0])
 
     class Slow(MemoryStore):
         takes = 0.0
@@ -402,7 +402,7 @@ def test_the_slower_a_sweep_over_parked_tasks_the_rarer_it_is(monkeypatch: pytes
             return super().find(where, **more)
 
     store = Slow()
-    role = parents.Parents(store, Family(store, lambda name: None, Events()), "w1")
+    role = children.ChildrenSweeper(store, Children(store, lambda name: None, Events()), "w1")
     assert role.tick(store.now()) == 5
     clock[0] += 5
     store.takes = 1.5  # and it looks twice: for parents, and for what was cancelled

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Retry, Status, Task
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.ports import LogLine
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.conftest import ended, until, working

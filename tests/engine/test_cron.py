@@ -10,9 +10,9 @@ import pytest
 from onerow import Pipeline, Status
 from onerow.core import schedule
 from onerow.core.times import read
-from onerow.engine.crons import MARK
-from onerow.engine.queue import Queue
-from onerow.engine.worker.scheduler import Scheduler
+from onerow.engine.control.schedules import MARK
+from onerow.engine.queue.queue import Queue
+from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.ports import Filter
 from tests.conformance.stores import Entry
 from tests.engine.conftest import until, working

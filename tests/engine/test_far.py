@@ -1,7 +1,7 @@
 """What a handler asks of its worker, from a process of its own."""
 
 from onerow import Status
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, parked, working
 from tests.engine.far import far, nowhere, parts
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from onerow import BadInput, Permanent, Pipeline, Status, TaskCompleted, TaskFailed
-from onerow.engine.alerts import Webhook, watch
-from onerow.engine.events import AlertLost
-from onerow.engine.queue import Queue
-from onerow.engine.worker.alarm import Alarm
+from onerow.engine.control.alerts import Webhook, watch
+from onerow.engine.events.events import AlertLost
+from onerow.engine.queue.queue import Queue
+from onerow.engine.worker.roles.alert_sender import AlertSender
 from tests.engine.conftest import ended, until, working
 
 
@@ -102,7 +102,7 @@ def test_a_failure_is_posted_without_its_payload(queue: Queue, receiver: Receive
 
 def test_what_a_receiver_refuses_is_sent_again(queue: Queue, receiver: Receiver) -> None:
     receiver.refusals = 2
-    alarm = Alarm(queue, watch(receiver.url), queue.events)
+    alarm = AlertSender(queue, watch(receiver.url), queue.events)
     task = queue.add(posts(), {"name": "bad"})
     queue.events.send(TaskFailed(task))
     rests = [alarm.tick(queue.store.now()) for _ in range(3)]
@@ -113,7 +113,7 @@ def test_what_a_receiver_refuses_is_sent_again(queue: Queue, receiver: Receiver)
 def test_alerts_that_nobody_takes_are_given_up_and_told_of_without_the_address(queue: Queue) -> None:
     lost: list[AlertLost] = []
     queue.on(AlertLost, lost.append)
-    alarm = Alarm(queue, watch("http://127.0.0.1:9/hook?token=s3cret"), queue.events)
+    alarm = AlertSender(queue, watch("http://127.0.0.1:9/hook?token=s3cret"), queue.events)
     queue.events.send(TaskFailed(queue.add(posts(), {"name": "bad"})))
     for _ in range(5):
         alarm.tick(queue.store.now())
@@ -130,7 +130,7 @@ def test_a_phase_that_no_worker_serves_and_one_that_is_overdue_are_told_of_once(
     queue.add_many("posts", [{"name": "a"}, {"name": "b"}])
     now = queue.store.now()
     terms = {"unserved_for": "5m", "overdue_for": "2m"}
-    one, two = (Alarm(queue, watch(receiver.url, **terms), queue.events) for _ in range(2))  # type: ignore[arg-type]
+    one, two = (AlertSender(queue, watch(receiver.url, **terms), queue.events) for _ in range(2))  # type: ignore[arg-type]
     one.tick(now)
     assert receiver.alerts == []
     for alarm, minutes in ((one, 10), (two, 10), (one, 30)):
@@ -148,7 +148,7 @@ def test_a_paused_phase_is_no_reason_for_alarm(queue: Queue, receiver: Receiver)
     queue.publish(posts())
     queue.add("posts", {"name": "a"})
     queue.pause("posts")
-    alarm = Alarm(queue, watch(receiver.url), queue.events)
+    alarm = AlertSender(queue, watch(receiver.url), queue.events)
     alarm.tick(queue.store.now() + timedelta(hours=1))
     assert receiver.alerts == []
 

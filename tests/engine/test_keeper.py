@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from onerow.engine.keeper import CannotStart, Child, Exit, Keeper
-from onerow.engine.keeper.host.tree import _HAS_CHILDREN_FILE
+from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
+from onerow.engine.processes.host.tree import _HAS_CHILDREN_FILE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="whole trees can be ended on Linux only")
 
@@ -73,8 +73,8 @@ def noted(folder: Path, name: str) -> int:
 class Runs:
     """Starts Python programs under a keeper, and remembers who was alive when an exit was reported."""
 
-    def __init__(self, keeper: Keeper, folder: Path) -> None:
-        self.keeper = keeper
+    def __init__(self, process_host: ProcessHost, folder: Path) -> None:
+        self.process_host = process_host
         self.folder = folder
         self.exits: list[Exit] = []
         self.seen_alive: list[int] = []
@@ -88,7 +88,7 @@ class Runs:
             "on_exit": self._on_exit,
         }
         argv = [sys.executable, "-S", "-c", PRELUDE + program, PRELUDE]
-        return self.keeper.start(argv, **usual | settings)
+        return self.process_host.start(argv, **usual | settings)
 
     def pid(self, name: str) -> int:
         return noted(self.folder, name)
@@ -108,8 +108,8 @@ def ended(child: Child) -> Exit:
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
     (folder := tmp_path / "notes").mkdir()
-    with Keeper() as keeper:
-        yield Runs(keeper, folder)
+    with ProcessHost() as process_host:
+        yield Runs(process_host, folder)
     left = [pid for note in folder.iterdir() if not note.suffix and alive(pid := int(note.read_text()))]
     assert not left, "processes survived the keeper"
 
@@ -119,7 +119,7 @@ def keepers_of(pid: int) -> list[psutil.Process]:
 
 
 def wardens_of(pid: int) -> list[psutil.Process]:
-    return [one for keeper in keepers_of(pid) for one in keeper.children() if one.name() == "onerow-warden"]
+    return [one for process_host in keepers_of(pid) for one in process_host.children() if one.name() == "onerow-warden"]
 
 
 # How it ends
@@ -147,7 +147,7 @@ def test_what_is_to_be_done_meanwhile_is_done_once_and_its_mistake_ends_the_chil
     with pytest.raises(ValueError, match="meanwhile"):
         runs.start("note('child'); idle()", meanwhile=mistaken)
     assert ended(runs.start("")).code == 0
-    runs.keeper.close()
+    runs.process_host.close()
     assert not (runs.folder / "child").exists() or not alive(noted(runs.folder, "child"))
 
 
@@ -321,7 +321,7 @@ def test_descendants_are_found_in_every_generation(listing: str) -> None:
     if listing == "_by_task" and not _HAS_CHILDREN_FILE:
         pytest.skip("this kernel does not list the children of a process")
     program = (
-        "import os\nfrom onerow.engine.keeper.host import tree\n"
+        "import os\nfrom onerow.engine.processes.host import tree\n"
         f"tree._HAS_CHILDREN_FILE = {listing == '_by_task'}\n"
         "reading, writing = os.pipe()\nfor _ in range(4):\n"
         "    pid = os.fork()\n"
@@ -358,7 +358,9 @@ def test_twenty_children_at_once_each_lose_only_their_own(runs: Runs) -> None:
     tree = TREES["daemonised"].replace("grandchild", "lambda: (note(sys.argv[2]), idle())")
     argv = [sys.executable, "-S", "-c", PRELUDE + tree + "\nidle()", PRELUDE]
     settings: dict[str, Any] = {"cwd": runs.folder, "stdin": None, "stdout": None, "stderr": 2}
-    children = [runs.keeper.start([*argv, f"n{number}"], on_exit=lambda _: None, **settings) for number in range(20)]
+    children = [
+        runs.process_host.start([*argv, f"n{number}"], on_exit=lambda _: None, **settings) for number in range(20)
+    ]
     pids = [runs.pid(f"n{number}") for number in range(20)]
     for child in children[::2]:
         child.stop(0.2)
@@ -372,7 +374,7 @@ def test_twenty_children_at_once_each_lose_only_their_own(runs: Runs) -> None:
 
 
 WORKER = (
-    "import os, sys, time\nfrom pathlib import Path\nfrom onerow.engine.keeper import Keeper\n"
+    "import os, sys, time\nfrom pathlib import Path\nfrom onerow.engine.processes import Keeper\n"
     "keeper = Keeper()\n"
     "def start(program):\n"
     "    keeper.start([sys.executable, '-S', '-c', sys.argv[1] + program, sys.argv[1]], cwd=Path(sys.argv[2]),\n"
@@ -427,8 +429,8 @@ def test_a_keeper_that_is_asked_to_leave_stays_with_its_children(runs: Runs) -> 
 def test_children_outlive_their_keeper_and_can_still_be_stopped(runs: Runs) -> None:
     child = runs.start(TREES["daemonised"] + "\nidle()")
     grandchild = runs.pid("grandchild")
-    [keeper] = keepers_of(os.getpid())
-    keeper.kill()
+    [process_host] = keepers_of(os.getpid())
+    process_host.kill()
     until(lambda: not keepers_of(os.getpid()), "the keeper to end")
     assert ended(runs.start("sys.exit(4)")).code == 4
     assert alive(grandchild)
@@ -440,8 +442,8 @@ def test_children_outlive_their_keeper_and_can_still_be_stopped(runs: Runs) -> N
 def test_a_child_whose_warden_is_killed_is_reported_after_its_tree_is_gone(runs: Runs) -> None:
     child = runs.start(TREES["without_its_environment"] + "\nidle()")
     runs.pid("grandchild")
-    [warden] = wardens_of(os.getpid())
-    warden.kill()
+    [reaper] = wardens_of(os.getpid())
+    reaper.kill()
     exit = ended(child)
     until(lambda: runs.exits, "the callback")
     assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGKILL, False)
@@ -451,8 +453,8 @@ def test_a_child_whose_warden_is_killed_is_reported_after_its_tree_is_gone(runs:
 
 def test_an_idle_warden_that_is_killed_is_replaced(runs: Runs) -> None:
     ended(runs.start(""))
-    [warden] = wardens_of(os.getpid())
-    warden.kill()
+    [reaper] = wardens_of(os.getpid())
+    reaper.kill()
     until(lambda: not wardens_of(os.getpid()), "the warden to end")
     assert ended(runs.start("sys.exit(4)")).code == 4
     until(lambda: len(runs.exits) == 2, "both callbacks")
@@ -484,21 +486,21 @@ def test_what_survives_worker_keeper_and_wardens_is_ended_by_the_next_keeper(tmp
         for one in reversed(everyone):
             one.kill()
     assert alive(stray)
-    with Keeper() as next_keeper:
+    with ProcessHost() as next_keeper:
         next_keeper.start(["/bin/true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
         until(lambda: not alive(stray), "the stray to end")
     assert alive(mine.pid)
 
 
 def test_a_closed_keeper_has_ended_everything_and_said_so(tmp_path: Path) -> None:
-    keeper = Keeper()
-    runs = Runs(keeper, tmp_path)
+    process_host = ProcessHost()
+    runs = Runs(process_host, tmp_path)
     for _ in range(3):
         runs.start("ignore_term(); idle()")
-    keeper.close()
+    process_host.close()
     assert [exit.stopped for exit in runs.exits] == [True] * 3
     assert not keepers_of(os.getpid())
-    keeper.close()
+    process_host.close()
     with pytest.raises(CannotStart, match="closed"):
         runs.start("")
 
@@ -509,7 +511,7 @@ def test_a_closed_keeper_has_ended_everything_and_said_so(tmp_path: Path) -> Non
 def start_failing(runs: Runs, *argv: str, **settings: Any) -> str:
     streams: dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None}
     with pytest.raises(CannotStart) as failed:
-        runs.keeper.start(argv, on_exit=runs.exits.append, **streams | settings)
+        runs.process_host.start(argv, on_exit=runs.exits.append, **streams | settings)
     assert failed.value.program == (argv[0] if argv else "")
     assert ended(runs.start("sys.exit(4)")).code == 4, "a failed start must not disturb the next"
     return str(failed.value)
@@ -541,8 +543,11 @@ def test_a_start_that_cannot_be_asked_for_is_refused(runs: Runs) -> None:
 
 def test_a_keeper_that_cannot_be_started_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with Keeper() as keeper, pytest.raises(CannotStart, match=r"'true': there is no keeper .*/no/such/python"):
-        keeper.start(["true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
+    with (
+        ProcessHost() as process_host,
+        pytest.raises(CannotStart, match=r"'true': there is no keeper .*/no/such/python"),
+    ):
+        process_host.start(["true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
 
 
 def output_of(runs: Runs, program: str, **settings: Any) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from onerow.engine import child as program
-from onerow.engine.keeper import BadFrame, Channel, Child, Exit, Keeper, importable_name, resolve
+from onerow.engine.processes import BadFrame, Channel, Child, Exit, ProcessHost, importable_name, resolve
+from onerow.engine.runners import child_main as program
 
 HANDLERS = """
 import os, sys, threading, time
@@ -65,13 +65,13 @@ class Group:
 class Handler:
     """One handler in a child, and the worker's ends of its channel and output."""
 
-    def __init__(self, keeper: Keeper, folder: Path, name: str, payload: object) -> None:
+    def __init__(self, process_host: ProcessHost, folder: Path, name: str, payload: object) -> None:
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe()
         self.channel = Channel(ours.detach())
         self.output = open(reading, "rb")  # noqa: SIM115
         with theirs:
-            self.child: Child = keeper.start(
+            self.child: Child = process_host.start(
                 program.command(theirs.fileno()), stdin=None, stdout=writing, stderr=writing,
                 pass_fds=[theirs.fileno()], on_exit=lambda _: None,
             )  # fmt: skip
@@ -94,21 +94,21 @@ class Handler:
 
 
 class Handlers:
-    def __init__(self, keeper: Keeper, folder: Path) -> None:
-        self.keeper = keeper
+    def __init__(self, process_host: ProcessHost, folder: Path) -> None:
+        self.process_host = process_host
         self.folder = folder
         self.started: list[Handler] = []
 
     def __call__(self, name: str, payload: object = None) -> Handler:
-        self.started.append(handler := Handler(self.keeper, self.folder, name, payload))
+        self.started.append(handler := Handler(self.process_host, self.folder, name, payload))
         return handler
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Handlers]:
     (tmp_path / "handlers.py").write_text(HANDLERS, encoding="utf-8")
-    with Keeper() as keeper:
-        yield (handlers := Handlers(keeper, tmp_path))
+    with ProcessHost() as process_host:
+        yield (handlers := Handlers(process_host, tmp_path))
     for handler in handlers.started:
         handler.close()
 
@@ -232,7 +232,7 @@ def test_a_module_that_fails_says_why(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from onerow.engine.keeper import importable_name
+from onerow.engine.processes import importable_name
 
 def video(payload, send):
     return [__name__, payload]

@@ -7,9 +7,9 @@ import pytest
 
 from onerow import Pipeline, Queue, Status, Task
 from onerow.core.errors import StoreUnavailable
-from onerow.engine.lease_watch import LeaseWatch
+from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.sweeps import Rescuer
+from onerow.engine.worker.roles.sweeps import Rescuer
 from onerow.ports import Held, Lease, LeaseRecord, Lost
 from onerow.stores.memory import MemoryStore
 
@@ -114,7 +114,7 @@ def test_p9_a_lease_seen_from_its_start_has_ended_at_most_three_seconds_after_it
 def test_p9_a_rescuer_gives_the_task_back_at_most_three_seconds_after_the_lease_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onerow.engine.worker.sweeps.monotonic", lambda: world.monotonic)
+    monkeypatch.setattr("onerow.engine.worker.roles.sweeps.monotonic", lambda: world.monotonic)
     rescuer = Rescuer(world.store, Identity.of_this_process(), world.queue.events, world.watch)
     rescuer.tick(world.store.now())
     task = world.held()

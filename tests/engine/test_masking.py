@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow import BadInput
-from onerow.engine.lines import LONGEST_LINE, Lines, storable
-from onerow.engine.masking import MASK, Masker
+from onerow.engine.output.lines import LONGEST_LINE, Lines, storable
+from onerow.engine.output.masking import MASK, Masker
 
 SECRETS = ["hunter2-hunter2", 'qu"ote\\d $ecret', "line-one-of-it\nline-two-of-it", "비밀번호-하나"]
 masker = Masker(SECRETS, [r"internal-\d{4,8}"])

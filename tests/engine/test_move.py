@@ -11,15 +11,15 @@ from click.testing import CliRunner
 from onerow.cli.main import main
 from onerow.core import rules
 from onerow.core.errors import BadInput, IllegalMove, QueueRelocated
-from onerow.core.pipeline import Pipeline
 from onerow.core.status import COMPLETED, Status
 from onerow.core.task import Task
-from onerow.engine import crons, definitions, rates
-from onerow.engine.events import WorkerOutdated
-from onerow.engine.move import Moved, move
-from onerow.engine.queue import Queue
-from onerow.engine.relocation import CHECK_EVERY, RELOCATION, relocation_of, undo
+from onerow.engine.control import definitions, rates, schedules
+from onerow.engine.control.relocation import CHECK_EVERY, RELOCATION, relocation_of, undo
+from onerow.engine.events.events import WorkerOutdated
+from onerow.engine.queue.move import Moved, move
+from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
+from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Existing, Filter, LogLine, Note, Store
 from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
@@ -390,9 +390,11 @@ def test_by_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> No
 def test_what_was_used_of_a_rate_moves_along(houses: tuple[Store, Store]) -> None:
     old, new_house = houses
     put(old)
-    old.write_notes([Note(rates.RATE, "videos/script", {"used": 3}), Note(crons.MARK, "videos/hourly", {"last": "x"})])
+    old.write_notes(
+        [Note(rates.RATE, "videos/script", {"used": 3}), Note(schedules.MARK, "videos/hourly", {"last": "x"})]
+    )
     move(old, new_house)
-    for kind in (rates.RATE, crons.MARK):
+    for kind in (rates.RATE, schedules.MARK):
         assert [(note.name, note.body) for note in new_house.notes(kind)] == [
             (note.name, note.body) for note in old.notes(kind)
         ]

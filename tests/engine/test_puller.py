@@ -6,8 +6,8 @@ import pytest
 
 from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
-from onerow.engine.acting import act
-from onerow.engine.puller import LONG_DEAD
+from onerow.engine.queue.compare_and_swap import act
+from onerow.engine.queue.puller import LONG_DEAD
 from tests.engine.kit import told, until
 
 posts = Pipeline("posts")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from onerow import BadPayload, Item, Pipeline, Status
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, working
 
 

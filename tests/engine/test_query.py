@@ -9,7 +9,7 @@ from hypothesis import given
 
 from onerow.core.errors import BadInput
 from onerow.core.status import FAILED, PROCESSING, WAITING
-from onerow.engine.query import KEYS, read_query
+from onerow.engine.views.query import KEYS, read_query
 from onerow.ports import Filter
 from tests.samples import NOW, texts
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, PipelineError, RateLimited, Retry, Status
-from onerow.engine import definitions
-from onerow.engine.queue import Queue
+from onerow.engine.control import definitions
+from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter
 from tests.conformance.stores import Entry
 from tests.engine.conftest import until, working

@@ -8,7 +8,8 @@ import pytest
 
 from onerow import Pipeline, Status
 from onerow.core.plan import PhasePlan
-from onerow.engine.worker.room import Room, Weight, host
+from onerow.core.resources import Resources
+from onerow.engine.worker.host_resources import HostResources, host
 from onerow.wiring import Queue
 from tests.engine.conftest import ended, until, working
 from tests.engine.test_commands import script
@@ -17,45 +18,45 @@ GB = 10**9
 
 
 def test_a_weight_fits_as_often_as_its_scarcest_part() -> None:
-    left = Weight(10 * GB, 2.0)
-    assert Weight(4 * GB, 0).fits(left) == 2
-    assert Weight(4 * GB, 1.5).fits(left) == 1
-    assert Weight(0, 0.1).fits(left) == 20
-    assert Weight(11 * GB, 0).fits(left) == 0
-    assert Weight().fits(left) > 1000
-    assert Weight.of(PhasePlan(name="x", memory=GB, cpus=2)) == Weight(GB, 2.0)
+    left = Resources(10 * GB, 2.0)
+    assert Resources(4 * GB, 0).fits(left) == 2
+    assert Resources(4 * GB, 1.5).fits(left) == 1
+    assert Resources(0, 0.1).fits(left) == 20
+    assert Resources(11 * GB, 0).fits(left) == 0
+    assert Resources().fits(left) > 1000
+    assert Resources.of(PhasePlan(name="x", memory=GB, cpus=2)) == Resources(GB, 2.0)
 
 
 def test_what_one_takes_another_cannot(tmp_path: Path) -> None:
-    one, other = (Room(Weight(10 * GB, 4.0), tmp_path / "room") for _ in range(2))
-    assert one.take(Weight(4 * GB), 5) == 2
-    assert other.take(Weight(4 * GB), 1) == 0
-    assert other.take(Weight(GB), 5) == 2
-    one.give_back(Weight(4 * GB))
-    assert other.take(Weight(4 * GB), 1) == 1
+    one, other = (HostResources(Resources(10 * GB, 4.0), tmp_path / "room") for _ in range(2))
+    assert one.take(Resources(4 * GB), 5) == 2
+    assert other.take(Resources(4 * GB), 1) == 0
+    assert other.take(Resources(GB), 5) == 2
+    one.give_back(Resources(4 * GB))
+    assert other.take(Resources(4 * GB), 1) == 1
     one.close()
-    assert other.take(Weight(4 * GB), 2) == 1
+    assert other.take(Resources(4 * GB), 2) == 1
 
 
 def test_what_a_killed_process_had_taken_is_free_again(tmp_path: Path) -> None:
     take = f"""
 import time
 from pathlib import Path
-from onerow.engine.worker.room import Room, Weight
+from onerow.engine.worker.host_resources import Room, Weight
 print(Room(Weight(10, 0), Path({str(tmp_path / "room")!r})).take(Weight(10), 1), flush=True)
 """
     kept = take.replace("print(Room(", "room = Room(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
     process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    room = Room(Weight(10, 0), tmp_path / "room")
+    room = HostResources(Resources(10, 0), tmp_path / "room")
     try:
         assert process.stdout.readline() == "1\n"
-        assert room.take(Weight(1), 1) == 0
+        assert room.take(Resources(1), 1) == 0
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    assert room.take(Weight(1), 20) == 10
+    assert room.take(Resources(1), 20) == 10
     room.close()
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow.core import rules
-from onerow.engine.events import Events, TaskRescued
-from onerow.engine.settling import Done, Failed, Outcome, Snoozed, Stopped, Unstarted, decide
-from onerow.engine.statistics import STATS, add_up, bucket, middle, quantile
-from onerow.engine.worker.statistician import Statistician
+from onerow.engine.control.stats import STATS, add_up, bucket, middle, quantile
+from onerow.engine.events.events import Events, TaskRescued
+from onerow.engine.handler.outcome import Done, Failed, Outcome, Snoozed, Stopped, Unstarted, decide
+from onerow.engine.worker.roles.stats_recorder import StatsRecorder
 from onerow.stores.memory import MemoryStore
 from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed
 
@@ -30,22 +30,22 @@ def test_quantiles_are_read_from_a_histogram() -> None:
     assert quantile({}, 0.5) is None
 
 
-def settle(statistician: Statistician, outcome: Outcome, *, cancel: bool = False) -> None:
+def settle(stats_recorder: StatsRecorder, outcome: Outcome, *, cancel: bool = False) -> None:
     before = msgspec.structs.replace(
         claimed(a_task(run_at=NOW - 3 * SECOND)), started_at=NOW - SECOND, cancel_requested=cancel
     )
     after = decide(before, PLAN, outcome, NOW, "w1")
     assert after is not None
-    statistician.count(before, after, outcome)
+    stats_recorder.count(before, after, outcome)
 
 
 def test_each_outcome_is_counted_once_and_flushes_of_a_minute_add_up() -> None:
     store, events = MemoryStore(), Events()
-    one, other = Statistician(store, "w1", events), Statistician(store, "w2", Events())
-    for statistician in (one, other):
-        settle(statistician, Done(None))
-        settle(statistician, Failed(HOPELESS))
-        statistician.flush(NOW)
+    one, other = StatsRecorder(store, "w1", events), StatsRecorder(store, "w2", Events())
+    for stats_recorder in (one, other):
+        settle(stats_recorder, Done(None))
+        settle(stats_recorder, Failed(HOPELESS))
+        stats_recorder.flush(NOW)
     settle(one, Failed(BROKEN))
     settle(one, Snoozed(timedelta(seconds=5)))
     settle(one, Stopped("drain"))
@@ -75,8 +75,8 @@ def test_each_outcome_is_counted_once_and_flushes_of_a_minute_add_up() -> None:
 def test_what_is_older_than_a_day_is_cleared_away() -> None:
     store = MemoryStore()
     for age in (timedelta(days=2), timedelta(hours=23)):
-        statistician = Statistician(store, "w1", Events())
-        settle(statistician, Done(None))
-        statistician.flush(NOW - age)
-    Statistician(store, "w2", Events()).tick(NOW)
+        stats_recorder = StatsRecorder(store, "w1", Events())
+        settle(stats_recorder, Done(None))
+        stats_recorder.flush(NOW - age)
+    StatsRecorder(store, "w2", Events()).tick(NOW)
     assert [note.name[:16] for note in store.notes(STATS)] == ["2026-11-14T03:29"]

@@ -9,7 +9,7 @@ import pytest
 
 from onerow import Context, Pipeline, Retry, Status
 from onerow.core import rules
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Move
 from tests.engine.conftest import ended, working
 

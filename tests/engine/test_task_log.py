@@ -20,10 +20,10 @@ from psycopg import sql
 
 from onerow import Context, Pipeline, Retry, Status
 from onerow.cli.main import main
-from onerow.engine import logs
-from onerow.engine.logs import Gap, Wanted
-from onerow.engine.queue import Queue
-from onerow.engine.terminal import neutral
+from onerow.engine.output.terminal import neutral
+from onerow.engine.queue.queue import Queue
+from onerow.engine.views import task_log
+from onerow.engine.views.task_log import Gap, Wanted
 from onerow.ports import LogLine
 from onerow.wiring import Queue as QueueAt
 from tests.conformance.stores import ENTRIES, Entry
@@ -56,7 +56,7 @@ def url(entry: Entry, request: pytest.FixtureRequest) -> str:
 
 
 def texts(queue: Queue, task_id: str, **wanted: Any) -> list[str]:
-    return [line.text for line in logs.read(queue, task_id, Wanted(**wanted)) if isinstance(line, LogLine)]
+    return [line.text for line in task_log.read(queue, task_id, Wanted(**wanted)) if isinstance(line, LogLine)]
 
 
 # ── floods ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +67,7 @@ def test_of_a_hundred_thousand_lines_the_last_stay_and_the_log_says_that_others_
     films = Pipeline("films")
     films.command("flood", script("for i in range(100_000): print(f'line {i}')"))
     task = run(queue, films)
-    first, *rest = logs.read(queue, task.task_id)
+    first, *rest = task_log.read(queue, task.task_id)
     assert task.status is Status.COMPLETED
     assert isinstance(first, Gap)
     found = [line.text for line in rest if isinstance(line, LogLine)]
@@ -119,7 +119,7 @@ def test_sixteen_talkers_at_once_stay_within_their_bounds_and_in_order(queue: Qu
     with working(queue, films, concurrency=16):
         for number, task in enumerate(tasks):
             ended(queue, task.task_id)
-            found = list(logs.read(queue, task.task_id))
+            found = list(task_log.read(queue, task.task_id))
             said = [line.text for line in found if isinstance(line, LogLine) and line.text.startswith(f"{number} ")]
             assert said == [f"{number} {i}" for i in range(count - len(said) + 1, count + 1)]
             assert isinstance(found[0], Gap) or len(found) > len(said), "it says that others went"
@@ -184,7 +184,9 @@ def test_lines_can_be_chosen(queue: Queue) -> None:
     assert texts(queue, task_id, level="err") == ["err 1", "err 2"]
     assert texts(queue, task_id, level="error", grep=re.compile("^Conn.*later")) == ["ConnectionError: later"]
     assert texts(queue, task_id, grep=re.compile(r"^(out|debug) 1")) == ["out 1", "debug 1"]
-    last = [line.text for line in logs.read(queue, task_id, Wanted(level="out"), tail=2) if isinstance(line, LogLine)]
+    last = [
+        line.text for line in task_log.read(queue, task_id, Wanted(level="out"), tail=2) if isinstance(line, LogLine)
+    ]
     assert last == ["out 2", "mixed"]
 
 
@@ -240,7 +242,7 @@ def test_following_ends_when_the_reader_has_enough(queue: Queue) -> None:
         stop.set()
 
     with pytest.raises(Enough):
-        list(logs.follow(queue, task.task_id, rest=rest))
+        list(task_log.follow(queue, task.task_id, rest=rest))
 
 
 @pytest.mark.parametrize(

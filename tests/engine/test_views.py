@@ -9,12 +9,12 @@ import pytest
 from onerow.core import rules
 from onerow.core.errors import UnknownName
 from onerow.core.plan import PhasePlan, Plan
-from onerow.engine import definitions
-from onerow.engine.definitions import WORKER
-from onerow.engine.queue import Queue
-from onerow.engine.statistics import STATS, note_name
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.stats import STATS, note_name
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.ports import Claim, Glance, Note, Store, Want
+from onerow.ports import Claim, Note, PhaseClaim, Searchable, Store
 from onerow.stores.memory import MemoryStore
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import BROKEN, HOPELESS, NOW, SECOND, a_task, claimed
@@ -53,7 +53,7 @@ def queue(store: Store) -> Queue:
             rules.cancel(a_task("c1"), NOW),
         ]
     )
-    store.claim(Claim("w1", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
+    store.claim(Claim("w1", [PhaseClaim(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
     store.write_notes([Note(WORKER, "w1", {"phases": [["videos", "script"]], "concurrency": 4})])
     body = {"done": 10, "failed": 2, "run": {"10": 9, "40": 1}, "wait": {"3": 10}}
     store.write_notes([Note(STATS, note_name("2026-11-15T02:28", "videos", "script", worker), body) for worker in "ab"])
@@ -97,7 +97,7 @@ def test_ended_tasks_may_be_counted_a_moment_ago_and_open_ones_never(queue: Queu
     store.insert([rules.cancel(a_task("c2"), NOW), a_task("w9")])
     after = views.overview()
     assert after.waiting == before.waiting + 1
-    if isinstance(store, Glance):
+    if isinstance(store, Searchable):
         assert after.cancelled == before.cancelled + 1
     else:
         assert after.cancelled == before.cancelled
@@ -128,7 +128,7 @@ def test_failures_are_grouped_by_cause(queue: Queue) -> None:
 
 
 def test_workers_hold_what_they_hold(queue: Queue) -> None:
-    queue.store.claim(Claim("pull-7", [Want(pipeline="videos", phase="film", limit=1, lease_for=30 * SECOND)]))
+    queue.store.claim(Claim("pull-7", [PhaseClaim(pipeline="videos", phase="film", limit=1, lease_for=30 * SECOND)]))
     on_roll, puller = Views(queue).workers()
     assert (on_roll.name, on_roll.alive, [held.task_id for held in on_roll.holds]) == ("w1", True, ["r1"])
     assert (puller.name, puller.alive, [held.task_id for held in puller.holds]) == ("pull-7", False, ["odd"])

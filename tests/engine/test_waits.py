@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from onerow import Context, Pipeline, Retry, Status, WaitExpired
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, parked, until, working
 
 

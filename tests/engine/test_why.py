@@ -9,12 +9,12 @@ from onerow import Filter, Pipeline, RateLimited, Worker
 from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
-from onerow.engine import definitions
-from onerow.engine.definitions import WORKER
-from onerow.engine.queue import Queue
-from onerow.engine.rates import Rates
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.rates import Rates
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Reason, Views
-from onerow.ports import Claim, Note, Store, Want
+from onerow.ports import Claim, Note, PhaseClaim, Store
 from onerow.stores.memory import MemoryStore
 from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed
 
@@ -138,7 +138,7 @@ def test_one_tenant_is_not_told_what_anothers_task_met(store: Store) -> None:
 
 def test_one_tenant_is_not_told_which_task_of_another_is_ahead(store: Store) -> None:
     store.insert([a_task("bobs", user_id="bob")])
-    store.claim(Claim("w7", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
+    store.claim(Claim("w7", [PhaseClaim(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
     ask(store, a_task(user_id="ann"), LIMITED)
     assert "is taken by another user's task," in Views(Queue(store).for_user("ann")).why("t1").sentence
 
@@ -167,7 +167,7 @@ def test_a_handler_that_met_a_limit_is_named_with_what_it_was_told(how: str) -> 
         (lease,) = queue.claim(calls, worker="puller")
         lease.fail(RateLimited("1h", "quota of the day is used up", scope="phase"))
         name = "puller"
-    (other,) = queue.find(Filter(due_by=queue.store.now())).tasks
+    (other,) = queue.find(Filter(due_before=queue.store.now())).tasks
     assert f"on worker {name} met a limit: quota of the day is used up" in Views(queue).why(other).sentence
     assert Views(queue).board().pipelines[0].lanes[0].held_why == "quota of the day is used up"
 
@@ -182,7 +182,7 @@ def test_the_rate_is_used_up(store: Store) -> None:
 
 def test_the_limit_is_taken(store: Store) -> None:
     store.insert([a_task("first")])
-    store.claim(Claim("w7", [Want(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
+    store.claim(Claim("w7", [PhaseClaim(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
     found = ask(store, a_task(), LIMITED)
     assert found.sentence == (
         "The limit 1 of script is taken by task first, held by worker w7 until 2026-11-15 02:30:27Z."
@@ -192,7 +192,7 @@ def test_the_limit_is_taken(store: Store) -> None:
 
 def test_the_limit_of_its_key_is_taken(store: Store) -> None:
     store.insert([a_task("first", phase="video", limit_key="k"), a_task("other", phase="video", limit_key="j")])
-    store.claim(Claim("w7", [Want(pipeline="videos", phase="video", limit=9, lease_for=30 * SECOND)]))
+    store.claim(Claim("w7", [PhaseClaim(pipeline="videos", phase="video", limit=9, lease_for=30 * SECOND)]))
     found = ask(store, a_task(phase="video", limit_key="k"), LIMITED)
     assert found.sentence.startswith("The limit 1 of video for the key 'k' is taken by task first")
     assert Views(Queue(store)).why(a_task("free", phase="video", limit_key="new")).code == "due"

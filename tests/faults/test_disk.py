@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from onerow import Queue, Status, StoreError
 from onerow.cli.main import main
 from onerow.core.errors import StoreFull, StoreReadOnly
-from onerow.stores.sqlite import upkeep
+from onerow.stores.sqlite import maintenance
 from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import ROOT, a_place
@@ -134,7 +134,7 @@ def test_a_file_that_can_not_be_written_is_named_and_nothing_is_stored(read_only
 def test_a_worker_on_a_file_that_can_not_be_written_says_so(read_only: Path) -> None:
     # The worker process itself, without the supervisor that would start it again; as another user once all is imported.
     script = (
-        "import os, onerow.cli.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
+        "import os, onerow.cli.start.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
         f"os.geteuid() or os.seteuid({NOBODY})\n"
         "onerow.cli.main.main(['worker', 'tests.faults.app', '--drain'])"
     )
@@ -169,7 +169,7 @@ def test_doctor_finds_a_file_that_can_not_be_written(small_disk: Path, monkeypat
     queue = Queue(f"sqlite:///{small_disk}/onerow.db")
     queue.serve(app.quick).publish()
     queue.close()
-    monkeypatch.setattr(upkeep, "_LEAST_FREE", 0)
+    monkeypatch.setattr(maintenance, "_LEAST_FREE", 0)
     assert "✓ the disk has room" in doctor(queue.url, 0)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], timeout=30, check=True)
     assert "✗" in doctor(queue.url, 1)

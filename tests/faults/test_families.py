@@ -38,7 +38,7 @@ def test_workers_that_are_killed_again_and_again_fire_each_time_once(place: Plac
             time.sleep(0.7)
             worker.kill("worker")
     began = place.queue.store.now()
-    fired = Filter(pipeline="ticking", created_since=began)
+    fired = Filter(pipeline="ticking", created_after=began)
     until(lambda: len(place.queue.find(fired).tasks) >= 2, "ticks after the last kill")
     tasks = place.queue.find(Filter(pipeline="ticking"), limit=1000, order="oldest").tasks
     times = sorted(task.scheduled_time for task in tasks if task.scheduled_time)

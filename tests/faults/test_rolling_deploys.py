@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onerow import Queue, Status, Task
-from onerow.engine import definitions
+from onerow.engine.control import definitions
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.kit import PATIENCE, everything, until
 from tests.faults.kit import ROOT

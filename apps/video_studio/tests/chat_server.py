@@ -21,7 +21,7 @@ def said(content: Any) -> bytes:
     return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
 
 
-Turn = Callable[["_Chat"], None]
+Round = Callable[["_Chat"], None]
 
 
 class _Chat(Handler):
@@ -38,11 +38,11 @@ def good(chat: _Chat) -> None:
     chat.answer(200, said(SCRIPT), Content_Type="application/json")
 
 
-def saying(content: Any) -> Turn:
+def saying(content: Any) -> Round:
     return lambda chat: chat.answer(200, said(content))
 
 
-def refusing(status: int, **headers: str) -> Turn:
+def refusing(status: int, **headers: str) -> Round:
     return lambda chat: chat.answer(status, b'{"error":{"message":"no"}}', **headers)
 
 
@@ -63,5 +63,5 @@ class ChatServer(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns: list[Turn] = []
+        self.turns: list[Round] = []
         self.asked: list[tuple[str, str, dict[str, Any]]] = []

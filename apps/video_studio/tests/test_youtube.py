@@ -33,7 +33,7 @@ def film(queue: Queue, youtube: YouTubeServer, home: Path, monkeypatch: pytest.M
     changed = ready.results_json.replace(f'"size":{ready.results["video"]["size"]}', f'"size":{len(grown)}')
     from onerow.ports import Move
 
-    queue.store.swap([Move(ready, ready.but(queue.store.now(), results_json=changed))])
+    queue.store.swap([Move(ready, ready.with_changes(queue.store.now(), results_json=changed))])
     queue.resume("videos", "youtube")
     return queue.get(task.task_id)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 from onerow.core.errors import BadInput
-from onerow.core.pipeline import Pipeline
-from onerow.engine import queue as engine
+from onerow.engine.queue import queue as engine
+from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue, configured_store, open_store
 
 

@@ -6,51 +6,51 @@ import sys
 
 import click
 
-from onerow.cli.exits import exit_code, explain
+from onerow.cli.exit_codes import exit_code, explain
 from onerow.core.errors import OnerowError
-from onerow.engine.terminal import neutral
+from onerow.engine.output.terminal import neutral
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Begin": {
-        "demo": ("onerow.cli.demo:command", "Watch a pipeline survive the death of its worker; needs nothing."),
-        "init": ("onerow.cli.init:command", "Write a small project that runs, with a test that passes."),
-        "worker": ("onerow.cli.worker:command", "Run the phases of an app's pipelines."),
-        "publish": ("onerow.cli.adding:publish", "Write an app's pipelines to the store."),
-        "add": ("onerow.cli.adding:add", "Put a task in."),
+        "demo": ("onerow.cli.start.demo:command", "Watch a pipeline survive the death of its worker; needs nothing."),
+        "init": ("onerow.cli.start.init:command", "Write a small project that runs, with a test that passes."),
+        "worker": ("onerow.cli.start.worker:command", "Run the phases of an app's pipelines."),
+        "publish": ("onerow.cli.start.add:publish", "Write an app's pipelines to the store."),
+        "add": ("onerow.cli.start.add:add", "Put a task in."),
     },
     "Look": {
-        "watch": ("onerow.cli.watch:command", "A live board of all pipelines."),
-        "counts": ("onerow.cli.looking:counts", "How many tasks stand where."),
-        "list": ("onerow.cli.looking:list_", "Tasks that match a query, the newest first."),
-        "show": ("onerow.cli.looking:show", "One task: its row, its timeline, its results."),
-        "why": ("onerow.cli.looking:why", "Why a task isn't running, and what to do about it."),
-        "logs": ("onerow.cli.logs:command", "What a task's code printed and logged."),
-        "failures": ("onerow.cli.figures:failures", "The last failures, grouped by cause."),
-        "workers": ("onerow.cli.figures:workers", "Who works, and what each holds."),
-        "cron": ("onerow.cli.figures:cron", "What is started by the clock."),
-        "stats": ("onerow.cli.figures:stats", "Outcomes and times by phase."),
+        "watch": ("onerow.cli.inspect.watch:command", "A live board of all pipelines."),
+        "counts": ("onerow.cli.inspect.tasks:counts", "How many tasks stand where."),
+        "list": ("onerow.cli.inspect.tasks:list_", "Tasks that match a query, the newest first."),
+        "show": ("onerow.cli.inspect.tasks:show", "One task: its row, its timeline, its results."),
+        "why": ("onerow.cli.inspect.tasks:why", "Why a task isn't running, and what to do about it."),
+        "logs": ("onerow.cli.inspect.logs:command", "What a task's code printed and logged."),
+        "failures": ("onerow.cli.inspect.figures:failures", "The last failures, grouped by cause."),
+        "workers": ("onerow.cli.inspect.figures:workers", "Who works, and what each holds."),
+        "cron": ("onerow.cli.inspect.figures:cron", "What is started by the clock."),
+        "stats": ("onerow.cli.inspect.figures:stats", "Outcomes and times by phase."),
     },
     "Act": {
-        "retry": ("onerow.cli.acting:retry", "Failed tasks run again, with a fresh budget."),
-        "cancel": ("onerow.cli.acting:cancel", "End tasks for good; running work is stopped."),
-        "replay": ("onerow.cli.acting:replay", "Ended tasks run again from an earlier phase."),
-        "finish": ("onerow.cli.acting:finish", "Mark tasks, or their phase, as done by hand."),
-        "signal": ("onerow.cli.acting:signal", "Tell a task that something happened."),
-        "reschedule": ("onerow.cli.acting:reschedule", "Waiting tasks are due at another time."),
-        "priority": ("onerow.cli.acting:priority", "Give tasks another place in the order."),
-        "pause": ("onerow.cli.controlling:pause", "Nobody claims from a phase or pipeline."),
-        "resume": ("onerow.cli.controlling:resume", "Undo a pause."),
-        "limit": ("onerow.cli.controlling:limit", "How many of a phase may run at once."),
-        "purge": ("onerow.cli.controlling:purge", "Remove tasks that ended long ago."),
+        "retry": ("onerow.cli.act.tasks:retry", "Failed tasks run again, with a fresh budget."),
+        "cancel": ("onerow.cli.act.tasks:cancel", "End tasks for good; running work is stopped."),
+        "replay": ("onerow.cli.act.tasks:replay", "Ended tasks run again from an earlier phase."),
+        "finish": ("onerow.cli.act.tasks:finish", "Mark tasks, or their phase, as done by hand."),
+        "signal": ("onerow.cli.act.tasks:signal", "Tell a task that something happened."),
+        "reschedule": ("onerow.cli.act.tasks:reschedule", "Waiting tasks are due at another time."),
+        "priority": ("onerow.cli.act.tasks:priority", "Give tasks another place in the order."),
+        "pause": ("onerow.cli.act.controls:pause", "Nobody claims from a phase or pipeline."),
+        "resume": ("onerow.cli.act.controls:resume", "Undo a pause."),
+        "limit": ("onerow.cli.act.controls:limit", "How many of a phase may run at once."),
+        "purge": ("onerow.cli.act.controls:purge", "Remove tasks that ended long ago."),
     },
     "Care": {
-        "check": ("onerow.cli.caring:check", "Load an app and say what is wrong with it."),
-        "doctor": ("onerow.cli.caring:doctor", "Would the promises hold here?"),
-        "migrate": ("onerow.cli.caring:migrate", "Create or update the tables."),
-        "backup": ("onerow.cli.caring:backup", "Copy the store while others write."),
-        "move": ("onerow.cli.moving:command", "Carry a whole queue to another store."),
+        "check": ("onerow.cli.operate.maintenance:check", "Load an app and say what is wrong with it."),
+        "doctor": ("onerow.cli.operate.maintenance:doctor", "Would the promises hold here?"),
+        "migrate": ("onerow.cli.operate.maintenance:migrate", "Create or update the tables."),
+        "backup": ("onerow.cli.operate.maintenance:backup", "Copy the store while others write."),
+        "move": ("onerow.cli.operate.move:command", "Carry a whole queue to another store."),
         "bench": ("onerow.cli.bench:command", "Measure this machine and store against a thin loop."),
-        "completion": ("onerow.cli.completion:command", "Shell completion for bash, zsh or fish."),
+        "completion": ("onerow.cli.start.completion:command", "Shell completion for bash, zsh or fish."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from onerow.core.times import spell
-from onerow.engine.terminal import neutral, neutral_json
+from onerow.engine.output.terminal import neutral, neutral_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import checkpoints, corruption, rules
+from onerow.core import corruption, rules
+from onerow.core.rules import checkpoints
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, PROCESSING, WAITING, Status
 
 

@@ -157,11 +157,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         changes["version"] = self.version + 1
         return replace(self, **changes)
 
-    def but(self, now: datetime, **changes: Any) -> Self:
+    def with_changes(self, now: datetime, **changes: Any) -> Self:
         """The task in the same status with some fields changed."""
         return replace(self, updated_at=now, version=self.version + 1, **changes)
 
-    def noting(self, entry: Entry) -> str:
+    def history_with(self, entry: Entry) -> str:
         """Its history with one entry more."""
         return history.append(self.logs_json, entry)
 
@@ -195,7 +195,7 @@ DEFAULTS: dict[str, Any] = {
 """What a field has when nobody says otherwise; a store's columns have the same defaults."""
 
 
-def told(task: Task) -> dict[str, Any]:
+def non_default_fields(task: Task) -> dict[str, Any]:
     """What there is to say of a task, by field: whatever is not the default."""
     values = _values(task)
     return dict(compress(zip(FIELDS, values, strict=True), map(ne, values, _DEFAULTS_IN_ORDER)))

@@ -37,11 +37,11 @@ from onerow.ports import (
     Note,
     Order,
     Page,
+    PhaseClaim,
     Stale,
     SwapAnswer,
     Swapped,
-    Tally,
-    Want,
+    TaskCount,
 )
 
 Key = tuple[str, str, str]
@@ -108,7 +108,7 @@ class MemoryStore:
                 taken += self._claim(want, claim, room)
             return taken
 
-    def _claim(self, want: Want, claim: Claim, room: int) -> list[Task]:
+    def _claim(self, want: PhaseClaim, claim: Claim, room: int) -> list[Task]:
         now = self.now()
         until = times.to_millis(now + want.lease_for)
         here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
@@ -151,7 +151,7 @@ class MemoryStore:
         self._put(after)
         return Swapped(after)
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         with self._lock:
             return self.swap(moves), [] if claim is None else self.claim(claim)
 
@@ -164,7 +164,7 @@ class MemoryStore:
         if row is None or row.status is not PROCESSING or row.token != lease.token:
             return Lost(lease.task_id)
         now = self.now()
-        self._put(row.but(now, leased_until=(until := times.to_millis(now + lease_for))))
+        self._put(row.with_changes(now, leased_until=(until := times.to_millis(now + lease_for))))
         return Held(row.task_id, row.version + 1, until, row.cancel_requested)
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
@@ -199,17 +199,17 @@ class MemoryStore:
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         where = Filter(
-            statuses=frozenset({WAITING}), parked=False, pipeline=pipeline, phases=frozenset({phase}), due_by=by
+            statuses=frozenset({WAITING}), parked=False, pipeline=pipeline, phases=frozenset({phase}), due_before=by
         )
         with self._lock:
             return sorted(self._matching(where), key=lambda row: (row.priority, row.run_at, row.task_id))[:limit]
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._lock:
-            due = self._matching(Filter(statuses=frozenset({WAITING}), parked=False, due_by=by))
+            due = self._matching(Filter(statuses=frozenset({WAITING}), parked=False, due_before=by))
             return sorted({(row.pipeline, row.phase) for row in due}.intersection(phases))
 
-    def count(self, where: Filter) -> list[Tally]:
+    def count(self, where: Filter) -> list[TaskCount]:
         with self._lock:
             rows = list(self._matching(where))
         groups = Counter((row.pipeline, row.phase, row.status, row.parked) for row in rows)
@@ -218,7 +218,7 @@ class MemoryStore:
             if row.status is WAITING:
                 group = (row.pipeline, row.phase, row.status, row.parked)
                 oldest[group] = min(row.run_at, oldest.get(group, row.run_at))
-        return [Tally(*group, count, oldest.get(group)) for group, count in sorted(groups.items())]
+        return [TaskCount(*group, count, oldest.get(group)) for group, count in sorted(groups.items())]
 
     def remove(self, tasks: Sequence[Task]) -> int:
         with self._lock:
@@ -389,13 +389,13 @@ def matches(row: Task, where: Filter) -> bool:
         (where.held_key, row.held_key),
     )
     no_later = (
-        (where.due_by, row.run_at),
-        (where.lease_ended_by, row.leased_until),
-        (where.held_until_by, row.held_until),
-        (where.ended_by, row.completed_at),
-        (where.created_by, row.created_at),
+        (where.due_before, row.run_at),
+        (where.lease_ended_before, row.leased_until),
+        (where.held_until_before, row.held_until),
+        (where.ended_before, row.completed_at),
+        (where.created_before, row.created_at),
     )
-    no_earlier = ((where.ended_since, row.completed_at), (where.created_since, row.created_at))
+    no_earlier = ((where.ended_after, row.completed_at), (where.created_after, row.created_at))
     contained = (
         (where.error_text, (row.error,)),
         (where.title_text, (row.title,)),

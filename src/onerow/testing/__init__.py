@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from onerow.testing.rehearsal import Rehearsal
+    from onerow.testing.test_queue import TestQueue
 
-__all__ = ["Rehearsal", "rehearsal"]
+__all__ = ["TestQueue", "rehearsal"]
 
 
 @pytest.fixture
-def rehearsal() -> Iterator["Rehearsal"]:
+def rehearsal() -> Iterator["TestQueue"]:
     """A queue in memory, with a virtual clock; see onerow.testing.Rehearsal."""
-    from onerow.testing.rehearsal import Rehearsal
+    from onerow.testing.test_queue import TestQueue
 
-    with Rehearsal() as made:
+    with TestQueue() as made:
         yield made
 
 
 def __getattr__(name: str) -> object:
     # Late, so that pytest runs which don't use it don't pay for it.
-    if name == "Rehearsal":
-        from onerow.testing.rehearsal import Rehearsal
+    if name == "TestQueue":
+        from onerow.testing.test_queue import TestQueue
 
-        return Rehearsal
+        return TestQueue
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from onerow import BadInput, IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled, TaskFailed
-from onerow.engine.events import TaskActed
+from onerow.engine.events.events import TaskActed
 from tests.engine.kit import ended, told, until, work, working
 
 videos = Pipeline("videos")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Queue, Retry, Status, UnknownName
-from onerow.engine.definitions import BINDS_AFTER, load_plans, replaced
-from onerow.engine.events import DefinitionReplaced
+from onerow.engine.control.definitions import BINDS_AFTER, load_plans, replaced
+from onerow.engine.events.events import DefinitionReplaced
 from onerow.ports import Note
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Clock

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from onerow import Item, Pipeline, Queue, Status
-from onerow.engine.settling import Done, Outcome, Unstarted
-from onerow.engine.worker.blocking import LoopWatch, occupant
-from onerow.engine.worker.runners import ThreadRunner
+from onerow.engine.handler.outcome import Done, Outcome, Unstarted
+from onerow.engine.runners.blocking import LoopWatch, occupant
+from onerow.engine.runners.threads import ThreadRunner
 from tests.engine.kit import ON_SQLITE, ended, told, until, working
 
 
@@ -162,7 +162,7 @@ class Waiting:
     def __init__(self) -> None:
         self.stop: str | None = None
         self.handle = self.started_at = None
-        self.hands = self
+        self.in_flight = self
         self.outcomes: list[object] = []
 
     def finish(self, attempt: "Waiting", outcome: object) -> None:

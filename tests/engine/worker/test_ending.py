@@ -92,7 +92,7 @@ def test_a_stop_lets_running_work_end(queue: Queue) -> None:
     with working(queue, pipeline, grace="30s") as worker:
         reached(queue, task, Status.PROCESSING)
         worker.stop()
-        until(lambda: not worker._turner.claiming)
+        until(lambda: not worker._producer.claiming)
         other = queue.add(pipeline)
         go.set()
         assert ended(queue, task).results == {"run": "done"}
@@ -107,7 +107,7 @@ def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None
     with working(queue, pipeline, concurrency=2, grace="30s") as worker:
         until(lambda: len([t for t in tasks if queue.get(t.task_id).status is Status.PROCESSING]) >= 2)
         worker.stop()
-        until(lambda: not worker._turner.claiming)
+        until(lambda: not worker._producer.claiming)
         go.set()
         until(lambda: any(queue.get(task.task_id).status is Status.COMPLETED for task in tasks))
     left = [queue.get(task.task_id) for task in tasks]
@@ -199,11 +199,11 @@ class Refusing(MemoryStore):
     error: Exception | None = None
     refused = 0
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> Any:
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> Any:
         if self.error is not None:
             self.refused += 1
             raise self.error
-        return super().turn(moves, claim)
+        return super().settle_and_claim(moves, claim)
 
     def swap(self, moves: Sequence[Move]) -> Any:
         if self.error is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from onerow import Pipeline, Queue, Retry, Status
-from onerow.engine.events import RoleFailed
+from onerow.engine.events.events import RoleFailed
 from tests.engine.kit import ON_SQLITE, ended, until, working
 from tests.engine.worker import hostile_app
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onerow import Context, Pipeline, Queue, RateLimited, Retry, Status, StoreUnavailable
-from onerow.engine import logs
+from onerow.engine.views import task_log
 from onerow.ports import LogLine
 from tests.engine.kit import ON_SQLITE, ended, texts, until, working
 
@@ -170,7 +170,7 @@ def test_of_lines_beyond_the_bound_the_last_are_stored_after_an_outage_and_the_l
     task = queue.add(pipeline)
     with working(queue, pipeline):
         ended(queue, task)
-    found = [line.text for line in logs.read(queue, task.task_id) if isinstance(line, LogLine)]
+    found = [line.text for line in task_log.read(queue, task.task_id) if isinstance(line, LogLine)]
     numbers = [int(text.removeprefix("line ")) for text in found if text.startswith("line ")]
     assert numbers[-1] == count - 1
     assert numbers == sorted(set(numbers))

@@ -11,7 +11,7 @@ import pytest
 from onerow import Context, Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.outcomes import Cancelled
-from onerow.engine.worker.heart import Warden
+from onerow.engine.worker.roles.heartbeat import DeadlineWatcher
 from onerow.ports import Move, Swapped
 from tests.engine.kit import PATIENCE, reached, until, working
 
@@ -36,14 +36,14 @@ def test_a_step_of_a_lost_attempt_is_not_written_under_the_next_holder_s_token(q
     with working(queue, pipeline, phases=["publish"]) as worker:
         lost = reached(queue, task, Status.PROCESSING)
         queue.pause("posts")
-        until(lambda: worker._registrar._controls.pauses, "the pause")
+        until(lambda: worker._controls._controls.pauses, "the pause")
         until(lambda: taken_away(queue, task.task_id), "the rescue")
         queue.resume("posts")
         (next_holder,) = until(lambda: queue.claim(pipeline, worker="next", lease_for="1h"), "the next claim")
         assert next_holder.task.token > lost.token
         go.set()
         assert over.wait(PATIENCE)
-        until(lambda: not worker._hands.attempts, "the end of the lost attempt")
+        until(lambda: not worker._in_flight.attempts, "the end of the lost attempt")
         row = queue.get(task.task_id)
     assert raised
     assert (row.status, row.leased_by, row.token, row.steps) == (Status.PROCESSING, "next", next_holder.token, {})
@@ -72,8 +72,10 @@ def test_work_is_stopped_while_the_store_is_unavailable_and_its_lease_runs_out(t
     task = queue.add(pipeline)
     with working(queue, pipeline) as worker:
         reached(queue, task, Status.PROCESSING)
-        until(lambda: [each for each in worker._hands.attempts.values() if each.started_at is not None], "the start")
-        (attempt,) = worker._hands.attempts.values()
+        until(
+            lambda: [each for each in worker._in_flight.attempts.values() if each.started_at is not None], "the start"
+        )
+        (attempt,) = worker._in_flight.attempts.values()
         with contextlib.closing(sqlite3.connect(tmp_path / "onerow.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # no heartbeat can be written from here on
             assert stopped.wait(PATIENCE)
@@ -97,12 +99,16 @@ def test_work_is_stopped_a_margin_before_its_last_lease_ends(
     task = queue.add(pipeline)
     with working(queue, pipeline) as worker:
         reached(queue, task, Status.PROCESSING)
-        until(lambda: [each for each in worker._hands.attempts.values() if each.started_at is not None], "the start")
-        (attempt,) = worker._hands.attempts.values()
+        until(
+            lambda: [each for each in worker._in_flight.attempts.values() if each.started_at is not None], "the start"
+        )
+        (attempt,) = worker._in_flight.attempts.values()
         asked: list[str] = []
         monkeypatch.setattr(type(attempt), "ask_to_stop", lambda self, reason: asked.append(reason))
-        monkeypatch.setattr("onerow.engine.worker.heart.monotonic", lambda: attempt.beat_at + age)
-        Warden(worker._hands, 1.0, lambda hung: None, pipeline.plan.phases[0].lease).tick(queue.store.now())
+        monkeypatch.setattr("onerow.engine.worker.roles.heartbeat.monotonic", lambda: attempt.beat_at + age)
+        DeadlineWatcher(worker._in_flight, 1.0, lambda hung: None, pipeline.plan.phases[0].lease).tick(
+            queue.store.now()
+        )
         monkeypatch.undo()
         assert ("lost" in asked) == is_stopped
         go.set()

@@ -30,11 +30,11 @@ class LosesAnswers:
     """Makes the turns of a store fail when their claims took something: after they landed, or before they do."""
 
     def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch, *, late: float | None = None) -> None:
-        self._turn: Callable[..., Any] = queue.store.turn
+        self._turn: Callable[..., Any] = queue.store.settle_and_claim
         self._late = late
         self.left = 0
         self.lost: list[Task] = []
-        monkeypatch.setattr(queue.store, "turn", self)
+        monkeypatch.setattr(queue.store, "settle_and_claim", self)
 
     def __call__(self, moves: Any, claim: Claim | None) -> Any:
         if claim is None or self.left == 0:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Queue, Status
-from onerow.engine.events import Events
-from onerow.engine.worker.ready import FEW, MOST
-from onerow.engine.worker.sweeps import Usher
+from onerow.engine.events.events import Events
+from onerow.engine.worker.ready_phases import FEW, MOST
+from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.ports import Claim
 from tests.engine.kit import PATIENCE, ended, everything, until, work, working
 
@@ -35,13 +35,13 @@ class Calls:
         self.names: Counter[str] = Counter()
         self.claims: list[Claim] = []
         store = queue.store
-        for name in ("turn", "ready", "find", "due", "notes", "swap"):
+        for name in ("settle_and_claim", "ready", "find", "due", "notes", "swap"):
             monkeypatch.setattr(store, name, self._counted(name, getattr(store, name)))
 
     def _counted(self, name: str, method: Any) -> Any:
         def counted(*given: Any, **more: Any) -> Any:
             self.names[name] += 1
-            if name == "turn" and given[1] is not None:
+            if name == "settle_and_claim" and given[1] is not None:
                 self.claims.append(given[1])
             return method(*given, **more)
 
@@ -100,9 +100,9 @@ def test_a_round_over_phases_without_code_takes_no_call_for_each_pipeline(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     plans = {line.name: line.plan for line in pipelines(count)}
-    usher = Usher(queue.store, plans, Events())
-    usher.tick(queue.store.now())
+    wait_phases = WaitPhaseSweeper(queue.store, plans, Events())
+    wait_phases.tick(queue.store.now())
     calls = Calls(queue, monkeypatch)
-    usher.tick(queue.store.now())
+    wait_phases.tick(queue.store.now())
     assert calls.names["find"] == 1
     assert calls.names["ready"] + calls.names["due"] <= (FEW if count == FEW else 1)

@@ -220,7 +220,7 @@ def test_a_worker_whose_lease_was_taken_writes_nothing(queue: Queue) -> None:
         until(lambda: rescued_until_later(queue, task.task_id))
         assert queue.get(task.task_id).token > held.token
         go.set()
-        until(lambda: not worker._hands.attempts)
+        until(lambda: not worker._in_flight.attempts)
     after = queue.get(task.task_id)
     assert after.results == {}
     assert "completed" not in [what for what, _ in told(after)]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from onerow import Permanent, Pipeline, Queue, TaskAdded, TaskCompleted, TaskFailed, Worker
-from onerow.cli.health import examine
-from onerow.engine.alerts import Alert
-from onerow.engine.events import AlertLost, HookEventsDropped, HookOverdue
-from onerow.engine.hooks import MOST_QUEUED, HookThread
+from onerow.cli.operate.doctor import examine
+from onerow.engine.control.alerts import Alert
+from onerow.engine.events.events import AlertLost, HookEventsDropped, HookOverdue
+from onerow.engine.events.hooks import MOST_QUEUED, HookThread
 from onerow.engine.views import Views
 from tests.engine.kit import ON_SQLITE, PATIENCE, ended, until, working
 
@@ -152,7 +152,7 @@ def test_neither_a_hook_nor_a_receiver_of_alerts_that_hangs_delays_a_stop(queue:
 
 @ON_SQLITE
 def test_a_receiver_of_alerts_that_hangs_is_reported(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onerow.engine.worker.alarm._SEND_LIMIT", 0.1)
+    monkeypatch.setattr("onerow.engine.worker.roles.alert_sender._SEND_LIMIT", 0.1)
     release = threading.Event()
     overdue: list[HookOverdue] = []
 

@@ -49,7 +49,7 @@ def test_many_suspects_take_turns_and_ordinary_tasks_do_not_wait_for_them(queue:
 
         def all_ended() -> bool:
             nonlocal most
-            clock, held = monotonic(), list(worker._hands.attempts.values())
+            clock, held = monotonic(), list(worker._in_flight.attempts.values())
             starting = [attempt for attempt in held if attempt.started_at is not None and not attempt.has_begun(clock)]
             most = max(most, len(starting))
             return all(task.ended for task in everything(queue))

@@ -15,7 +15,7 @@ import pytest
 
 from onerow import Pipeline, Queue, Retry, Status, StoreUnavailable
 from onerow.core.errors import CodeTooOld
-from onerow.engine.events import RoleFailed, StoreAway, StoreBack
+from onerow.engine.events.events import RoleFailed, StoreBack, StoreUnreachable
 from onerow.stores.memory import MemoryStore
 from tests.engine.kit import ended, everything, finish_all, told, until, work, working
 
@@ -242,9 +242,9 @@ class Shaky(MemoryStore):
             raise StoreUnavailable("the line broke on the way back")
         return answer
 
-    def turn(self, *given: Any, **more: Any) -> Any:
+    def settle_and_claim(self, *given: Any, **more: Any) -> Any:
         self.turned_in.add(threading.current_thread().name)
-        return self._over_the_line(lambda: super(Shaky, self).turn(*given, **more))
+        return self._over_the_line(lambda: super(Shaky, self).settle_and_claim(*given, **more))
 
     def extend(self, *given: Any, **more: Any) -> Any:
         return self._over_the_line(lambda: super(Shaky, self).extend(*given, **more))
@@ -284,7 +284,7 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed
         pipeline.phase(name=name, lease="1s")(noted(name, runs))
 
     heard: list[object] = []
-    queue.on(StoreAway, heard.append)
+    queue.on(StoreUnreachable, heard.append)
     queue.on(StoreBack, heard.append)
     queue.on(RoleFailed, heard.append)
     with working(queue, pipeline, grace="10s", concurrency=4):
@@ -301,7 +301,7 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed
             ("advanced", "first"), ("advanced", "second"), ("completed", "third"),
         ]  # fmt: skip
         assert task.results == {"first": "first", "second": "second", "third": "third"}
-    assert any(isinstance(event, StoreAway) for event in heard)
+    assert any(isinstance(event, StoreUnreachable) for event in heard)
     assert not [event for event in heard if isinstance(event, RoleFailed)]
 
 
@@ -350,16 +350,16 @@ def test_a_worker_waits_out_an_outage_and_settles_what_ended_meanwhile() -> None
         go.wait(30)
         return "done during the outage"
 
-    turn = store.turn
+    turn = store.settle_and_claim
 
     def broken(*given: Any, **more: Any) -> Any:
         if away.is_set():
             raise StoreUnavailable("gone")
         return turn(*given, **more)
 
-    store.turn = broken  # type: ignore[method-assign]
+    store.settle_and_claim = broken  # type: ignore[method-assign]
     heard: list[str] = []
-    queue.on(StoreAway, lambda event: heard.append("away"))
+    queue.on(StoreUnreachable, lambda event: heard.append("away"))
     queue.on(StoreBack, lambda event: heard.append("back"))
     task = queue.add(pipeline)
     with working(queue, pipeline):

@@ -9,12 +9,12 @@ from pymongo.cursor import Cursor
 
 from onerow.core import rules
 from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.ports import Filter, Order, Want
-from onerow.stores.mongo import MongoStore, claiming, counting
+from onerow.ports import Filter, Order, PhaseClaim
+from onerow.stores.mongo import MongoStore, claiming, counts
 from onerow.stores.mongo.claiming import ORDER, due_filter
 from onerow.stores.mongo.filters import ORDERS, query_of
-from onerow.stores.mongo.places import keys_waiting
 from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
+from onerow.stores.mongo.slots import keys_waiting
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]
@@ -48,7 +48,7 @@ def examined(store: MongoStore, query: Document, order: list[tuple[str, int]], *
 
 
 def test_p14_a_claim_steps_over_what_is_not_due(crowd: MongoStore) -> None:
-    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
     due = due_filter(want, crowd.now(), None)
     assert examined(crowd, due, ORDER, hint=READY_INDEX, limit=1) < 10
     assert examined(crowd, due, ORDER, hint=READY_INDEX) < 10
@@ -66,7 +66,7 @@ def test_p14_looking_for_what_is_due_steps_over_what_is_not(crowd: MongoStore) -
 
 def test_a_claim_s_choice_is_made_from_the_index_alone(crowd: MongoStore) -> None:
     rooms = crowd._door.rooms()
-    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
     asked = rooms.tasks.find(due_filter(want, crowd.now(), None), {"_id": 1}, hint=READY_INDEX).sort(ORDER)
     assert asked.explain()["executionStats"]["totalDocsExamined"] == 0
 
@@ -77,14 +77,14 @@ def questions(store: MongoStore) -> list[tuple[Filter, Order]]:
     running, waiting = frozenset({PROCESSING}), frozenset({WAITING})
     return [
         (Filter(statuses=running, leased_by="w1", cancel_requested=True), "oldest"),
-        (Filter(statuses=running, lease_ended_by=now), "oldest"),
+        (Filter(statuses=running, lease_ended_before=now), "oldest"),
         (Filter(statuses=running, leased_by="w2"), "oldest"),
-        (Filter(statuses=waiting, parked=True, due_by=now), "due"),
+        (Filter(statuses=waiting, parked=True, due_before=now), "due"),
         (Filter(statuses=waiting, pipeline="videos", phases=frozenset({"old"})), "due"),
-        (Filter(held_until_by=now, hidden=True), "oldest"),
+        (Filter(held_until_before=now, hidden=True), "oldest"),
         (Filter(parent_id="p"), "oldest"),
         (Filter(held_key="k", pipeline="videos", user_id=""), "oldest"),
-        (Filter(statuses=frozenset({COMPLETED, FAILED}), ended_by=now - 2 * HOUR), "ended"),
+        (Filter(statuses=frozenset({COMPLETED, FAILED}), ended_before=now - 2 * HOUR), "ended"),
         (Filter(statuses=frozenset({FAILED})), "ended"),
         (Filter(user_id="ann"), "newest"),
     ]
@@ -111,7 +111,7 @@ def test_a_page_of_the_newest_reads_a_page(crowd: MongoStore) -> None:
 def test_open_tasks_are_counted_without_reading_them(crowd: MongoStore) -> None:
     rooms = crowd._door.rooms()
     match = {"$match": query_of(Filter(statuses=frozenset({WAITING}), parked=False))}
-    stages = [match, {"$group": {"_id": counting._BY_PLACE, "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}}]
+    stages = [match, {"$group": {"_id": counts._BY_PLACE, "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}}]
     told = rooms.database.command(
         "explain", {"aggregate": rooms.tasks.name, "pipeline": stages, "cursor": {}}, verbosity="executionStats"
     )
@@ -132,7 +132,7 @@ def test_the_keys_that_wait_are_listed_without_reading_every_task(store: MongoSt
 def test_what_has_no_key_is_found_behind_all_that_has_one(store: MongoStore) -> None:
     store.insert([new(store, f"a{n:05d}", limit_key="ann") for n in range(CROWD)])
     put(store, "free")
-    want = Want(pipeline="videos", phase="script", limit=500, lease_for=MINUTE, key_slots=1)
+    want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE, key_slots=1)
     without_key = due_filter(want, store.now(), None) | {"limit_key": ""}
     assert examined(store, without_key, ORDER, hint=BY_KEY_INDEX) < 10
     assert [task.task_id for task in claim(store, 5, key_slots=1)] == ["a00000", "free"]

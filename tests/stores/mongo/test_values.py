@@ -159,7 +159,7 @@ def test_a_row_as_large_as_it_may_be_fits_into_a_document(store: MongoStore, pie
     one = "[" + ",".join([piece] * (990_000 // (len(piece.encode()) + 1))) + "]"
     results = "{" + ",".join(f'"p{n}":{one}' for n in range(6)) + "}"
     task = put(store, payload_json=one)
-    task = swap(store, task, task.but(store.now(), results_json=results))
+    task = swap(store, task, task.with_changes(store.now(), results_json=results))
     assert stored(store).results == values.decode(results)
     assert stored(store).payload_json == one
     held = claim_one(store)
@@ -175,7 +175,10 @@ def test_a_task_too_large_for_a_document_is_refused_and_the_others_of_its_batch_
     one, two = put(store, "a", payload_json=big), put(store, "b")
     with pytest.raises(BadPayload, match="16 MB"):
         store.swap(
-            [Move(one, one.but(store.now(), metadata_json=big)), Move(two, two.but(store.now(), metadata_json="[1]"))]
+            [
+                Move(one, one.with_changes(store.now(), metadata_json=big)),
+                Move(two, two.with_changes(store.now(), metadata_json="[1]")),
+            ]
         )
     assert stored(store, "a") == one
     assert stored(store, "b").metadata_json == "[1]"

@@ -89,7 +89,7 @@ def test_others_are_woken_by_a_child_that_ends(store: MongoStore, waker: Waker, 
 def test_others_are_woken_by_a_signal_that_lets_a_parked_task_go_on(store: MongoStore, waker: Waker) -> None:
     task = put(store, awaiting="signal:go", run_at=store.now() + HOUR)
     quiet(waker)
-    swap(store, task, task.but(store.now(), awaiting=None, run_at=store.now()))
+    swap(store, task, task.with_changes(store.now(), awaiting=None, run_at=store.now()))
     assert waker.wait(PATIENCE)
 
 

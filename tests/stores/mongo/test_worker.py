@@ -9,10 +9,10 @@ import pytest
 
 from onerow import Addition
 from onerow.core.errors import StoreUnavailable
-from onerow.core.pipeline import Pipeline
 from onerow.core.status import COMPLETED
 from onerow.core.task import Task
 from onerow.engine.worker import Worker
+from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Filter, Store
 from onerow.stores.mongo import MongoStore
 from onerow.wiring import Queue

@@ -7,10 +7,11 @@ import pytest
 
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
-from onerow.stores.postgres import PostgresStore, fresh, straight
+from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres.fast import insert_new, prepared
 from tests.conformance.kit import every_row, new, put, put_many, same
 
-SIZES = [1, 5, 100, fresh.CHUNK + 100]
+SIZES = [1, 5, 100, insert_new.CHUNK + 100]
 
 
 def batch(store: PostgresStore, count: int) -> list[Task]:
@@ -67,7 +68,7 @@ def test_adding_is_one_statement(store: PostgresStore, size: int) -> None:
 def test_more_kinds_of_tasks_than_a_connection_keeps_statements_for_go_in_all_the_same(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(straight, "_MOST", 1)
+    monkeypatch.setattr(prepared, "_MOST", 1)
     for number, given in enumerate(({}, {"title": "one"}, {"user_id": "ann"}, {"title": "two"})):
         put(store, f"t{number}", **given)
     assert [row.title for row in every_row(store).values()] == ["", "one", "", "two"]

@@ -17,8 +17,8 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_async
 
 from onerow.core.errors import BadInput, RetryTransaction, SchemaMissing
-from onerow.core.pipeline import Pipeline
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
+from onerow.pipelines.pipeline import Pipeline
 from onerow.stores.postgres import PostgresStore
 
 posts = Pipeline("posts")

@@ -9,7 +9,7 @@ from onerow.core import rules
 from onerow.core.times import to_millis
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.clock import REFRESH_AFTER, ServerClock
-from onerow.stores.postgres.wire import moment
+from onerow.stores.postgres.fast.binary import moment
 from tests.conformance.kit import MINUTE, claim_one, put, stored, swap
 
 

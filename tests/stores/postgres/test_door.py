@@ -19,12 +19,12 @@ from onerow.core.errors import (
 )
 from onerow.core.status import PROCESSING
 from onerow.core.urls import mask_password
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
-from onerow.stores.postgres.address import parse
-from onerow.stores.postgres.door import ours
+from onerow.stores.postgres.connection_url import parse
+from onerow.stores.postgres.connections import ours
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
 from tests.engine.kit import until

@@ -283,7 +283,9 @@ def test_a_cut_before_the_commit_leaves_nothing(store: PostgresStore, through: P
         other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (held[9].task_id,))
         moves = [Move(task, rules.complete(task, None, through.now())) for task in held]
         failed: list[StoreError] = []
-        thread = threading.Thread(target=failing, args=(lambda: through.turn(moves, Claim("w1", [want(5)])), failed))
+        thread = threading.Thread(
+            target=failing, args=(lambda: through.settle_and_claim(moves, Claim("w1", [want(5)])), failed)
+        )
         thread.start()
         _wait_for_a_waiter(other)
         proxy.cut()
@@ -334,7 +336,7 @@ def test_whoever_gives_way_to_another_tries_again_by_itself(store: PostgresStore
     def swap(tasks: list[Task]) -> None:
         try:
             for _ in range(5):
-                answers = store.swap([Move(task, task.but(store.now())) for task in tasks])
+                answers = store.swap([Move(task, task.with_changes(store.now())) for task in tasks])
                 written.extend(a.task.task_id for a in answers if isinstance(a, Swapped))
         except Exception as error:
             failed.append(error)
@@ -363,7 +365,7 @@ def test_a_worker_that_is_stopped_in_the_middle_of_a_claim_holds_nobody_up(
         "claim = Claim('frozen', [Want(pipeline='videos', phase='script', limit=3, lease_for=timedelta(minutes=1), slots=6)])\n"
         "print('ready', flush=True)\n"
         "while True:\n"
-        "    _, tasks = store.turn(moves, claim)\n"
+        "    _, tasks = store.settle_and_claim(moves, claim)\n"
         "    moves = [Move(t, rules.complete(t, None, store.now())) for t in tasks]\n"
     )
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D10000")

@@ -11,8 +11,9 @@ import pytest
 from onerow.core import rules
 from onerow.core.status import PROCESSING
 from onerow.ports import Claim, Move
-from onerow.stores.postgres import PostgresStore, hints
+from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.claiming import _lock_key
+from onerow.stores.postgres.fast import low_water
 from tests.conformance.kit import HOUR, claim, claimed_ids, every_row, new, put, put_many, stored, want
 from tests.engine.kit import PATIENCE, until
 from tests.stores.postgres.test_plans import explained, of_table
@@ -27,7 +28,7 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
-        monkeypatch.setattr(hints, "time", SimpleNamespace(monotonic=lambda: self.seconds))
+        monkeypatch.setattr(low_water, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
 
 @pytest.fixture
@@ -72,12 +73,12 @@ def test_a_claim_of_a_limited_phase_skips_the_dead_versions_of_earlier_ones(
         old.execute("SELECT count(*) FROM onerow.task_queue")
         moves: list[Move] = []
         for _ in range(40):
-            _, tasks = store.turn(moves, Claim("w1", [want(50, **limits)]))
+            _, tasks = store.settle_and_claim(moves, Claim("w1", [want(50, **limits)]))
             assert len(tasks) == 50
             moves = [Move(task, rules.complete(task, None, store.now())) for task in tasks]
         store.swap(moves)
         read = []
-        for seconds in (0.0, hints.LASTS_FOR):
+        for seconds in (0.0, low_water.LASTS_FOR):
             time.seconds += seconds
             with explained(store) as plans:
                 (task,) = claim(store, 1, **limits)

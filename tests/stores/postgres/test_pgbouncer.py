@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from onerow.core import rules
-from onerow.core.pipeline import Pipeline
-from onerow.engine import definitions
-from onerow.ports import Claim, Lease, LogLine, Move, Note, Want
+from onerow.engine.control import definitions
+from onerow.pipelines.pipeline import Pipeline
+from onerow.ports import Claim, Lease, LogLine, Move, Note, PhaseClaim
 from onerow.stores.postgres import PostgresStore
 from onerow.wiring import Queue
 from tests.conformance.kit import MINUTE, claim, new, put, put_many, stored, want
@@ -38,7 +38,7 @@ def test_a_whole_life_goes_through_it(pooled: PostgresStore, store: PostgresStor
     put_many(pooled, 50)
     put(pooled, "limited", phase="video", limit_key="ann")
     held = claim(pooled, 10)
-    both = pooled.turn(
+    both = pooled.settle_and_claim(
         [Move(task, rules.complete(task, "1", pooled.now())) for task in held],
         Claim("w1", [want(5), want(5, "video", slots=2, key_slots=1)]),
     )
@@ -62,11 +62,11 @@ def test_many_clients_share_few_sessions_without_mixing_up_their_statements(
 
     def work(number: int) -> None:
         client = clients[number]
-        wanted = Want(pipeline="videos", phase="script", limit=1 + number, lease_for=timedelta(minutes=1))
+        wanted = PhaseClaim(pipeline="videos", phase="script", limit=1 + number, lease_for=timedelta(minutes=1))
         try:
             moves: list[Move] = []
             while True:
-                _, tasks = client.turn(moves, Claim(f"w{number}", [wanted]))
+                _, tasks = client.settle_and_claim(moves, Claim(f"w{number}", [wanted]))
                 if not tasks:
                     return
                 taken[number] += [task.task_id for task in tasks]
@@ -121,7 +121,7 @@ def test_without_a_way_to_listen_an_idle_worker_claims_once_in_its_interval(
     """Counted, not timed: rounds of another role, each about a second apart, show that time has passed."""
     claims: list[Claim | None] = []
     rounds = threading.Semaphore(0)
-    turn, notes = pooled.turn, pooled.notes
+    turn, notes = pooled.settle_and_claim, pooled.notes
 
     def counted_turn(moves: Sequence[Move], wanted: Claim | None) -> Any:
         claims.append(wanted)
@@ -132,7 +132,7 @@ def test_without_a_way_to_listen_an_idle_worker_claims_once_in_its_interval(
             rounds.release()
         return notes(kind, **more)
 
-    monkeypatch.setattr(pooled, "turn", counted_turn)
+    monkeypatch.setattr(pooled, "settle_and_claim", counted_turn)
     monkeypatch.setattr(pooled, "notes", counted_notes)
     with working(Queue(pooled), posts, interval="1h"):
         for _ in range(4):

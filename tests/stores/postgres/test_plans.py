@@ -12,7 +12,8 @@ import pytest
 from onerow.core import rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.ports import Claim, Filter, Lease, Move, Order
-from onerow.stores.postgres import PostgresStore, hints
+from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres.fast import low_water
 from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put_many, want
 
 MILLION = 1_000_000
@@ -92,7 +93,7 @@ def act(store: PostgresStore, number: int) -> None:
     assert len(store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)) == 20
     moves = [Move(task, rules.complete(task, None, store.now())) for task in held[:10]]
     moves += [Move(task, rules.hand_back(task, store.now())) for task in held[10:]]
-    store.turn(moves, Claim("w1", [want(5), want(5, "video")]))
+    store.settle_and_claim(moves, Claim("w1", [want(5), want(5, "video")]))
     done = store.fetch([task.task_id for task in held[:10]])
     assert store.remove(done) == 10
 
@@ -140,15 +141,15 @@ def test_however_many_rows_there_are_rescue_purge_and_pages_go_through_an_index(
         sql.execute("VACUUM ANALYZE onerow.task_queue")
     now = store.now()
     asked: list[tuple[Filter, Order, int]] = [
-        (Filter(statuses=frozenset({PROCESSING}), lease_ended_by=now), "oldest", 100),  # rescue
-        (Filter(statuses=ENDS, ended_by=now - timedelta(seconds=rows / 10_000)), "ended", 500),  # purge
+        (Filter(statuses=frozenset({PROCESSING}), lease_ended_before=now), "oldest", 100),  # rescue
+        (Filter(statuses=ENDS, ended_before=now - timedelta(seconds=rows / 10_000)), "ended", 500),  # purge
         (Filter(statuses=frozenset({COMPLETED})), "latest", 500),
         (Filter(statuses=frozenset({FAILED})), "latest", 100),
-        (Filter(statuses=frozenset({CANCELLED}), ended_since=now - HOUR), "ended", 7),
+        (Filter(statuses=frozenset({CANCELLED}), ended_after=now - HOUR), "ended", 7),
         (Filter(statuses=frozenset({PROCESSING}), leased_by="w9", cancel_requested=True), "oldest", 0),
         (Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children"), "due", 0),
-        (Filter(held_until_by=now, hidden=True), "oldest", 0),
-        (Filter(parked=True, due_by=now), "due", 0),
+        (Filter(held_until_before=now, hidden=True), "oldest", 0),
+        (Filter(parked=True, due_before=now), "due", 0),
         (Filter(), "newest", 500),
         (Filter(), "oldest", 500),
         (Filter(parent_id="nobody"), "oldest", 0),
@@ -169,7 +170,9 @@ def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, 
     put_many(store, 30)
     for _ in range(10):
         held = claim(store, 2)
-        store.turn([Move(task, rules.hand_back(task, store.now())) for task in held], Claim("w1", [want(1)]))
+        store.settle_and_claim(
+            [Move(task, rules.hand_back(task, store.now())) for task in held], Claim("w1", [want(1)])
+        )
         store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)
     fill(sql, "due", 60_000)
     with explained(store) as plans:
@@ -249,11 +252,11 @@ def test_what_ran_before_is_not_walked_over_again(
         old.execute("SELECT count(*) FROM onerow.task_queue")
         moves: list[Move] = []
         for _ in range(30):
-            _, tasks = store.turn(moves, Claim("w1", [want(100)]))
+            _, tasks = store.settle_and_claim(moves, Claim("w1", [want(100)]))
             moves = [Move(task, rules.complete(task, None, store.now())) for task in tasks]
         walked = {}
         for lasts_for in (60.0, 0.0):
-            monkeypatch.setattr(hints, "LASTS_FOR", lasts_for)
+            monkeypatch.setattr(low_water, "LASTS_FOR", lasts_for)
             with explained(store) as plans:
                 assert len(claim(store, 100)) == 100
             (plan,) = of_table(plans)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from onerow import Pipeline, Queue, Worker
 from onerow.cli.main import main
 from onerow.core.errors import BadStoreUrl, StoreError, StoreFull, StoreReadOnly
-from onerow.engine.queue import Queue as EngineQueue
+from onerow.engine.queue.queue import Queue as EngineQueue
 from onerow.stores.postgres import PostgresStore
 from onerow.wiring import open_store
 from tests.conformance.kit import put, stored

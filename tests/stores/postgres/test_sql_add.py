@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from onerow.core.pipeline import Pipeline
 from onerow.core.status import Status
 from onerow.core.times import FAR
-from onerow.engine.queue import Queue
+from onerow.engine.queue.queue import Queue
+from onerow.pipelines.pipeline import Pipeline
 from onerow.stores.postgres import PostgresStore
 
 

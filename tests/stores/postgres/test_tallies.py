@@ -15,7 +15,7 @@ def counted(store: PostgresStore) -> dict[tuple[object, ...], int]:
 
 
 def told(store: PostgresStore) -> dict[tuple[object, ...], int]:
-    return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.census().tallies}
+    return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().tallies}
 
 
 def lines(sql: psycopg.Connection) -> int:

@@ -7,8 +7,8 @@ from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
 from onerow.ports import Claim, Move, Stale, Swapped
-from onerow.stores.postgres import PostgresStore, turning
-from onerow.stores.postgres.turning import MANY
+from onerow.stores.postgres import PostgresStore, rounds
+from onerow.stores.postgres.rounds import MANY
 from tests.conformance.kit import claim, every_row, put, put_many, want
 from tests.stores.postgres.test_plans import explained, of_table
 
@@ -28,7 +28,7 @@ def test_a_large_turn_answers_each_move_and_claims_what_it_may(postgres_url: str
     moves = completing(store, MANY)
     stale = completing(store, MANY)
     store.swap(stale[:5])
-    answers, tasks = store.turn([*moves, *stale], Claim("w1", [want(2 * MANY)]))
+    answers, tasks = store.settle_and_claim([*moves, *stale], Claim("w1", [want(2 * MANY)]))
     assert [isinstance(answer, Swapped) for answer in answers] == [True] * MANY + [False] * 5 + [True] * (MANY - 5)
     assert [task.task_id for task in tasks] == [f"t{n:04d}" for n in range(2 * MANY, 3 * MANY)]
     statuses = [row.status for row in every_row(store).values()]
@@ -40,7 +40,7 @@ def test_a_slot_that_a_large_turn_frees_is_taken_in_the_same_turn(store: Postgre
     put_many(store, 2 * MANY)
     held = claim(store, MANY, slots=MANY)
     moves = [Move(task, rules.complete(task, None, store.now())) for task in held]
-    _, tasks = store.turn(moves, Claim("w1", [want(MANY, slots=MANY)]))
+    _, tasks = store.settle_and_claim(moves, Claim("w1", [want(MANY, slots=MANY)]))
     assert len(tasks) == MANY
 
 
@@ -53,10 +53,10 @@ def test_what_was_claimed_beside_swaps_that_failed_is_given_with_the_next_claim(
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (moves[7].before.task_id,))
         with pytest.raises(StoreUnavailable):
-            hasty.turn(moves, Claim("w1", [want(10)]))
+            hasty.settle_and_claim(moves, Claim("w1", [want(10)]))
     statuses = [row.status for row in every_row(store).values()]
     assert (statuses.count(PROCESSING), statuses.count(WAITING)) == (MANY + 10, MANY - 10)
-    answers, tasks = hasty.turn(moves, Claim("w1", [want(10)]))
+    answers, tasks = hasty.settle_and_claim(moves, Claim("w1", [want(10)]))
     assert all(isinstance(answer, Swapped) for answer in answers)
     assert {task.task_id for task in tasks} == {
         row.task_id for row in every_row(store).values() if row.status is PROCESSING
@@ -117,7 +117,7 @@ def test_what_a_claim_found_before_it_failed_is_given_with_the_next(
         raise StoreUnavailable("no route to the server")
 
     with monkeypatch.context() as patched:
-        patched.setattr(turning, "keys_waiting", gone)
+        patched.setattr(rounds, "keys_waiting", gone)
         with pytest.raises(StoreUnavailable):
             claim(store, 5, key_slots=1)
     assert {row.status for row in every_row(store).values()} == {PROCESSING}

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from onerow.cli.main import main
 from onerow.core.errors import BadInput
-from onerow.ports import Upkeep
+from onerow.ports import Administrable
 from onerow.stores.postgres import PostgresStore
 
 
@@ -21,7 +21,7 @@ def slow(store: PostgresStore) -> list[str]:
 
 
 def test_a_sound_database_is_found_good(store: PostgresStore) -> None:
-    assert isinstance(store, Upkeep)
+    assert isinstance(store, Administrable)
     assert (bad(store), slow(store)) == ([], [])
 
 

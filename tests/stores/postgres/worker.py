@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from onerow import Pipeline, Queue, Status
-from onerow.engine.events import StoreAway
+from onerow.engine.events.events import StoreUnreachable
 from onerow.engine.worker import Worker
 
 pipeline = Pipeline("hurt")
@@ -36,7 +36,7 @@ def must_have_one_outcome(queue: Queue, ids: list[str]) -> None:
 
 def main() -> None:
     queue = Queue(sys.argv[1])
-    queue.on(StoreAway, lambda event: print("away", flush=True))
+    queue.on(StoreUnreachable, lambda event: print("away", flush=True))
     Worker(queue, [pipeline], concurrency=4, interval="100ms").run()
 
 

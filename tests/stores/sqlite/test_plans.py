@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onerow.core.times import spell
-from onerow.ports import Claim, Want
+from onerow.ports import Claim, PhaseClaim
 from onerow.stores.sqlite import SqliteStore
 from onerow.stores.sqlite.claiming import whole_rows
 from tests.conformance.kit import HOUR, new
@@ -65,7 +65,7 @@ def test_what_is_due_is_found_in_the_index_s_own_order(store: SqliteStore) -> No
 
 def test_where_each_key_is_limited_a_claim_costs_the_same_however_many_wait(store: SqliteStore) -> None:
     def claimed() -> list[str]:
-        wanted = Want(pipeline="videos", phase="script", limit=10, lease_for=HOUR, key_slots=1)
+        wanted = PhaseClaim(pipeline="videos", phase="script", limit=10, lease_for=HOUR, key_slots=1)
         return [task.task_id for task in store.claim(Claim("w1", [wanted]))]
 
     store.insert([new(store, f"keyed{n:02}", limit_key=f"k{n % 3}") for n in range(20)])

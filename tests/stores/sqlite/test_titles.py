@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onerow.core import rules
 from onerow.ports import Filter
-from onerow.stores.sqlite import SqliteStore, titles
+from onerow.stores.sqlite import SqliteStore, title_index
 from tests.samples import NOW, SECOND, a_task
 
 LONG = timedelta(hours=1)
@@ -22,8 +22,8 @@ def store(tmp_path: Path) -> SqliteStore:
     return store
 
 
-def tidy(store: SqliteStore) -> None:
-    while store.tidy():
+def maintain(store: SqliteStore) -> None:
+    while store.maintain():
         pass
 
 
@@ -33,7 +33,7 @@ def found(store: SqliteStore, part: str) -> list[str]:
 
 def indexed(store: SqliteStore, part: str) -> bool:
     with store._door.read() as connection:
-        return titles.candidates(connection, part.casefold()) is not None
+        return title_index.candidates(connection, part.casefold()) is not None
 
 
 def test_titles_are_found_by_any_part_whatever_its_case(store: SqliteStore) -> None:
@@ -47,7 +47,7 @@ def test_titles_are_found_by_any_part_whatever_its_case(store: SqliteStore) -> N
         assert found(store, "% *su") == ["t4"]
         assert found(store, "t") == ["t3", "t2", "t0"]
         assert found(store, "nothing") == []
-        tidy(store)
+        maintain(store)
     assert indexed(store, "ides")
     assert not indexed(store, "id"), "two characters have no trigram"
 
@@ -57,7 +57,7 @@ def test_what_was_added_since_is_found_too_in_order_and_page_by_page(store: Sqli
         store.insert(
             [a_task(f"t{n:04d}", title=f"part {n % 100} of it", created_at=NOW + n * SECOND) for n in range(start, start + 400)]
         )  # fmt: skip
-        tidy(store) if start < 800 else None
+        maintain(store) if start < 800 else None
     expected = [f"t{n:04d}" for n in reversed(range(1_200)) if n % 100 == 77]
     assert found(store, "part 77 ") == expected
     seen: list[str] = []
@@ -73,18 +73,18 @@ def test_what_was_added_since_is_found_too_in_order_and_page_by_page(store: Sqli
 
 def test_other_conditions_hold_as_well(store: SqliteStore) -> None:
     store.insert([a_task("mine", title="tides", user_id="u1"), a_task("theirs", title="tides", user_id="u2")])
-    tidy(store)
+    maintain(store)
     page = store.search(Filter(title_text="tides", user_id="u1"), within=LONG)
     assert [task.task_id for task in page.tasks] == ["mine"]
 
 
 def test_numbers_that_are_given_again_are_indexed_again(store: SqliteStore) -> None:
     store.insert([rules.cancel(a_task(f"old{n}", title="old tides"), NOW) for n in range(10)])
-    tidy(store)
+    maintain(store)
     assert store.remove(store.find(Filter()).tasks) == 10
     store.insert([a_task(f"new{n}", title="new clouds") for n in range(10)])
     assert len(found(store, "clouds")) == 10
-    tidy(store)
+    maintain(store)
     assert found(store, "tides") == []
     assert len(found(store, "clouds")) == 10
 
@@ -92,12 +92,12 @@ def test_numbers_that_are_given_again_are_indexed_again(store: SqliteStore) -> N
 def test_a_vacuum_loses_nothing(store: SqliteStore) -> None:
     tasks = [rules.cancel(a_task(f"t{n}", title=f"tides {n}"), NOW) for n in range(50)]
     store.insert(tasks)
-    tidy(store)
+    maintain(store)
     store.remove(tasks[::2])
     store.close()
     store._door.writer().execute("VACUUM")
     store.insert([a_task("late", title="tides late")])
-    tidy(store)
+    maintain(store)
     assert len(found(store, "tides")) == 26
 
 
@@ -108,19 +108,19 @@ def test_the_index_finds_what_a_walk_finds(store: SqliteStore, names: list[str],
     store.insert([a_task(f"t{n}", title=name) for n, name in enumerate(names)])
     walked = {task.task_id for task in store.find(Filter(title_text=part)).tasks}
     assert set(found(store, part)) == walked
-    tidy(store)
+    maintain(store)
     assert set(found(store, part)) == walked
 
 
 def test_a_vacuum_that_numbers_the_rows_anew_hides_no_title(store: SqliteStore) -> None:
     tasks = [a_task(f"t{n}", title=f"film {n}", created_at=NOW + n * SECOND) for n in range(8)]
     store.insert([*tasks, a_task("last", title="the last film", created_at=NOW + LONG)])
-    tidy(store)
+    maintain(store)
     store.remove(tasks[:5])
     assert indexed(store, "last film")
     store._door.writer().execute("VACUUM")
     for _ in range(2):  # with an index of old numbers, then with one of the new
         assert found(store, "last film") == ["last"]
         assert found(store, "film 6") == ["t6"]
-        tidy(store)
+        maintain(store)
     assert indexed(store, "last film")

@@ -12,7 +12,7 @@ import pytest
 
 from onerow import Pipeline, Queue, Status
 from onerow.core import rules
-from onerow.engine.lease_watch import LeaseWatch
+from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.ports import Held, Lease, Move, Stale, Swapped
 from onerow.stores.sqlite import SqliteStore
 from tests.conformance.kit import claim_one, put, stored

@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 from news_publisher.app import App
 from news_publisher.config import Config
 from onerow import OnerowError
-from onerow.engine.masking import NO_SECRETS
+from onerow.engine.output.masking import NO_SECRETS
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,7 +12,7 @@ import httpx
 from news_publisher.message import NONCE
 from news_publisher.rate_limits import RateLimits
 from onerow import BadInput
-from onerow.engine.masking import Masker
+from onerow.engine.output.masking import Masker
 
 API = "https://discord.com/api/v10"
 _TIMEOUT = httpx.Timeout(10.0, connect=5.0)

@@ -152,7 +152,7 @@ class MongoDBQueue(QueueInterface):
         return self._do(item_id, lambda lease: lease.fail(error_message, retry=False))
 
     def abandoned(self) -> int:
-        dead = Filter(statuses=frozenset({Status.PROCESSING}), pipeline=news.name, lease_ended_by=self.now())
+        dead = Filter(statuses=frozenset({Status.PROCESSING}), pipeline=news.name, lease_ended_before=self.now())
         return sum(tally.count for tally in self.queue.count(dead))
 
     # ── what a person looks at and decides ──

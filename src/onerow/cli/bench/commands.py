@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from onerow.cli.bench.ground import Figure, Ground, finish, start
-from onerow.core.pipeline import Pipeline
 from onerow.core.task import Task
-from onerow.engine.calls import Call
-from onerow.engine.keeper import Keeper
-from onerow.engine.worker.attempt import Attempt, Lane
-from onerow.engine.worker.commands import Commands
-from onerow.engine.worker.hands import Hands
-from onerow.engine.worker.runners import ThreadRunner
+from onerow.engine.handler.call import Call
+from onerow.engine.processes import ProcessHost
+from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.command import Commands
+from onerow.engine.runners.threads import ThreadRunner
+from onerow.engine.worker.in_flight import InFlight
+from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue, thin_loop
 
 LINE = "2026-11-15 02:29:57 INFO transcribe: segment 0042 done in 1.23 s, 58 % of the whole"
@@ -90,8 +90,8 @@ def command_start(ground: Ground) -> Iterator[Figure]:
     """/bin/true from its claim to its outcome, without the store, against subprocess.run with its output captured."""
     rounds, count = 6, 60
     for figure, threads in (("command", 1), ("command, 8 at once", 8)):
-        with Keeper() as keeper, ThreadPoolExecutor(threads) as pool:
-            ours = _runner(keeper)
+        with ProcessHost() as process_host, ThreadPoolExecutor(threads) as pool:
+            ours = _runner(process_host)
             times: dict[str, list[float]] = {"ours": [], "theirs": []}
             for _ in range(rounds):  # in turn, so that what else runs here weighs on both
                 times["theirs"].append(_timed(pool, count, _subprocess))
@@ -100,16 +100,18 @@ def command_start(ground: Ground) -> Iterator[Figure]:
         yield Figure(figure, "none", value, "ms", floor, "subprocess.run")
 
 
-def _runner(keeper: Keeper) -> Callable[[], object]:
+def _runner(process_host: ProcessHost) -> Callable[[], object]:
     pipeline = Pipeline("bench")
     pipeline.command("true", ["/bin/true"])
     queue = Queue("memory://")
     task = queue.add(pipeline)
-    hands = Hands(queue.store.now)
-    run = Commands(keeper, 5.0)
+    in_flight = InFlight(queue.store.now)
+    run = Commands(process_host, 5.0)
     nobody = ThreadRunner(1, run, "bench")
-    lane = Lane(pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), nobody, nobody)
-    return lambda: run(Attempt(task, lane, hands, time.monotonic()))
+    served = ServedPhase(
+        pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), nobody, nobody
+    )
+    return lambda: run(Attempt(task, served, in_flight, time.monotonic()))
 
 
 def _subprocess() -> object:

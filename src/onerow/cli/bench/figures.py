@@ -8,9 +8,9 @@ from datetime import timedelta
 from onerow.cli.bench import commands, lasting
 from onerow.cli.bench.ground import Figure, Ground, finish, start
 from onerow.cli.bench.work import PAYLOAD, fill, noop, one_phase
+from onerow.core.addition import Addition
 from onerow.core.status import WAITING
-from onerow.engine.adding import Addition
-from onerow.ports import Claim, Want
+from onerow.ports import Claim, PhaseClaim
 from onerow.wiring import thin_loop
 
 
@@ -145,7 +145,7 @@ def _claims(ground: Ground, *, waiting: int, not_due: int = 0) -> Iterator[float
         queue.add_many(pipeline, [Addition(PAYLOAD, run_at=later, priority=-50)] * min(10_000, not_due - first))
     for first in range(0, waiting, 10_000):
         queue.add_many(pipeline, [PAYLOAD] * min(10_000, waiting - first))
-    want = Want(pipeline=pipeline.name, phase="noop", limit=100, lease_for=timedelta(minutes=5))
+    want = PhaseClaim(pipeline=pipeline.name, phase="noop", limit=100, lease_for=timedelta(minutes=5))
     try:
         while True:
             began = time.perf_counter()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onerow.core.pipeline import Pipeline
+from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue, open_store
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from onerow.cli.bench.commands import talking
-from onerow.core.pipeline import Pipeline
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervisor import ease_collector
+from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue, count_statements, open_store
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from onerow.cli.bench.ground import Ground
-from onerow.core.pipeline import Pipeline
-from onerow.engine.adding import Addition
+from onerow.core.addition import Addition
+from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue
 
 PAYLOAD = {"ts": 0.0, "to": "x" * 60}

@@ -4,18 +4,7 @@ Claiming is the one move that a store makes itself, because only it can choose: 
 A rule that the task's status forbids raises IllegalMove and changes nothing.
 """
 
-from onerow.core.rules.acts import (
-    annotate,
-    cancel,
-    fail_by_hand,
-    finish,
-    replay,
-    reprioritise,
-    reschedule,
-    retry,
-    signal,
-)
-from onerow.core.rules.holding import (
+from onerow.core.rules.attempts import (
     CRASH_LIMIT,
     advance,
     claimed,
@@ -30,8 +19,19 @@ from onerow.core.rules.holding import (
     snooze,
     stop_cancelled,
 )
-from onerow.core.rules.pieces import check_priority, check_retry_count, due_time, entering
-from onerow.core.rules.sweeping import bury, children_ended, expire, gather, pass_, release_key, rename
+from onerow.core.rules.operations import (
+    annotate,
+    cancel,
+    fail_by_hand,
+    finish,
+    replay,
+    reprioritise,
+    reschedule,
+    retry,
+    signal,
+)
+from onerow.core.rules.sweeps import bury, children_ended, expire, gather, pass_, release_key, rename
+from onerow.core.rules.transitions import check_priority, check_retry_count, due_time, entering
 
 __all__ = [
     "CRASH_LIMIT",

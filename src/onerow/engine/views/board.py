@@ -7,9 +7,9 @@ import msgspec
 
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
-from onerow.engine.definitions import Controls, Pause
-from onerow.engine.statistics import Outcomes, quantile
-from onerow.ports import Census, Tally
+from onerow.engine.control.definitions import Controls, Pause
+from onerow.engine.control.stats import Outcomes, quantile
+from onerow.ports import StoreCounts, TaskCount
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_board(
     plans: Mapping[str, Plan],
-    census: Census,
+    store_counts: StoreCounts,
     controls: Controls,
     outcomes: Mapping[tuple[str, str], Outcomes],
     serving: Mapping[tuple[str, str], int],
@@ -88,8 +88,8 @@ def build_board(
     everyones: bool = True,
 ) -> Board:
     """The board from what the store says; without `everyones`, for one tenant, nothing that others' tasks met."""
-    places: dict[tuple[str, str], list[Tally]] = {}
-    for tally in census.tallies:
+    places: dict[tuple[str, str], list[TaskCount]] = {}
+    for tally in store_counts.tallies:
         places.setdefault((tally.pipeline, tally.phase), []).append(tally)
     boards = []
     for name in sorted({*plans, *(pipeline for pipeline, _ in places)}):
@@ -112,14 +112,14 @@ def build_board(
             for phase in [*phases, *strangers]
         ]
         boards.append(PipelineBoard(name, lanes, plan is not None))
-    return Board(now, boards, census.ended_at, over)
+    return Board(now, boards, store_counts.ended_at, over)
 
 
 def _lane(
     pipeline: str,
     phase: str,
     plan: PhasePlan | None,
-    tallies: Iterable[Tally],
+    tallies: Iterable[TaskCount],
     controls: Controls,
     outcomes: Outcomes,
     workers: int,

@@ -11,11 +11,11 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
-from onerow.engine import definitions
-from onerow.engine.definitions import Controls, Pause
-from onerow.engine.rates import Rates
-from onerow.engine.relocation import MOVED_BY
-from onerow.engine.views.rolls import WorkerLine, serving
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import Controls, Pause
+from onerow.engine.control.rates import Rates
+from onerow.engine.control.relocation import MOVED_BY
+from onerow.engine.views.workers import WorkerLine, serving
 from onerow.ports import Filter, Store
 
 _MOST_AT_ONCE = 10_000  # that a limit may be
@@ -241,7 +241,7 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         parked=False,
         pipeline=task.pipeline,
         phases=frozenset({task.phase}),
-        due_by=store.now(),
+        due_before=store.now(),
         ahead_of=(task.priority, task.run_at, task.task_id),
     )
     ahead = sum(tally.count for tally in store.count(where))

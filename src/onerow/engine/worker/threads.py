@@ -9,7 +9,7 @@ from typing import Protocol
 
 from onerow.core.errors import RowRefused, StoreError, StoreMoved
 from onerow.core.failure import text_of
-from onerow.engine.events import Events, RoleFailed, StoreAway, StoreBack
+from onerow.engine.events.events import Events, RoleFailed, StoreBack, StoreUnreachable
 
 
 class Role(Protocol):
@@ -42,7 +42,7 @@ class Outage:
         if first and isinstance(error, StoreMoved):
             self.moved(error)
         elif first:
-            self._events.send(StoreAway(str(error)))
+            self._events.send(StoreUnreachable(str(error)))
 
     def back(self) -> None:
         if not self._away:

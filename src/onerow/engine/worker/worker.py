@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic, sleep
 
-from onerow.core.command import Command
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import (
     BadInput,
@@ -18,13 +17,12 @@ from onerow.core.errors import (
     StoreMoved,
     UnknownName,
 )
-from onerow.core.pipeline import Pipeline
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Plan
+from onerow.core.resources import Resources
 from onerow.core.sizes import Size, parse_size
-from onerow.engine import definitions
-from onerow.engine.calls import Call
-from onerow.engine.capture import Capture
-from onerow.engine.events import (
+from onerow.engine.control import definitions
+from onerow.engine.control.relocation import check_not_relocated
+from onerow.engine.events.events import (
     AlertLost,
     DefinitionReplaced,
     PhaseTooHeavy,
@@ -35,33 +33,36 @@ from onerow.engine.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from onerow.engine.hooks import GuardState
-from onerow.engine.keeper import Keeper
-from onerow.engine.lease_watch import LeaseWatch
-from onerow.engine.queue import Queue
-from onerow.engine.relocation import check_not_relocated
-from onerow.engine.settling import Stopped, Unstarted
-from onerow.engine.worker.alarm import Alarm, HookWatch
-from onerow.engine.worker.attempt import Attempt, Lane
-from onerow.engine.worker.batches import BatchRunner
-from onerow.engine.worker.clerk import Clerk
-from onerow.engine.worker.commands import Commands
-from onerow.engine.worker.hands import Hands
-from onerow.engine.worker.heart import Heart, Warden
+from onerow.engine.events.hooks import GuardState
+from onerow.engine.handler.call import Call
+from onerow.engine.handler.outcome import Stopped, Unstarted
+from onerow.engine.output.capture import Capture
+from onerow.engine.processes import ProcessHost
+from onerow.engine.queue.lease_watch import LeaseWatch
+from onerow.engine.queue.queue import Queue
+from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.batch import BatchRunner
+from onerow.engine.runners.command import Commands
+from onerow.engine.runners.isolated import Isolated
+from onerow.engine.runners.process_stop import StopDeadlines, TreeStopper
+from onerow.engine.runners.threads import LoopRunner, Runner, ThreadRunner, run_in_thread
+from onerow.engine.worker.checkpoint_service import CheckpointService
+from onerow.engine.worker.host_resources import HostResources, host
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.isolated import Isolated
-from onerow.engine.worker.parents import Parents
-from onerow.engine.worker.registrar import Registrar
-from onerow.engine.worker.room import Room, Weight, host
-from onerow.engine.worker.runners import LoopRunner, Runner, ThreadRunner, run_in_thread
-from onerow.engine.worker.scheduler import Scheduler
-from onerow.engine.worker.scribe import Scribe
-from onerow.engine.worker.statistician import Statistician
-from onerow.engine.worker.stopping import StopDeadlines, TreeStopper
-from onerow.engine.worker.sweeps import Purger, Rescuer, Tidier, Usher
+from onerow.engine.worker.in_flight import InFlight
+from onerow.engine.worker.producer import Producer
+from onerow.engine.worker.roles.alert_sender import AlertSender, HookWatch
+from onerow.engine.worker.roles.children import ChildrenSweeper
+from onerow.engine.worker.roles.controls import PhaseControls
+from onerow.engine.worker.roles.heartbeat import DeadlineWatcher, Heartbeat
+from onerow.engine.worker.roles.log_writer import LogWriter
+from onerow.engine.worker.roles.scheduler import Scheduler
+from onerow.engine.worker.roles.stats_recorder import StatsRecorder
+from onerow.engine.worker.roles.sweeps import MaintenanceRunner, Purger, Rescuer, WaitPhaseSweeper
 from onerow.engine.worker.threads import Outage, Role, RoleThread
-from onerow.engine.worker.turner import Turner
-from onerow.ports import Tidied
+from onerow.pipelines.command import Command
+from onerow.pipelines.pipeline import Pipeline
+from onerow.ports import Maintainable
 
 DEFAULT_CONCURRENCY = 16
 TOO_OLD = 78
@@ -117,8 +118,10 @@ class Worker:
         has = host()
         # An interpreter that starts takes a core for a moment: more at once would only slow each other down.
         self._suspects_starting = max(1, min(concurrency, int(has.cpus if cpus is None else cpus)))
-        self._room = Room(
-            Weight(has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus)
+        self._room = HostResources(
+            Resources(
+                has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus
+            )
         )
         self._until_idle = until_idle
         self._republish = republish
@@ -149,7 +152,7 @@ class Worker:
     @property
     def running(self) -> int:
         """Attempts that this worker holds."""
-        return len(self._hands.attempts) if self.ready.is_set() else 0
+        return len(self._in_flight.attempts) if self.ready.is_set() else 0
 
     def stop(self, *, hurry: bool = False, by_signal: bool = False) -> None:
         """Drain: claim no more, let running work end within the grace period, hand the rest back.
@@ -162,7 +165,7 @@ class Worker:
         self._signalled |= by_signal
         self._stopping.set()
         if self.ready.is_set():
-            self._hands.wake()
+            self._in_flight.wake()
 
     def run(self) -> int:
         """Work until stopped (or, `until_idle`, until nothing is due and nothing runs); the exit code."""
@@ -187,79 +190,81 @@ class Worker:
         own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         check_not_relocated(store)
         definitions.publish(store, own.values(), force=self._republish)
-        self._keeper = Keeper()
-        self._hands = Hands(store.now)
-        self._hands.masker = queue.masker
-        self._hands.stop_asked = self._stopping.wait
-        self._hands.was_signalled = lambda: self._signalled
+        self._process_host = ProcessHost()
+        self._in_flight = InFlight(store.now)
+        self._in_flight.masker = queue.masker
+        self._in_flight.stop_asked = self._stopping.wait
+        self._in_flight.was_signalled = lambda: self._signalled
         family = queue.family
-        self._hands.answer = Clerk(queue, family).answer
-        self._parents = Parents(store, family, self.name)
+        self._in_flight.answer = CheckpointService(queue, family).answer
+        self._parents = ChildrenSweeper(store, family, self.name)
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
-        lanes = self._lanes()
-        self._registrar = Registrar(store, self.identity, lanes, self._concurrency, queue.definitions)
-        self._statistician = Statistician(store, self.name, queue.events)
-        self._turner = Turner(
+        served_phases = self._lanes()
+        self._controls = PhaseControls(store, self.identity, served_phases, self._concurrency, queue.definitions)
+        self._stats_recorder = StatsRecorder(store, self.name, queue.events)
+        self._producer = Producer(
             store,
             self.name,
-            self._hands,
-            lanes,
-            self._registrar,
+            self._in_flight,
+            served_phases,
+            self._controls,
             queue.events,
             concurrency=self._concurrency,
             interval=self._interval,
-            statistics=self._statistician.count,
+            statistics=self._stats_recorder.count,
             room=self._room,
             overlap=True,
             suspects_starting=self._suspects_starting,
         )
-        for lane in lanes:
-            if lane.weight is not None and not lane.weight.fits(self._room.total):
-                queue.events.send(PhaseTooHeavy(lane.pipeline, lane.phase.name))
+        for served in served_phases:
+            if served.weight is not None and not served.weight.fits(self._room.total):
+                queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
         shortest = self._shortest_lease()
-        lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._hands.holds)
+        lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=self._in_flight.holds)
         plans = definitions.Following(queue.definitions, own)
         self._rescuer = Rescuer(store, self.identity, queue.events, lease_watch, plans)
-        self._usher = Usher(store, plans, queue.events)
+        self._wait_phases = WaitPhaseSweeper(store, plans, queue.events)
         self._passes = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         sweeps: list[Role] = [
-            self._registrar,
-            self._usher,
+            self._controls,
+            self._wait_phases,
             self._rescuer,
             self._parents,
             Scheduler(queue, plans),
-            self._statistician,
+            self._stats_recorder,
         ]
-        if isinstance(store, Tidied):
-            sweeps.append(Tidier(store))
+        if isinstance(store, Maintainable):
+            sweeps.append(MaintenanceRunner(store))
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
-        self._alarms = [Alarm(queue, watch, queue.events) for watch in queue.watches]
+        self._alarms = [AlertSender(queue, watch, queue.events) for watch in queue.watches]
         self._alarm_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alarms]
-        self._registrar.hooks = self._report_hooks
+        self._controls.hooks = self._report_hooks
         loop_watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
-        self._warden = Warden(
-            self._hands, self._stop_grace, self._on_hung, min(shortest, *_timeouts(lanes)), loop_watch
+        self._deadline_watcher = DeadlineWatcher(
+            self._in_flight, self._stop_grace, self._on_hung, min(shortest, *_timeouts(served_phases)), loop_watch
         )
-        self._heart_thread = self._thread("heart", [Heart(store, self.name, self._hands, shortest)])
-        self._warden_thread = self._thread("warden", [self._warden, HookWatch(self._report_hooks)])
+        self._heartbeat_thread = self._thread("heart", [Heartbeat(store, self.name, self._in_flight, shortest)])
+        self._deadline_watcher_thread = self._thread("warden", [self._deadline_watcher, HookWatch(self._report_hooks)])
         self._sweep_thread = self._thread("sweeps", sweeps)
-        self._scribe = Scribe(store, self._hands, queue.log_files)
-        self._scribe_thread = self._thread("scribe", [self._scribe])
+        self._log_writer = LogWriter(store, self._in_flight, queue.log_files)
+        self._log_writer_thread = self._thread("scribe", [self._log_writer])
         self._waker = store.waker()
-        self._hands.wake = self._waker.poke
-        self._hands.wake_scribe = self._scribe_thread.wake
-        self._turner.moved_on = self._sweep_thread.wake
-        self._usher.passed = self._look_again
+        self._in_flight.wake = self._waker.poke
+        self._in_flight.wake_log_writer = self._log_writer_thread.wake
+        self._producer.moved_on = self._sweep_thread.wake
+        self._wait_phases.passed = self._look_again
         self._parents.resumed = self._look_again
         self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
-        self._turner.concerns_family = self._usher.concerns_family = self._rescuer.concerns_family = self._parents.hear
-        self._registrar.outdated = self._on_outdated
-        self._registrar.replaced = self._on_replaced
+        self._producer.concerns_family = self._wait_phases.concerns_family = self._rescuer.concerns_family = (
+            self._parents.hear
+        )
+        self._controls.outdated = self._on_outdated
+        self._controls.replaced = self._on_replaced
         self._capture = Capture(queue.masker)
 
     def _thread(self, name: str, roles: Sequence[Role], last: Callable[[datetime], object] | None = None) -> RoleThread:
@@ -268,12 +273,12 @@ class Worker:
     def _report_hooks(self) -> list[GuardState]:
         return self.queue.events.report_hooks([alarm.guard for alarm in self._alarms])
 
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[ServedPhase]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
-        isolated = ThreadRunner(self._concurrency, Isolated(self._keeper, self._stop_grace), "isolated")
-        commands = ThreadRunner(self._concurrency, Commands(self._keeper, self._stop_grace), "command")
+        isolated = ThreadRunner(self._concurrency, Isolated(self._process_host, self._stop_grace), "isolated")
+        commands = ThreadRunner(self._concurrency, Commands(self._process_host, self._stop_grace), "command")
         self._runners += [threads, isolated, commands]
-        lanes = []
+        served_phases = []
         for pipeline in self.queue.pipelines.values():
             for phase in pipeline.plan.phases:
                 if phase.name not in pipeline.handlers or not self._serves(pipeline.name, phase.name):
@@ -281,7 +286,9 @@ class Worker:
                 handler = pipeline.handlers[phase.name]
                 runner: Runner = isolated if handler.isolated else threads
                 if isinstance(handler.function, Command):
-                    lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), commands, commands))
+                    served_phases.append(
+                        ServedPhase(pipeline.plan, phase, Call(handler, pipeline.plan), commands, commands)
+                    )
                     continue
                 if handler.is_async and not handler.isolated:
                     if self._loop is None:
@@ -291,8 +298,8 @@ class Worker:
                 if phase.kind == "batch":
                     runner = BatchRunner(phase, self._concurrency, self._loop if handler.is_async else None)
                     self._runners.insert(0, runner)
-                lanes.append(Lane(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
-        return lanes
+                served_phases.append(ServedPhase(pipeline.plan, phase, Call(handler, pipeline.plan), runner, isolated))
+        return served_phases
 
     def _lease_of(self, pipeline: str, phase: str) -> timedelta:
         """How long a task's holder may be silent, as far as we know its phase."""
@@ -314,9 +321,9 @@ class Worker:
         return not self._only or phase in self._only or f"{pipeline}.{phase}" in self._only
 
     def _start(self) -> None:
-        self._registrar.tick(self.queue.store.now())
+        self._controls.tick(self.queue.store.now())
         self._capture.start()
-        usual = (self._heart_thread, self._warden_thread, self._sweep_thread, self._scribe_thread)
+        usual = (self._heartbeat_thread, self._deadline_watcher_thread, self._sweep_thread, self._log_writer_thread)
         for thread in (*usual, *self._alarm_threads):
             thread.start()
         self.ready.set()
@@ -329,22 +336,24 @@ class Worker:
         while not self._stopping.is_set():
             rest = self._turn()
             if self._until_idle:
-                quiet = not (self._turner.hungry or self._hands.attempts or self._turner.found or self._turner.busy)
+                quiet = not (
+                    self._producer.hungry or self._in_flight.attempts or self._producer.found or self._producer.busy
+                )
                 idle_turns = idle_turns + 1 if quiet and self._nothing_due() else 0
                 if idle_turns >= 2:
                     return
                 rest = min(rest, 0.05)
             if rest > 0:
                 self._rest(rest)
-            elif self._turner.gathering:
+            elif self._producer.gathering:
                 sleep(_GATHER_FOR)
 
     def _turn(self) -> float:
         """A turn that outlives the store's absences and our own mistakes."""
         while True:
             try:
-                rest = self._turner.turn()
-                if self._turner.store_answered:
+                rest = self._producer.run_round()
+                if self._producer.store_answered:
                     self._outage.back()
                     self._pause = _FIRST_PAUSE
                 return rest
@@ -371,46 +380,46 @@ class Worker:
 
     def _settle_singly(self, error: Exception) -> None:
         """After an error of one row: each outcome by itself."""
-        self.queue.events.send(RoleFailed("Turner", str(error), traceback.format_exc()))
+        self.queue.events.send(RoleFailed("Producer", str(error), traceback.format_exc()))
         try:
-            self._turner.settle_singly()
+            self._producer.settle_singly()
         except StoreError as away:
             self._outage.away(away)
 
     def _rest(self, seconds: float) -> None:
-        self._hands.resting = True
+        self._in_flight.resting = True
         try:
             # Whoever finished before it saw us resting did not wake us.
-            if not self._hands.finished and self._waker.wait(seconds):
-                self._turner.hungry = True
-                if not self._hands.finished:  # else it was most likely our own work that ended, in a phase we know
-                    self._turner.look()
+            if not self._in_flight.finished and self._waker.wait(seconds):
+                self._producer.hungry = True
+                if not self._in_flight.finished:  # else it was most likely our own work that ended, in a phase we know
+                    self._producer.look()
                     if self._passes:
-                        self._sweep_thread.wake(self._usher)  # what is new may stand at a phase without code
+                        self._sweep_thread.wake(self._wait_phases)  # what is new may stand at a phase without code
         except StoreError as error:
             self._outage.away(error)
             sleep(min(seconds, 0.2))  # not a wait for a stop, which would return at once during a drain
         finally:
-            self._hands.resting = False
+            self._in_flight.resting = False
 
     def _look_again(self) -> None:
-        self._turner.look()
-        if self._hands.resting:
+        self._producer.look()
+        if self._in_flight.resting:
             self._waker.poke()
 
     def _nothing_due(self) -> bool:
-        self._usher.tick(self.queue.store.now())
-        return not self._turner.hungry
+        self._wait_phases.tick(self.queue.store.now())
+        return not self._producer.hungry
 
     # ── ending ──
 
     def _drain(self) -> None:
-        self._turner.claiming = False
+        self._producer.claiming = False
         if self._store_moved.is_set():
             self._stop_without_store()
             return
-        self._registrar.drain()
-        for attempt in list(self._hands.attempts.values()):
+        self._controls.drain()
+        for attempt in list(self._in_flight.attempts.values()):
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
         deadlines = self._deadlines
@@ -418,7 +427,7 @@ class Worker:
         if self._condemned:
             deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: deadlines.work_until)
-        for attempt in list(self._hands.attempts.values()):
+        for attempt in list(self._in_flight.attempts.values()):
             attempt.ask_to_stop("drain")
             if isinstance(attempt.handle, TreeStopper):
                 attempt.handle.end_within(deadlines.kill_after)
@@ -427,23 +436,24 @@ class Worker:
         if self._condemned:
             self._hand_back_rest()
         try:
-            self._turner.look_for_lost_claims()
+            self._producer.look_for_lost_claims()
         except StoreError as error:
             self._outage.away(error)
-        if self._hands.attempts:
+        if self._in_flight.attempts:
             self.exit_code = self.exit_code or 70
 
     def _stop_without_store(self) -> None:
         """Stop running work of which nothing can be written, and wait for it within the grace."""
-        for attempt in list(self._hands.attempts.values()):
+        for attempt in list(self._in_flight.attempts.values()):
             attempt.ask_to_stop("lost")
         while monotonic() < self._deadlines.record_until and any(
-            attempt.started_at is not None and not attempt.ended_at for attempt in list(self._hands.attempts.values())
+            attempt.started_at is not None and not attempt.ended_at
+            for attempt in list(self._in_flight.attempts.values())
         ):
             sleep(0.05)
 
     def _settle_until(self, deadline: Callable[[], float], enough: Callable[[], bool] = lambda: False) -> None:
-        while (self._hands.attempts or self._turner.busy) and monotonic() < deadline() and not enough():
+        while (self._in_flight.attempts or self._producer.busy) and monotonic() < deadline() and not enough():
             if self._store_moved.is_set():
                 self._stop_without_store()
                 return
@@ -458,24 +468,24 @@ class Worker:
         self._condemned.add(attempt.task.task_id)
         self.exit_code = self.exit_code or 75
         self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
-        self._hands.finish(attempt, Stopped(attempt.stop or "timeout"))
+        self._in_flight.finish(attempt, Stopped(attempt.stop or "timeout"))
         self._stopping.set()
-        self._hands.wake()
+        self._in_flight.wake()
 
     def _may_abandon_rest(self, asked_at: float) -> bool:
         """Whether this process ends because of hung work, and what is left did not react and ends with the process."""
         if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
             return False
-        left = [attempt for attempt in list(self._hands.attempts.values()) if not attempt.ended_at]
+        left = [attempt for attempt in list(self._in_flight.attempts.values()) if not attempt.ended_at]
         return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
 
     def _hand_back_rest(self) -> None:
         """Settle what ends with this process: no cost to a task, unless its own time was up."""
-        for attempt in list(self._hands.attempts.values()):
+        for attempt in list(self._in_flight.attempts.values()):
             if attempt.started_at is None:
-                self._hands.finish(attempt, Unstarted())
+                self._in_flight.finish(attempt, Unstarted())
             else:
-                self._hands.finish(attempt, Stopped(attempt.stop or "drain"))
+                self._in_flight.finish(attempt, Stopped(attempt.stop or "drain"))
         self._settle_until(lambda: self._deadlines.end_until)
 
     def _on_moved(self, error: StoreMoved) -> None:
@@ -500,18 +510,18 @@ class Worker:
         self._deadlines.ask(monotonic())
         for runner in self._runners:
             runner.close()
-        self._keeper.close(self._time_left())
+        self._process_host.close(self._time_left())
         self._room.close()
         self._capture.stop()
-        self._scribe_thread.stop(self._time_left())  # two scribes at once would lose lines
-        self._unless_away(self._keep_last_lines, self._registrar.leave)
+        self._log_writer_thread.stop(self._time_left())  # two scribes at once would lose lines
+        self._unless_away(self._keep_last_lines, self._controls.leave)
         for thread in self._alarm_threads:
             thread.ask_to_stop()
-        for thread in (self._heart_thread, self._warden_thread, self._sweep_thread):
+        for thread in (self._heartbeat_thread, self._deadline_watcher_thread, self._sweep_thread):
             thread.stop(self._time_left())
         self._stop_alarms(min(monotonic() + _LAST_CALLS, self._deadlines.end_until))
-        self._unless_away(lambda: self._statistician.flush(self.queue.store.now()))
-        self._turner.close()
+        self._unless_away(lambda: self._stats_recorder.flush(self.queue.store.now()))
+        self._producer.close()
         self._waker.close()
         why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
         self.queue.events.send(WorkerStopped(self.name, why))
@@ -539,11 +549,11 @@ class Worker:
         while rest < 1.0 and monotonic() < self._deadlines.end_until:
             sleep(rest)
             try:
-                rest = max(0.0, self._scribe.tick(self.queue.store.now()))
+                rest = max(0.0, self._log_writer.tick(self.queue.store.now()))
             except StoreError:
                 raise
             except Exception as error:  # lines that can't be kept are forgotten, so that this comes to an end
-                self.queue.events.send(RoleFailed("Scribe", str(error), traceback.format_exc()))
+                self.queue.events.send(RoleFailed("LogWriter", str(error), traceback.format_exc()))
 
     @property
     def condemned(self) -> bool:
@@ -551,8 +561,8 @@ class Worker:
         return bool(self._condemned)
 
 
-def _timeouts(lanes: Iterable[Lane]) -> list[timedelta]:
-    return [lane.phase.timeout for lane in lanes if lane.phase.timeout is not None] or [DEFAULT_TIMEOUT]
+def _timeouts(served_phases: Iterable[ServedPhase]) -> list[timedelta]:
+    return [served.phase.timeout for served in served_phases if served.phase.timeout is not None] or [DEFAULT_TIMEOUT]
 
 
 def _chosen(queue: Queue, phases: Sequence[str]) -> frozenset[str]:

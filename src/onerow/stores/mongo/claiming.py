@@ -13,20 +13,20 @@ from pymongo.errors import BulkWriteError, WriteError
 
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
-from onerow.ports import Claim, Want
+from onerow.ports import Claim, PhaseClaim
 from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.connections import Collections, is_refusal
 from onerow.stores.mongo.documents import ID, MARK, Document, task_of
-from onerow.stores.mongo.door import Rooms, is_refusal
-from onerow.stores.mongo.places import Place, place_all
 from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.schema import READY, READY_INDEX
+from onerow.stores.mongo.slots import Place, place_all
 
 ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 _TRIES = 8
 _DUPLICATE = 11000
 
 
-def claim(rooms: Rooms, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
+def claim(rooms: Collections, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
     """See ports.Store.claim."""
     tasks: list[Task] = []
     for want in claim.wants:
@@ -36,7 +36,7 @@ def claim(rooms: Rooms, claim: Claim, clock: Callable[[], datetime], stamp: Stam
     return tasks
 
 
-def due(rooms: Rooms, pipeline: str, phase: str, by: datetime, limit: int) -> Iterable[Document]:
+def due(rooms: Collections, pipeline: str, phase: str, by: datetime, limit: int) -> Iterable[Document]:
     """See ports.Store.due: what a claim would choose."""
     if limit < 1:
         return []
@@ -44,12 +44,14 @@ def due(rooms: Rooms, pipeline: str, phase: str, by: datetime, limit: int) -> It
     return rooms.tasks.find(where, hint=READY_INDEX).sort(ORDER).limit(limit)
 
 
-def pipelines_waiting(rooms: Rooms) -> set[str]:
+def pipelines_waiting(rooms: Collections) -> set[str]:
     """The pipelines in which unparked tasks wait, due or not: the server skips from one to the next in its index."""
     return set(rooms.tasks.distinct("pipeline", READY, hint=READY_INDEX))
 
 
-def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
+def _claim_phase(
+    rooms: Collections, claim: Claim, want: PhaseClaim, clock: Callable[[], datetime], stamp: Stamp
+) -> list[Task]:
     tasks: list[Task] = []
     for _ in range(_TRIES):
         left = msgspec.structs.replace(want, limit=want.limit - len(tasks))
@@ -61,7 +63,9 @@ def _claim_phase(rooms: Rooms, claim: Claim, want: Want, clock: Callable[[], dat
     return tasks
 
 
-def _claim_once(rooms: Rooms, claim: Claim, want: Want, due: Document, stamp: Stamp) -> tuple[list[Task], int]:
+def _claim_once(
+    rooms: Collections, claim: Claim, want: PhaseClaim, due: Document, stamp: Stamp
+) -> tuple[list[Task], int]:
     """(the tasks that became ours, how many were tried)."""
     index = READY_INDEX if claim.ids is None else "_id_"
     if want.slots is not None or want.key_slots is not None:
@@ -77,20 +81,24 @@ def _claim_once(rooms: Rooms, claim: Claim, want: Want, due: Document, stamp: St
     return (_take_all(rooms, claim, want, due, ids, stamp), len(ids)) if ids else ([], 0)
 
 
-def _take_first(rooms: Rooms, claim: Claim, want: Want, due: Document, index: str, stamp: Stamp) -> list[Task]:
+def _take_first(
+    rooms: Collections, claim: Claim, want: PhaseClaim, due: Document, index: str, stamp: Stamp
+) -> list[Task]:
     """Choose, mark and read one in a single round trip."""
     change = _change(claim, want, stamp, ObjectId())
     row = rooms.tasks.find_one_and_update(due, change, sort=ORDER, return_document=ReturnDocument.AFTER, hint=index)
     return [] if row is None else _read_or_set_aside(rooms, [row])
 
 
-def due_filter(want: Want, now: datetime, ids: Sequence[str] | None) -> Document:
+def due_filter(want: PhaseClaim, now: datetime, ids: Sequence[str] | None) -> Document:
     """What may be claimed: the condition of the choice, and again of the write."""
     due = READY | {"pipeline": want.pipeline, "type": want.phase, "run_at": {"$lte": now}}
     return due if ids is None else due | {"_id": {"$in": list(ids)}}
 
 
-def _take_all(rooms: Rooms, claim: Claim, want: Want, due: Document, ids: list[str], stamp: Stamp) -> list[Task]:
+def _take_all(
+    rooms: Collections, claim: Claim, want: PhaseClaim, due: Document, ids: list[str], stamp: Stamp
+) -> list[Task]:
     """Mark them all in one statement, several times as fast as one each, and read back those that bear our mark."""
     mark = ObjectId()
     try:
@@ -103,7 +111,7 @@ def _take_all(rooms: Rooms, claim: Claim, want: Want, due: Document, ids: list[s
 
 
 def _take_places(
-    rooms: Rooms, claim: Claim, want: Want, due: Document, places: Sequence[Place], stamp: Stamp
+    rooms: Collections, claim: Claim, want: PhaseClaim, due: Document, places: Sequence[Place], stamp: Stamp
 ) -> list[Task]:
     """One write each, since each has a slot of its own; a slot that someone else took meanwhile is refused."""
     if not places:
@@ -127,13 +135,13 @@ def _take_places(
     return _marked(rooms, [place.task_id for place in places], mark)
 
 
-def _marked(rooms: Rooms, ids: list[str], mark: ObjectId) -> list[Task]:
+def _marked(rooms: Collections, ids: list[str], mark: ObjectId) -> list[Task]:
     rows = list(rooms.tasks.find({"_id": {"$in": ids}, MARK: mark, "status": "processing"}))
     tasks = _read_or_set_aside(rooms, rows)
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))
 
 
-def _read_or_set_aside(rooms: Rooms, rows: list[Document]) -> list[Task]:
+def _read_or_set_aside(rooms: Collections, rows: list[Document]) -> list[Task]:
     """The tasks in documents that became ours; those that can't be read are set aside."""
     tasks, unreadable = set_apart(rows, task_of, ID)
     if unreadable:
@@ -141,7 +149,7 @@ def _read_or_set_aside(rooms: Rooms, rows: list[Document]) -> list[Task]:
     return tasks
 
 
-def _change(claim: Claim, want: Want, stamp: Stamp, mark: ObjectId, **more: int | None) -> list[Document]:
+def _change(claim: Claim, want: PhaseClaim, stamp: Stamp, mark: ObjectId, **more: int | None) -> list[Document]:
     """See rules.claimed; a pipeline, so that the lease begins by the server's clock when the server writes it.
 
     Every claim leaves a mark of its own, also where nobody reads it back: an old one would still be another's.

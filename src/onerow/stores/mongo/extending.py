@@ -7,13 +7,13 @@ from pymongo import ReturnDocument, UpdateOne
 
 from onerow.ports import Held, Lease, Lost
 from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document, moment_of
-from onerow.stores.mongo.door import Rooms
 
 _TOLD = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
 
 
-def extend(rooms: Rooms, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
+def extend(rooms: Collections, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
     """See ports.Store.extend."""
     change = [
         {

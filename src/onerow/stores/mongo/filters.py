@@ -68,13 +68,13 @@ def _terms(where: Filter) -> list[Document]:
     if where.parked is not None:
         terms.append(_PARKED if where.parked else _READY)
     for key, comparison, moment in (
-        ("run_at", "$lte", where.due_by),
-        ("leased_until", "$lte", where.lease_ended_by),
-        ("held_until", "$lte", where.held_until_by),
-        ("completed_at", "$lte", where.ended_by),
-        ("completed_at", "$gte", where.ended_since),
-        ("created_at", "$gte", where.created_since),
-        ("created_at", "$lte", where.created_by),
+        ("run_at", "$lte", where.due_before),
+        ("leased_until", "$lte", where.lease_ended_before),
+        ("held_until", "$lte", where.held_until_before),
+        ("completed_at", "$lte", where.ended_before),
+        ("completed_at", "$gte", where.ended_after),
+        ("created_at", "$gte", where.created_after),
+        ("created_at", "$lte", where.created_before),
     ):
         if moment is not None:
             terms.append({key: A_TIME | {comparison: moment}})

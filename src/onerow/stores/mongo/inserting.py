@@ -11,8 +11,8 @@ from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput, RetryTransaction, StoreError
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
+from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import ID, Document, document_of, task_of
-from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.swapping import holding
 
 _DUPLICATE = 11000
@@ -21,7 +21,7 @@ _TRIES = 10
 Answer = Inserted | Existing
 
 
-def insert(rooms: Rooms, tasks: Sequence[Task]) -> list[Answer]:
+def insert(rooms: Collections, tasks: Sequence[Task]) -> list[Answer]:
     """See ports.Store.insert; each document by itself, since a standalone server has no transactions."""
     answers: dict[int, Answer] = {}
     left = list(range(len(tasks)))
@@ -38,7 +38,7 @@ def insert(rooms: Rooms, tasks: Sequence[Task]) -> list[Answer]:
     raise StoreError(f"task {tasks[left[0]].task_id} breaks a rule of the collection; run: onerow doctor")
 
 
-def insert_in(rooms: Rooms, tasks: Sequence[Task], tx: Any) -> list[Answer]:
+def insert_in(rooms: Collections, tasks: Sequence[Task], tx: Any) -> list[Answer]:
     """The same in the caller's transaction: looked for first, since a refused insert would end the transaction."""
     collection = _callers(rooms, tx)
     answers: list[Answer] = []
@@ -93,7 +93,7 @@ def _known(
     return found
 
 
-def _callers(rooms: Rooms, tx: Any) -> Collection[Document]:
+def _callers(rooms: Collections, tx: Any) -> Collection[Document]:
     """Our collection through the caller's client, to which its session belongs."""
     if not isinstance(tx, ClientSession):
         raise BadInput(f"tx: give the pymongo ClientSession of your transaction, not {type(tx).__name__}", field="tx")

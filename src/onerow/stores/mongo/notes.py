@@ -7,16 +7,16 @@ import msgspec
 from bson.max_key import MaxKey
 
 from onerow.ports import Note
-from onerow.stores.mongo.batches import Insert, Outcome, Update, Write, write_each
+from onerow.stores.mongo.bulk_write import Insert, Outcome, Update, Write, write_each
+from onerow.stores.mongo.connections import Collections, Connections
 from onerow.stores.mongo.documents import Document, moment_of
-from onerow.stores.mongo.door import Door, Rooms
 from onerow.stores.mongo.values import to_bson, to_json
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def read_all(rooms: Rooms, kind: str, since: str, before: str) -> list[Note]:
+def read_all(rooms: Collections, kind: str, since: str, before: str) -> list[Note]:
     """All notes of a kind, by name; those from `since` on and before `before`, where given."""
     # Keys sort by kind, then name; so a kind is a range of them.
     where = {"_id": {"$gte": _key(kind, since), "$lt": _key(kind, before or MaxKey())}}
@@ -26,7 +26,7 @@ def read_all(rooms: Rooms, kind: str, since: str, before: str) -> list[Note]:
     ]  # fmt: skip
 
 
-def write(door: Door, rooms: Rooms, notes: Sequence[Note], now: datetime) -> list[bool]:
+def write(door: Connections, rooms: Collections, notes: Sequence[Note], now: datetime) -> list[bool]:
     """Each note if its version is still the stored one; 0 means that there must be none."""
     if not notes:
         return []
@@ -34,7 +34,7 @@ def write(door: Door, rooms: Rooms, notes: Sequence[Note], now: datetime) -> lis
     return [outcome is Outcome.WRITTEN for outcome in outcomes]
 
 
-def drop(rooms: Rooms, kind: str, names: Sequence[str]) -> int:
+def drop(rooms: Collections, kind: str, names: Sequence[str]) -> int:
     """Remove notes; how many."""
     return rooms.notes.delete_many({"_id": {"$in": [_key(kind, name) for name in names]}}).deleted_count
 

@@ -11,8 +11,8 @@ from onerow.core.corruption import NUMBERS, as_far_as_readable, problems, quaran
 from onerow.core.status import Status
 from onerow.core.task import COLUMN, JSON_FIELDS, TIME_FIELDS
 from onerow.ports import Move
+from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document, values_of
-from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.updates import update_of
 from onerow.stores.mongo.values import to_json
 
@@ -35,7 +35,7 @@ _SUSPECT: Document = {
 }
 
 
-def set_aside(rooms: Rooms, ids: Sequence[Any], now: datetime) -> int:
+def set_aside(rooms: Collections, ids: Sequence[Any], now: datetime) -> int:
     """Quarantine those of these documents that can't be read; how many."""
     done = 0
     for document in rooms.tasks.find({"_id": {"$in": list(ids)}}):
@@ -52,7 +52,7 @@ def set_aside(rooms: Rooms, ids: Sequence[Any], now: datetime) -> int:
     return done
 
 
-def suspects(rooms: Rooms) -> list[Any]:
+def suspects(rooms: Collections) -> list[Any]:
     """The ids of documents whose numbers, status, time or history no rule can work with; walks the collection."""
     return [row["_id"] for row in rooms.tasks.find(_SUSPECT, {"_id": 1}).limit(_MANY)]
 

@@ -13,8 +13,8 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from onerow.core.errors import CodeTooOld, SchemaMissing, StoreError
 from onerow.core.status import Status
+from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document
-from onerow.stores.mongo.door import Rooms
 
 SCHEMA = 1
 """The newest schema this code knows."""
@@ -96,7 +96,7 @@ VALIDATOR: Document = {
 }
 
 
-def migrate(rooms: Rooms) -> None:
+def migrate(rooms: Collections) -> None:
     """Bring the database up to SCHEMA; many processes may do so at once."""
     version, min_code = versions(rooms)
     _check_code(version, min_code)
@@ -109,7 +109,7 @@ def migrate(rooms: Rooms) -> None:
         _make_indexes(rooms)
 
 
-def check(rooms: Rooms) -> None:
+def check(rooms: Collections) -> None:
     """Refuse to work where indexes may be missing, or where newer code has left something for newer code only."""
     version, min_code = versions(rooms)
     _check_code(version, min_code)
@@ -119,19 +119,19 @@ def check(rooms: Rooms) -> None:
         )
 
 
-def versions(rooms: Rooms) -> tuple[int, int]:
+def versions(rooms: Collections) -> tuple[int, int]:
     """(schema, min_code) as recorded; (0, 0) in a new database."""
     found = {each["_id"]: each["value"] for each in rooms.meta.find({"_id": {"$in": ["schema", "min_code"]}})}
     return found.get("schema", 0), found.get("min_code", 0)
 
 
-def missing_indexes(rooms: Rooms) -> list[Index]:
+def missing_indexes(rooms: Collections) -> list[Index]:
     """Indexes that aren't there, or are there with another meaning."""
     there = rooms.tasks.index_information()
     return [index for index in INDEXES if not _is(index, there.get(index.name))]
 
 
-def validator_in_force(rooms: Rooms) -> Document:
+def validator_in_force(rooms: Collections) -> Document:
     """What the server checks of every document; empty where there is nothing."""
     return dict(rooms.tasks.options().get("validator", {}))
 
@@ -146,7 +146,7 @@ def _is(index: Index, found: Any) -> bool:
     )
 
 
-def _create(rooms: Rooms) -> None:
+def _create(rooms: Collections) -> None:
     try:
         rooms.database.create_collection(rooms.tasks.name, validator=VALIDATOR, check_exists=False)
     except (CollectionInvalid, OperationFailure) as error:
@@ -156,7 +156,7 @@ def _create(rooms: Rooms) -> None:
     _make_indexes(rooms)
 
 
-def _put_validator(rooms: Rooms) -> None:
+def _put_validator(rooms: Collections) -> None:
     """Someone else's collection, or another process's of a moment ago."""
     if validator_in_force(rooms) == VALIDATOR:
         return
@@ -167,7 +167,7 @@ def _put_validator(rooms: Rooms) -> None:
             raise
 
 
-def _make_indexes(rooms: Rooms) -> None:
+def _make_indexes(rooms: Collections) -> None:
     try:
         with timeout(_BUILD_FOR):
             rooms.tasks.create_indexes([index.model() for index in INDEXES])

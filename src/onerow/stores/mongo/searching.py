@@ -14,8 +14,8 @@ from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
-from onerow.stores.mongo.door import Rooms
 from onerow.stores.mongo.filters import ORDERS, judge_of, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
 
@@ -25,7 +25,7 @@ _FIRST_STRETCH, _LONGEST_STRETCH = 500, 16_000
 Place = tuple[datetime, str]  # the moment by which tasks are ordered, and the id
 
 
-def find(rooms: Rooms, where: Filter, limit: int, order: Order, after: str | None) -> Page:
+def find(rooms: Collections, where: Filter, limit: int, order: Order, after: str | None) -> Page:
     """See ports.Store.find."""
     start = None if after is None else _read_cursor(after)
     tasks = list(_first(rooms, where, order, limit + 1, start, None))
@@ -34,7 +34,7 @@ def find(rooms: Rooms, where: Filter, limit: int, order: Order, after: str | Non
     return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)))
 
 
-def leases(rooms: Rooms, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
+def leases(rooms: Collections, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
     """See ports.Store.leases."""
     named = {"pipeline": pipeline, "type": phase}
     where = PROCESSING | {"leased_until": A_TIME} | {key: name for key, name in named.items() if name is not None}
@@ -54,7 +54,7 @@ def leases(rooms: Rooms, pipeline: str | None, phase: str | None, limit: int) ->
 
 
 def search(
-    rooms: Rooms,
+    rooms: Collections,
     where: Filter,
     limit: int,
     order: Literal["newest", "latest"],
@@ -85,7 +85,7 @@ def search(
 
 
 def _first(
-    rooms: Rooms, where: Filter, order: Order, limit: int, after: Place | None, until: Place | None
+    rooms: Collections, where: Filter, order: Order, limit: int, after: Place | None, until: Place | None
 ) -> Iterator[Task]:
     """The first tasks that match between two places, judged here where the server can't."""
     key, direction = ORDERS[order]
@@ -124,7 +124,14 @@ def _beyond(key: str, comparison: str, place: Place, *, or_there: bool) -> Docum
 
 def _walked(where: Filter, order: Literal["newest", "latest"]) -> tuple[str, Document] | None:
     """The index that a question must walk, and which part of it; None: another finds the few that matter."""
-    few = (where.parent_id, where.held_key, where.leased_by, where.lease_ended_by, where.awaiting, where.held_until_by)
+    few = (
+        where.parent_id,
+        where.held_key,
+        where.leased_by,
+        where.lease_ended_before,
+        where.awaiting,
+        where.held_until_before,
+    )
     # Open tasks are few as a rule, and have their indexes; but not so few that all could be read to judge them here.
     open_only = where.parked or (where.statuses and where.statuses <= OPEN)
     if any(value is not None for value in few) or (open_only and judge_of(where) is None):
@@ -139,7 +146,7 @@ def _walked(where: Filter, order: Literal["newest", "latest"]) -> tuple[str, Doc
 
 
 def _end_of_stretch(
-    rooms: Rooms, walked: tuple[str, Document], order: Order, after: Place | None, length: int
+    rooms: Collections, walked: tuple[str, Document], order: Order, after: Place | None, length: int
 ) -> Place | None:
     """The last place of the next `length` tasks of an index; None: fewer are left."""
     index, part = walked

@@ -14,7 +14,6 @@ from onerow.core.errors import BadInput, RowRefused
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
-    Census,
     Claim,
     Existing,
     Filter,
@@ -32,26 +31,27 @@ from onerow.ports import (
     Order,
     Page,
     Search,
+    StoreCounts,
     SwapAnswer,
-    Tally,
+    TaskCount,
 )
 from onerow.stores.mongo import (
     claiming,
-    counting,
+    counts,
     extending,
     inserting,
-    logbook,
+    maintenance,
     notes,
     quarantine,
     schema,
     searching,
     swapping,
-    upkeep,
+    task_log,
 )
 from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
+from onerow.stores.mongo.connections import Collections, Connections, translated
 from onerow.stores.mongo.documents import ID, task_of
-from onerow.stores.mongo.door import Door, Rooms, translated
-from onerow.stores.mongo.waker import Bell, MongoWaker
+from onerow.stores.mongo.waker import MongoWaker, PollCounter
 
 T = TypeVar("T")
 
@@ -70,13 +70,13 @@ class MongoStore:
         log_lines: int = 10_000,
         log_bytes: int = 1_000_000,
     ) -> None:
-        self._door = Door(url, database, collection, schema.check, bulk)
+        self._door = Connections(url, database, collection, schema.check, bulk)
         self._clock = clock or ServerClock(self._server_time)
         self._own_time = clock is not None
-        self._bounds = logbook.Bounds(log_lines, log_bytes)
-        self._bell = Bell(self._door)
+        self._bounds = task_log.Bounds(log_lines, log_bytes)
+        self._bell = PollCounter(self._door)
         self._wakers: list[MongoWaker] = []
-        self._census = counting.Remembered()
+        self._census = counts.Remembered()
 
     @classmethod
     def of(cls, collection: Collection[Any], **options: Any) -> Self:
@@ -131,7 +131,7 @@ class MongoStore:
                 self._tell(rooms)
         return answers
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         return self.swap(moves), [] if claim is None else self.claim(claim)
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
@@ -164,10 +164,10 @@ class MongoStore:
             pipelines = claiming.pipelines_waiting(rooms)
         return [phase for phase in phases if phase[0] in pipelines]
 
-    def count(self, where: Filter) -> list[Tally]:
-        return self._reading(lambda rooms: counting.count(rooms, where))
+    def count(self, where: Filter) -> list[TaskCount]:
+        return self._reading(lambda rooms: counts.count(rooms, where))
 
-    def census(self) -> Census:
+    def store_counts(self) -> StoreCounts:
         return self._reading(lambda rooms: self._census(rooms, self.now()))
 
     def search(
@@ -182,10 +182,10 @@ class MongoStore:
         return self._reading(lambda rooms: searching.search(rooms, where, limit, order, after, within))
 
     def inspect(self) -> list[Finding]:
-        return upkeep.inspect(self._door)
+        return maintenance.inspect(self._door)
 
     def migration(self) -> Migration:
-        return upkeep.migration(self._door)
+        return maintenance.migration(self._door)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput(
@@ -195,7 +195,7 @@ class MongoStore:
 
     # ── rows that can't be read ──
 
-    def _reading(self, read: Callable[[Rooms], T]) -> T:
+    def _reading(self, read: Callable[[Collections], T]) -> T:
         def once() -> T:
             with self._door.open() as rooms:
                 return read(rooms)
@@ -228,18 +228,18 @@ class MongoStore:
             ).deleted_count
             ids = {task.task_id for task in tasks}
             ids -= {row["_id"] for row in rooms.tasks.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
-            logbook.remove(rooms, ids)
+            task_log.remove(rooms, ids)
         return gone
 
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._door.open() as rooms:
-            logbook.append(rooms, lines, self._bounds)
+            task_log.append(rooms, lines, self._bounds)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._door.open() as rooms:
-            return logbook.read_page(rooms, task_id, after, limit, tail)
+            return task_log.read_page(rooms, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         with self._door.open() as rooms:
@@ -268,7 +268,7 @@ class MongoStore:
         """A counter of the commands that the client sends from now on."""
         return self._door.count_commands()
 
-    def _tell(self, rooms: Rooms) -> None:
+    def _tell(self, rooms: Collections) -> None:
         """Work may have come: wake those in this process, and those that poll."""
         for waker in self._wakers:
             waker.poke()

@@ -6,15 +6,15 @@ from datetime import datetime
 from onerow.core.errors import RowRefused, StoreError
 from onerow.core.task import Task
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.mongo.batches import Outcome, write_each, write_one
+from onerow.stores.mongo.bulk_write import Outcome, write_each, write_one
 from onerow.stores.mongo.clock import Stamp
+from onerow.stores.mongo.connections import Collections, Connections
 from onerow.stores.mongo.documents import Document
-from onerow.stores.mongo.door import Door, Rooms
 from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.updates import update_of
 
 
-def swap(door: Door, rooms: Rooms, moves: Sequence[Move], stamp: Stamp, now: datetime) -> list[SwapAnswer]:
+def swap(door: Connections, rooms: Collections, moves: Sequence[Move], stamp: Stamp, now: datetime) -> list[SwapAnswer]:
     """See ports.Store.swap."""
     updates = [update_of(move, stamp) for move in moves]
     try:
@@ -24,7 +24,7 @@ def swap(door: Door, rooms: Rooms, moves: Sequence[Move], stamp: Stamp, now: dat
     return [_answer(rooms, move, outcome, now) for move, outcome in zip(moves, outcomes, strict=True)]
 
 
-def _answer(rooms: Rooms, move: Move, outcome: Outcome, now: datetime) -> SwapAnswer:
+def _answer(rooms: Collections, move: Move, outcome: Outcome, now: datetime) -> SwapAnswer:
     if outcome is Outcome.WRITTEN:
         return Swapped(move.after)
     if outcome is Outcome.MISSED:
@@ -36,7 +36,7 @@ def _answer(rooms: Rooms, move: Move, outcome: Outcome, now: datetime) -> SwapAn
     return Conflict(move.before.task_id, _holder(rooms, move.after))
 
 
-def _holder(rooms: Rooms, task: Task) -> str:
+def _holder(rooms: Collections, task: Task) -> str:
     found = rooms.tasks.find_one(holding(task), {"_id": 1})
     if found is None:
         raise StoreError(f"task {task.task_id} breaks a rule of the collection; run: onerow doctor")

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pymongo import MongoClient
 
-from onerow.stores.mongo.door import JOURNALED
+from onerow.stores.mongo.connections import JOURNALED
 
 _PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 

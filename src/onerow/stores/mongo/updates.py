@@ -8,7 +8,7 @@ from typing import Any
 
 from onerow.core.task import changed_fields
 from onerow.ports import Move
-from onerow.stores.mongo.batches import Update
+from onerow.stores.mongo.bulk_write import Update
 from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.documents import KEY, MARK, Document, stored
 from onerow.stores.mongo.schema import A_TIME

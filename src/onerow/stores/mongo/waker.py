@@ -14,8 +14,8 @@ from pymongo.change_stream import ChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
 from onerow.core.errors import StoreError
+from onerow.stores.mongo.connections import Collections, Connections
 from onerow.stores.mongo.documents import MARK, Document
-from onerow.stores.mongo.door import Door, Rooms
 
 _SOONEST, _LATEST, _SLOWER = 0.003, 0.03, 1.06
 _RING_EVERY = 0.004
@@ -52,20 +52,20 @@ _NEWS: list[Document] = [
 ]
 
 
-class Bell:
+class PollCounter:
     """Rings for those who poll; nobody waits for it, and a ring that is lost costs a moment.
 
     At once when it was quiet; of many rings in a row, one every few milliseconds and one after the last.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Connections) -> None:
         self._door = door
         self._lock = threading.Lock()
         self._rung_at = 0.0
         self._pending = False
         self._timer: threading.Timer | None = None
 
-    def ring(self, rooms: Rooms) -> None:
+    def ring(self, rooms: Collections) -> None:
         with self._lock:
             if self._pending:
                 return
@@ -96,7 +96,7 @@ class Bell:
         with contextlib.suppress(StoreError), self._door.open() as rooms:
             self._ring(rooms)
 
-    def _ring(self, rooms: Rooms) -> None:
+    def _ring(self, rooms: Collections) -> None:
         with contextlib.suppress(PyMongoError):
             bell = rooms.meta.with_options(write_concern=_UNHEARD)
             bell.update_one({"_id": "bell"}, {"$inc": {"rung": 1}}, upsert=True)
@@ -105,7 +105,7 @@ class Bell:
 class MongoWaker:
     """Rests until something may have changed in the store, or someone in this process pokes."""
 
-    def __init__(self, door: Door, forget: Callable[["MongoWaker"], None]) -> None:
+    def __init__(self, door: Connections, forget: Callable[["MongoWaker"], None]) -> None:
         self._door = door
         self._forget = forget
         self._poked = threading.Event()
@@ -165,7 +165,7 @@ class MongoWaker:
 class _Stream:
     """A change stream, read by a thread of its own, which opens it again whenever it dies."""
 
-    def __init__(self, door: Door, tell: Callable[[], None], closed: threading.Event) -> None:
+    def __init__(self, door: Connections, tell: Callable[[], None], closed: threading.Event) -> None:
         self._door = door
         self._tell = tell
         self._closed = closed

@@ -12,14 +12,14 @@ from psycopg.types.numeric import Int8
 
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
-from onerow.ports import Claim, Want
-from onerow.stores.postgres.door import Connection, Cursor
-from onerow.stores.postgres.hints import MOST_SEEN, Hints, Mark, Seen
-from onerow.stores.postgres.places import Places
+from onerow.ports import Claim, PhaseClaim
+from onerow.stores.postgres.connections import Connection, Cursor
+from onerow.stores.postgres.fast.binary import Bigs, Moments, Shorts, Texts, column
+from onerow.stores.postgres.fast.low_water import MOST_SEEN, LowWaterMark, LowWaterMarks, Seen
+from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.transactions import looking
-from onerow.stores.postgres.wire import Bigs, Moments, Shorts, Texts, column
 
 _MILLI = timedelta(milliseconds=1)
 _in_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
@@ -34,8 +34,8 @@ _MOST_KEYS = 200  # which one claim looks at when its turn has come
 class _Sent(msgspec.Struct):
     """A statement on its way."""
 
-    wants: Sequence[Want]
-    marks: Sequence[Mark | None]
+    wants: Sequence[PhaseClaim]
+    marks: Sequence[LowWaterMark | None]
     limit: int
     cursor: Cursor
     seen: Seen | None = None  # of a limited phase: what it relied on
@@ -49,7 +49,7 @@ class Claiming:
         self,
         schema: str,
         claim: Claim,
-        hints: Hints,
+        hints: LowWaterMarks,
         now: datetime | None,
         *,
         singly: bool = False,
@@ -64,10 +64,10 @@ class Claiming:
         self._singly = singly
         self._keys = keys
         self._sent: list[_Sent] = []
-        self._missed: list[Want] = []
+        self._missed: list[PhaseClaim] = []
         self.unreadable: list[str] = []  # ids of rows that became ours, and of which no task can be made
         self.missed: Claim | None = None  # what to look for again, since a mark may have hidden it from us
-        self.crowded: list[Want] = []  # what to look for key by key, since full ones may have hidden it
+        self.crowded: list[PhaseClaim] = []  # what to look for key by key, since full ones may have hidden it
 
     def send(self, connection: Connection) -> None:
         """See ports.Store.claim; inside an open transaction."""
@@ -93,7 +93,7 @@ class Claiming:
         asked = sum(max(0, want.limit) for want in self._claim.wants)
         return asked if self._claim.limit is None else min(asked, self._claim.limit)
 
-    def receive(self, places: Places) -> list[Task]:
+    def receive(self, places: RowLocations) -> list[Task]:
         """What became ours, want by want, each in order."""
         tasks: list[Task] = []
         for sent in self._sent:
@@ -125,7 +125,7 @@ class Claiming:
             self.missed = Claim(self._claim.worker, self._missed, limit=left)
         return tasks
 
-    def _look_back(self, sent: _Sent, want: Want, found: Sequence[Task], together: int) -> None:
+    def _look_back(self, sent: _Sent, want: PhaseClaim, found: Sequence[Task], together: int) -> None:
         """Remember where a claim ended, or that it may have missed something: before its mark, or behind full keys."""
         if want.key_slots is not None and self._claim.ids is None and not self._keys and len(found) < sent.limit:
             self.crowded.append(msgspec.structs.replace(want, limit=sent.limit - len(found)))
@@ -151,7 +151,7 @@ class Claiming:
         assert started_at is not None
         self._hints.saw(want, sent.seen, started_at, next((ids for _, ids in tracked if ids is not None), None))
 
-    def _send_free(self, connection: Connection, wants: Sequence[Want], *, last: bool) -> None:
+    def _send_free(self, connection: Connection, wants: Sequence[PhaseClaim], *, last: bool) -> None:
         marks = [self._hints.of(want) for want in wants]
         leases = [want.lease_for // _MILLI for want in wants]
         limit = sum(want.limit for want in wants)
@@ -171,7 +171,7 @@ class Claiming:
         cursor = connection.execute(_claim("claim", self._schema, last), given, binary=True)
         self._sent.append(_Sent(wants, marks, limit, cursor))
 
-    def _send_limited(self, connection: Connection, want: Want, *, last: bool) -> None:
+    def _send_limited(self, connection: Connection, want: PhaseClaim, *, last: bool) -> None:
         limit = 1 if self._singly else want.limit
         given: dict[str, Any] = {
             "now": self._now,
@@ -209,7 +209,7 @@ class Claiming:
         self._sent.append(_Sent((want,), (mark,), limit, cursor, seen, tracked=True))
 
 
-def keys_waiting(connection: Connection, schema: str, want: Want, hints: Hints) -> list[Key]:
+def keys_waiting(connection: Connection, schema: str, want: PhaseClaim, hints: LowWaterMarks) -> list[Key]:
     """The next keys of which tasks wait in a phase, if they are too many for every claim to look at: they take turns."""
     after = hints.last_key(want)
     given = {
@@ -238,13 +238,13 @@ def is_free(claim: Claim) -> bool:
     return claim.ids is None and bool(claim.wants) and not any(map(_is_limited, claim.wants))
 
 
-def _is_limited(want: Want) -> bool:
+def _is_limited(want: PhaseClaim) -> bool:
     return want.slots is not None or want.key_slots is not None
 
 
-def _groups(wants: Sequence[Want], *, apart: bool) -> Iterator[Sequence[Want]]:
+def _groups(wants: Sequence[PhaseClaim], *, apart: bool) -> Iterator[Sequence[PhaseClaim]]:
     """Neighbours without limits go together, each phase once; the order of wants stays."""
-    group: list[Want] = []
+    group: list[PhaseClaim] = []
     for want in wants:
         alone = apart or _is_limited(want)
         if group and (alone or any((w.pipeline, w.phase) == (want.pipeline, want.phase) for w in group)):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from onerow.stores.postgres.wire import EPOCH
+from onerow.stores.postgres.fast.binary import EPOCH
 
 REFRESH_AFTER = 10.0
 """Seconds after which the server is asked again, unless its answers to something else told meanwhile."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from onerow.core.status import ENDS, Status
 from onerow.ports import Filter, Order
-from onerow.stores.postgres.folding import containing
+from onerow.stores.postgres.case_folding import containing
 from onerow.stores.postgres.rows import COLUMNS
 
 ORDERS: dict[Order, tuple[str, str]] = {
@@ -36,7 +36,7 @@ def page_sql(
             given += place
     ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
     page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
-    own_index = where.statuses == {Status.PROCESSING} or where.leased_by or where.parent_id or where.held_until_by
+    own_index = where.statuses == {Status.PROCESSING} or where.leased_by or where.parent_id or where.held_until_before
     if by != "created_at" or own_index:
         return f"{page} {ordered}", [*given, limit]
     if where.statuses and Status.PROCESSING not in where.statuses:
@@ -78,13 +78,13 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
     if where.cancel_requested is not None:
         terms.append("cancel_requested" if where.cancel_requested else "NOT cancel_requested")
     for column, comparison, moment in (
-        ("run_at", "<=", where.due_by),
-        ("leased_until", "<=", where.lease_ended_by),
-        ("held_until", "<=", where.held_until_by),
-        ("completed_at", "<=", where.ended_by),
-        ("completed_at", ">=", where.ended_since),
-        ("created_at", ">=", where.created_since),
-        ("created_at", "<=", where.created_by),
+        ("run_at", "<=", where.due_before),
+        ("leased_until", "<=", where.lease_ended_before),
+        ("held_until", "<=", where.held_until_before),
+        ("completed_at", "<=", where.ended_before),
+        ("completed_at", ">=", where.ended_after),
+        ("created_at", ">=", where.created_after),
+        ("created_at", "<=", where.created_before),
     ):
         if moment is not None:
             term(f"{column} {comparison} %s", moment)
@@ -101,7 +101,7 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         )
     if where.user_id:
         terms.append("user_id <> ''")  # says to the planner that the partial index will do
-    if where.lease_ended_by is not None:
+    if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.ahead_of is not None:
         term("(priority, run_at, task_id) < (%s, %s, %s)", *where.ahead_of)

@@ -10,14 +10,14 @@ from typing import Any
 from psycopg import errors
 
 from onerow.core.corruption import decoded
-from onerow.core.task import COLUMN, Task, told
+from onerow.core.task import COLUMN, Task, non_default_fields
 from onerow.ports import Existing, Inserted
-from onerow.stores.postgres.door import Cursor
-from onerow.stores.postgres.fresh import CHUNK
-from onerow.stores.postgres.rows import BORN, COLUMNS, ID, KINDS, SQL_TYPE, task_of, told_together
+from onerow.stores.postgres.connections import Cursor
+from onerow.stores.postgres.counts import counting_insert
+from onerow.stores.postgres.fast.binary import Texts, column
+from onerow.stores.postgres.fast.insert_new import CHUNK
+from onerow.stores.postgres.rows import COLUMNS, ID, KINDS, NEW_FIELDS, SQL_TYPE, task_of, told_together
 from onerow.stores.postgres.statements import quoted, statement
-from onerow.stores.postgres.tallies import counting_insert
-from onerow.stores.postgres.wire import Texts, column
 
 _TRIES = 10
 
@@ -36,12 +36,12 @@ def put(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert what is in nobody's way; the ids that went in."""
     own: dict[str, Any] = {}
     if len(tasks) == 1:
-        shared = told(tasks[0])
+        shared = non_default_fields(tasks[0])
     else:
         differing, shared = told_together(tasks)
         own = {field: column(KINDS[field], values) for field, values in differing.items()}
     sql = _insert(schema, tuple(own), tuple(shared))
-    is_newborn = BORN.issuperset(own) and BORN.issuperset(shared)
+    is_newborn = NEW_FIELDS.issuperset(own) and NEW_FIELDS.issuperset(shared)
     cursor.execute(f"{sql} RETURNING task_id" if is_newborn else counting_insert(schema, sql), own | shared)
     return {task_id for (task_id,) in cursor.fetchall()}
 

@@ -6,9 +6,9 @@ from datetime import datetime
 import msgspec
 
 from onerow.ports import Note
-from onerow.stores.postgres.door import Connection, Cursor
+from onerow.stores.postgres.connections import Connection, Cursor
+from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.statements import quoted
-from onerow.stores.postgres.wire import Texts, column, moment
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

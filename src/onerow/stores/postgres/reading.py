@@ -8,15 +8,15 @@ from typing import Literal, Protocol, TypeVar
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.task import Task
 from onerow.core.times import to_millis
-from onerow.ports import Census, Filter, LeaseRecord, LogPage, Note, Order, Page, Search, Tally
-from onerow.stores.postgres import logbook, notes, searching, tallies
-from onerow.stores.postgres.address import Address
-from onerow.stores.postgres.door import Connection
+from onerow.ports import Filter, LeaseRecord, LogPage, Note, Order, Page, Search, StoreCounts, TaskCount
+from onerow.stores.postgres import counts, notes, searching, task_log
+from onerow.stores.postgres.connection_url import Address
+from onerow.stores.postgres.connections import Connection
+from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.postgres.transactions import looking
-from onerow.stores.postgres.wire import Texts, column, moment
 
 T = TypeVar("T")
 
@@ -79,13 +79,13 @@ class Reading:
         """As `find`, but stops when the time is over and says how far it looked."""
         return self._reading(lambda c: searching.search(c, self._table, where, limit, order, after, within))
 
-    def census(self) -> Census:
+    def store_counts(self) -> StoreCounts:
         """How many tasks stand where, in the whole store."""
         ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
-        tallied = self._reading(lambda c: tallies.census(c, self._schema))
-        return Census(tallied, to_millis(moment(said)))
+        tallied = self._reading(lambda c: counts.store_counts(c, self._schema))
+        return StoreCounts(tallied, to_millis(moment(said)))
 
-    def count(self, where: Filter) -> list[Tally]:
+    def count(self, where: Filter) -> list[TaskCount]:
         condition, given = where_sql(where)
         sql = (
             f"SELECT pipeline, type, status, status = 'waiting' AND awaiting IS NOT NULL, count(*), "
@@ -93,7 +93,7 @@ class Reading:
             f"FROM {self._table} WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         )
         return self._reading(
-            lambda c: tallies.tallied(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
+            lambda c: counts.tallied(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
         )
 
     def _reading(self, read: Callable[[Connection], T]) -> T:
@@ -104,7 +104,7 @@ class Reading:
         return 0
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        return self._door.read(lambda c: logbook.read_page(c, self._schema, task_id, after, limit, tail))
+        return self._door.read(lambda c: task_log.read_page(c, self._schema, task_id, after, limit, tail))
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         return self._door.read(lambda c: notes.read_all(c, self._schema, kind, since, before))

@@ -6,9 +6,9 @@ from operator import itemgetter
 from typing import Any
 
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task, columns_of, told
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task, columns_of, non_default_fields
 from onerow.core.times import read
-from onerow.stores.postgres.wire import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
+from onerow.stores.postgres.fast.binary import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
 
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
@@ -40,7 +40,7 @@ BORN_FIELDS = (
     "updated_at", "priority", "awaiting", "max_retries", "own_retries", "token", "version", "limit_key", "unique_key",
     "unique_for", "held_key", "payload_json", "metadata_json",
 )  # fmt: skip
-BORN = frozenset(BORN_FIELDS)
+NEW_FIELDS = frozenset(BORN_FIELDS)
 
 # Nearly always each row has its own; so that the same statement serves every batch, they are never sent as shared.
 _OWN = frozenset({"task_id", "payload_json"})
@@ -48,7 +48,7 @@ _OWN = frozenset({"task_id", "payload_json"})
 
 def is_newborn(task: Task) -> bool:
     """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
-    return BORN.issuperset(told(task))
+    return NEW_FIELDS.issuperset(non_default_fields(task))
 
 
 def told_together(tasks: Sequence[Task]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:

@@ -14,7 +14,7 @@ from uuid import uuid4
 import psycopg
 
 from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreError, StoreReadOnly
-from onerow.stores.postgres.door import Connection, Door
+from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.statements import quoted, statement
 
 SCHEMA = 1
@@ -37,7 +37,7 @@ ENCODINGS = ("UTF8", "SQL_ASCII")
 UTF8_DATABASE = "use a database that was created with ENCODING 'UTF8'"
 
 
-def migrate(door: Door, schema: str) -> None:
+def migrate(door: Connections, schema: str) -> None:
     """Bring the database up to SCHEMA; many processes may do so at once, and one of them does the work."""
     with door.connection() as connection:
         version, min_code = versions(connection, schema)
@@ -59,7 +59,7 @@ def _check_server(connection: Connection, url: str) -> None:
         raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
 
 
-def check(door: Door, schema: str) -> None:
+def check(door: Connections, schema: str) -> None:
     """Refuse to work on a database that is missing its tables, or that is for newer code only."""
     version, min_code = door.read(lambda connection: versions(connection, schema))
     _check_code(version, min_code)
@@ -89,7 +89,7 @@ def pending(version: int, schema: str) -> Iterator[str]:
         yield from (f"{sql};\n" for sql in _steps(schema, number))
 
 
-def drift(door: Door, schema: str) -> list[str]:
+def drift(door: Connections, schema: str) -> list[str]:
     """How the tables differ from what the migrations make: '-' is missing, '+' is extra.
 
     The migrations are run beside them, in a transaction that is rolled back.

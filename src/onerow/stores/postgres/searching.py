@@ -13,11 +13,11 @@ from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
-from onerow.stores.postgres.door import Connection
+from onerow.stores.postgres.connections import Connection
+from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.filters import ORDERS, Place, page_sql, where_sql
 from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.postgres.transactions import looking
-from onerow.stores.postgres.wire import moment
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_STRETCH = 500
@@ -88,9 +88,9 @@ def _is_narrow(where: Filter) -> bool:
         where.parent_id,
         where.held_key,
         where.leased_by,
-        where.lease_ended_by,
+        where.lease_ended_before,
         where.awaiting,
-        where.held_until_by,
+        where.held_until_before,
     )
     return where.statuses == {Status.PROCESSING} or bool(where.parked) or any(value is not None for value in named)
 

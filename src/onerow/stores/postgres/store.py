@@ -26,16 +26,26 @@ from onerow.ports import (
     Note,
     SwapAnswer,
 )
-from onerow.stores.postgres import address, caller, fresh, inserting, logbook, notes, schema, tallies, upkeep
+from onerow.stores.postgres import (
+    caller_transaction,
+    connection_url,
+    counts,
+    inserting,
+    maintenance,
+    notes,
+    schema,
+    task_log,
+)
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.door import Connection, Door
-from onerow.stores.postgres.hints import Hints
+from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.fast import insert_new
+from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
+from onerow.stores.postgres.fast.low_water import LowWaterMarks
 from onerow.stores.postgres.reading import Reading, T
+from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.transactions import Transactions
-from onerow.stores.postgres.turning import Turns
 from onerow.stores.postgres.waker import PostgresWaker
-from onerow.stores.postgres.wire import Bigs, Texts, column, moment
 
 _MILLI = timedelta(milliseconds=1)
 _REPLICA_RETRIED_AFTER = 5.0  # seconds for which a replica that was down is not asked again
@@ -48,7 +58,7 @@ class PostgresStore(Reading):
     `listen`: where to LISTEN if `url` leads through a pooler. `patience`: seconds to wait for a free connection.
     """
 
-    _door: Door
+    _door: Connections
 
     def __init__(
         self,
@@ -63,25 +73,27 @@ class PostgresStore(Reading):
         log_lines: int = 10_000,
         log_size: int = 1_000_000,
     ) -> None:
-        where = address.parse(url)
+        where = connection_url.parse(url)
         options = where.options
         name = schema_name(schema or options.get("schema", "onerow"))
-        size = where.pool_size if pool_size is None else address.check_pool_size(pool_size)
-        super().__init__(Door(where, size=size, patience=patience), name)
+        size = where.pool_size if pool_size is None else connection_url.check_pool_size(pool_size)
+        super().__init__(Connections(where, size=size, patience=patience), name)
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
-        self._hints = Hints()
+        self._hints = LowWaterMarks()
         self._transaction = Transactions(name, self._server_clock)
-        self._turns = Turns(self._door, name, self._transaction, self._hints, self._own_now, self.now)
-        self._bookkeeper = tallies.Bookkeeper(self._door, name)
-        self._bounds = logbook.Bounds(log_lines, log_size)
+        self._turns = Rounds(self._door, name, self._transaction, self._hints, self._own_now, self.now)
+        self._bookkeeper = counts.CounterUpdater(self._door, name)
+        self._bounds = task_log.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
         self._replica = (
-            _ReplicaDoor(Door(address.parse(replica), size=size, patience=patience), self._door) if replica else None
+            _ReplicaDoor(Connections(connection_url.parse(replica), size=size, patience=patience), self._door)
+            if replica
+            else None
         )
-        self._ears = Door(address.parse(listen), size=1, patience=patience) if listen else None
+        self._ears = Connections(connection_url.parse(listen), size=1, patience=patience) if listen else None
 
     @property
     def schema(self) -> str:
@@ -100,7 +112,7 @@ class PostgresStore(Reading):
 
     def inspect(self) -> list[Finding]:
         """Would the promises hold here? Looks and changes nothing."""
-        return upkeep.inspect(
+        return maintenance.inspect(
             self._door,
             self._schema,
             self.migration(),
@@ -132,7 +144,7 @@ class PostgresStore(Reading):
         if not tasks:
             return []
         if tx is not None:
-            return caller.insert(tx, self._schema, tasks, self.url)
+            return caller_transaction.insert(tx, self._schema, tasks, self.url)
         answers = without_unreadable(
             lambda: self._door.write(lambda connection: self._insert(connection, tasks)), self._set_aside
         )
@@ -142,16 +154,16 @@ class PostgresStore(Reading):
 
     async def insert_async(self, tasks: Sequence[Task], tx: Any) -> list[Inserted | Existing]:
         """As `insert` with `tx`, for a connection or session of an event loop."""
-        return await caller.insert_async(tx, self._schema, tasks, self.url) if tasks else []
+        return await caller_transaction.insert_async(tx, self._schema, tasks, self.url) if tasks else []
 
     def claim(self, claim: Claim) -> list[Task]:
-        return self.turn((), claim)[1]
+        return self.settle_and_claim((), claim)[1]
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
-        return self.turn(moves, None)[0]
+        return self.settle_and_claim(moves, None)[0]
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        done = self._turns.turn(moves, claim)
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        done = self._turns.run(moves, claim)
         # Only a write that gives work: a claim that woke its own worker would be followed by another at once.
         if any(move.wakes for move in moves):
             self._poke_the_deaf()
@@ -192,7 +204,7 @@ class PostgresStore(Reading):
         def remove(connection: Connection) -> int:
             with self._transaction(connection):
                 gone = connection.execute(statement("remove", self._schema), given, binary=True)
-                logbook.remove(connection, self._schema, given["ids"])
+                task_log.remove(connection, self._schema, given["ids"])
             return len(gone.fetchall())
 
         return self._door.write(remove)
@@ -202,7 +214,7 @@ class PostgresStore(Reading):
     def append_log(self, lines: Sequence[LogLine]) -> None:
         def append(connection: Connection) -> None:
             with self._transaction(connection):
-                logbook.append(connection, self._schema, lines, self._bounds)
+                task_log.append(connection, self._schema, lines, self._bounds)
 
         if lines:
             self._door.write(append)
@@ -246,10 +258,10 @@ class PostgresStore(Reading):
                 waker.poke()
 
     def _insert(self, connection: Connection, tasks: Sequence[Task]) -> list[Inserted | Existing]:
-        if fresh.insert(connection, self._schema, tasks):
+        if insert_new.insert(connection, self._schema, tasks):
             return [Inserted(task) for task in tasks]
         with connection.cursor(binary=True) as cursor:
-            if len(tasks) <= fresh.CHUNK:
+            if len(tasks) <= insert_new.CHUNK:
                 return inserting.insert(cursor, self._schema, tasks)
             with connection.transaction():
                 return inserting.insert(cursor, self._schema, tasks)
@@ -266,7 +278,7 @@ class PostgresStore(Reading):
 class _ReplicaDoor:
     """Reads from the replica, and from the primary while the replica cannot be reached."""
 
-    def __init__(self, replica: Door, primary: Door) -> None:
+    def __init__(self, replica: Connections, primary: Connections) -> None:
         self.address = primary.address
         self._replica = replica
         self._primary = primary

@@ -16,18 +16,18 @@ from psycopg.types.numeric import Int8
 
 from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.postgres import tallies
-from onerow.stores.postgres.door import Connection, Cursor
-from onerow.stores.postgres.places import Places
+from onerow.stores.postgres import counts
+from onerow.stores.postgres.connections import Connection, Cursor
+from onerow.stores.postgres.fast.binary import Bigs, Texts, column
+from onerow.stores.postgres.fast.binary import RowLocations as PlaceColumn
+from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted
-from onerow.stores.postgres.wire import Bigs, Texts, column
-from onerow.stores.postgres.wire import Places as PlaceColumn
 
 # Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
 _OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
 
-_Shape = tuple[int, bool, bool, int, tallies.Change]
+_Shape = tuple[int, bool, bool, int, counts.Change]
 """Moves that share a statement: which turn, whether their places are known, if_dead, growth of version, what is counted."""
 
 
@@ -40,7 +40,7 @@ class _Sent(msgspec.Struct):
 class Swapping:
     """Some moves on their way: sent in a pipeline, received when that is over."""
 
-    def __init__(self, schema: str, moves: Sequence[Move], places: Places, now: datetime | None) -> None:
+    def __init__(self, schema: str, moves: Sequence[Move], places: RowLocations, now: datetime | None) -> None:
         self._schema = schema
         self.moves = moves
         self._places = places.take([move.before for move in moves])
@@ -59,7 +59,7 @@ class Swapping:
             else:
                 # A rescue that was not written says that it came too late; written again by id, it would not be late.
                 placed = self._places[index] is not None and not move.if_dead
-                shape = (nth, placed, move.if_dead, _grown(move), tallies.change(move))
+                shape = (nth, placed, move.if_dead, _grown(move), counts.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
@@ -94,7 +94,7 @@ class Swapping:
     def _contest(self, connection: Connection, index: int) -> None:
         """Write a move that takes a unique key which another task may hold."""
         move = self.moves[index]
-        shape = (0, False, move.if_dead, _grown(move), tallies.change(move))
+        shape = (0, False, move.if_dead, _grown(move), counts.change(move))
         try:
             with connection.transaction():
                 self._sent.append(_Sent([index], False, self._write(connection, shape, [index])))
@@ -124,7 +124,7 @@ class Swapping:
         varying = tuple(field for field in written if field not in shared)
         fewer, more = (place is not None for place in change)
         sql = _update(self._schema, shared, varying, placed=placed, if_dead=if_dead, fewer=fewer, more=more)
-        return connection.execute(sql, given | tallies.given(change), binary=True)
+        return connection.execute(sql, given | counts.given(change), binary=True)
 
     def _holder(self, connection: Connection, task: Task) -> str:
         row = connection.execute(
@@ -181,6 +181,6 @@ def _update(
         f"WITH written AS (UPDATE {quoted(schema)}.task_queue AS t SET {', '.join(sets)} "
         f"FROM unnest({arrays}) WITH ORDINALITY AS m ({names}) "
         f"WHERE {same} AND t.version = m.version{dead} RETURNING m.nth)"
-        f"{tallies.counting_sql(schema, fewer=fewer, more=more)} "
+        f"{counts.counting_sql(schema, fewer=fewer, more=more)} "
         f"SELECT CASE WHEN count(*) < %(size)s::bigint THEN coalesce(array_agg(nth), '{{}}') END FROM written"
     )

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import psycopg
 
-from onerow.stores.postgres import address
+from onerow.stores.postgres import connection_url
 
 _BATCH = 500
 _PAYLOAD = json.dumps({"ts": 0.0, "to": "x" * 60})
@@ -24,7 +24,7 @@ class Thin:
     """A thin queue in a table of its own, gone when it is closed."""
 
     def __init__(self, url: str) -> None:
-        self._where = address.parse(url)
+        self._where = connection_url.parse(url)
         self._connection = psycopg.connect(self._where.conninfo, autocommit=True, prepare_threshold=0)
         self._table = f"onerow_thin_{uuid4().hex[:12]}"
         self._connection.execute(
@@ -90,7 +90,7 @@ class Thin:
             other.execute("SELECT txid_current()")
             yield
 
-    def tidy(self) -> None:
+    def maintain(self) -> None:
         """Clean up now what the server would clean up at some moment of its own, perhaps while something is measured."""
         self._connection.execute("VACUUM ANALYZE")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.door import Connection, in_one_piece
+from onerow.stores.postgres.connections import Connection, in_one_piece
 from onerow.stores.postgres.statements import statement
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import psycopg
 
 from onerow.core.errors import StoreError
-from onerow.stores.postgres.door import Connection
+from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.statements import quoted
 
 _SOONEST, _LATEST = 0.2, 10.0

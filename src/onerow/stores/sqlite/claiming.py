@@ -12,7 +12,7 @@ import msgspec
 from onerow.core.corruption import decoded, set_apart
 from onerow.core.task import Task
 from onerow.core.times import spell
-from onerow.ports import Claim, Want
+from onerow.ports import Claim, PhaseClaim
 from onerow.stores.sqlite.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, COLUMNS, ID, claimed_task, task_of
 from onerow.stores.sqlite.statements import statement
 
@@ -24,7 +24,7 @@ _KEY = 1 + CLAIMED_FIELDS.index("limit_key")
 
 Row = tuple[Any, ...]
 Slots = tuple[int | None, int | None]
-Turns = dict[tuple[str, str], str]
+Rounds = dict[tuple[str, str], str]
 """By pipeline and phase, the key behind which those come whose turn it is to be looked at."""
 Key = tuple[str, int]
 """A limit_key and a priority at which some of its tasks wait."""
@@ -36,7 +36,7 @@ _BEYOND = (1000, "", "")  # after every task
 class Catch(NamedTuple):
     """What a claim took of one phase: rows as they were before, and their slots if the phase has limits."""
 
-    want: Want
+    want: PhaseClaim
     worker: str
     now: datetime
     rows: list[Row]
@@ -53,7 +53,7 @@ class Catch(NamedTuple):
         )
 
 
-def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Turns) -> list[Catch]:
+def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Rounds) -> list[Catch]:
     """See ports.Store.claim; inside an open transaction."""
     catches: list[Catch] = []
     found = 0
@@ -74,7 +74,7 @@ def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime,
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))[:limit]
 
 
-def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: datetime, turns: Turns) -> Catch:
+def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: PhaseClaim, now: datetime, turns: Rounds) -> Catch:
     slots: list[Slots] | None = None
     if want.slots is None and want.key_slots is None:
         rows = _due(connection, want, now, want.limit, claim.ids)
@@ -90,7 +90,9 @@ def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: Want, now: 
     return Catch(want, claim.worker, now, rows, slots)
 
 
-def _due(connection: sqlite3.Connection, want: Want, now: datetime, limit: int, ids: Sequence[str] | None) -> list[Row]:
+def _due(
+    connection: sqlite3.Connection, want: PhaseClaim, now: datetime, limit: int, ids: Sequence[str] | None
+) -> list[Row]:
     terms = {"pipeline": want.pipeline, "phase": want.phase, "now": spell(now), "limit": limit}
     if ids is not None:
         return connection.execute(_by_id(), terms | {"ids": _encode(list(ids)).decode()}).fetchall()
@@ -101,7 +103,7 @@ def _due(connection: sqlite3.Connection, want: Want, now: datetime, limit: int, 
 
 
 def _due_in_slots(
-    connection: sqlite3.Connection, want: Want, now: datetime, ids: Sequence[str] | None, turns: Turns
+    connection: sqlite3.Connection, want: PhaseClaim, now: datetime, ids: Sequence[str] | None, turns: Rounds
 ) -> tuple[list[Row], list[Slots]]:
     """The due rows that find a place under the limits in force, and their places."""
     terms = {"pipeline": want.pipeline, "phase": want.phase}
@@ -128,13 +130,13 @@ def _due_in_slots(
     return limits.admit(sorted({row[0]: row for row in [*front, *others]}.values(), key=_place))
 
 
-def _keys_waiting(connection: sqlite3.Connection, want: Want, after: str, most: int) -> list[Key]:
+def _keys_waiting(connection: sqlite3.Connection, want: PhaseClaim, after: str, most: int) -> list[Key]:
     """The next keys of which tasks wait, and their priorities."""
     terms = {"pipeline": want.pipeline, "phase": want.phase, "after": after, "most": most}
     return connection.execute(statement("keys_waiting"), terms).fetchall()
 
 
-def _keys_in_turn(connection: sqlite3.Connection, want: Want, turns: Turns) -> list[Key]:
+def _keys_in_turn(connection: sqlite3.Connection, want: PhaseClaim, turns: Rounds) -> list[Key]:
     """Those whose turn it is."""
     after = turns.get((want.pipeline, want.phase), "")
     keys = _keys_waiting(connection, want, after, _MOST_KEYS)
@@ -151,7 +153,7 @@ def _keys_in_turn(connection: sqlite3.Connection, want: Want, turns: Turns) -> l
 class Limits:
     """The limits of a phase and what is taken of them."""
 
-    def __init__(self, want: Want, taken: Sequence[tuple[str, int | None, int | None]]) -> None:
+    def __init__(self, want: PhaseClaim, taken: Sequence[tuple[str, int | None, int | None]]) -> None:
         self._key_slots = want.key_slots
         self._running: dict[str, int] = {}
         self._held: dict[str, set[int]] = {}

@@ -25,11 +25,11 @@ def index_for(where: Filter, order: Order) -> str:
         return "task_child"
     if where.held_key is not None:
         return "task_unique"
-    if where.statuses == {Status.PROCESSING} or where.leased_by is not None or where.lease_ended_by is not None:
+    if where.statuses == {Status.PROCESSING} or where.leased_by is not None or where.lease_ended_before is not None:
         return "task_leased"
     if where.parked or where.awaiting is not None:
         return "task_parked"
-    if where.held_until_by is not None:
+    if where.held_until_before is not None:
         return "task_remembered"
     if where.error_class is not None or (where.statuses == {Status.FAILED} and ended):
         return "task_erred"
@@ -96,7 +96,7 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
             term(f"{column} = ?", value)
     if where.user_id:
         terms.append("user_id <> ''")  # says to SQLite that the partial index will do
-    if where.lease_ended_by is not None:
+    if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.phases:
         term(f"type IN ({', '.join('?' * len(where.phases))})", *sorted(where.phases))
@@ -105,13 +105,13 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
     if where.cancel_requested is not None:
         terms.append(f"cancel_requested = {int(where.cancel_requested)}")
     for column, comparison, moment in (
-        ("run_at", "<=", where.due_by),
-        ("leased_until", "<=", where.lease_ended_by),
-        ("held_until", "<=", where.held_until_by),
-        ("completed_at", "<=", where.ended_by),
-        ("completed_at", ">=", where.ended_since),
-        ("created_at", ">=", where.created_since),
-        ("created_at", "<=", where.created_by),
+        ("run_at", "<=", where.due_before),
+        ("leased_until", "<=", where.lease_ended_before),
+        ("held_until", "<=", where.held_until_before),
+        ("completed_at", "<=", where.ended_before),
+        ("completed_at", ">=", where.ended_after),
+        ("created_at", ">=", where.created_after),
+        ("created_at", "<=", where.created_before),
     ):
         if moment is not None:
             term(f"{column} {comparison} ?", spell(moment))

@@ -10,7 +10,7 @@ from onerow.core.status import Status
 from onerow.core.task import COLUMN, TIME_FIELDS
 from onerow.core.times import read
 from onerow.ports import Move, Swapped
-from onerow.stores.sqlite import tallies
+from onerow.stores.sqlite import counts
 from onerow.stores.sqlite.rows import COLUMNS
 from onerow.stores.sqlite.swapping import swap_one
 
@@ -34,7 +34,7 @@ def set_aside(connection: sqlite3.Connection, ids: Sequence[Any], now: datetime)
             continue
         move = Move(found, quarantine(found, now))
         if isinstance(swap_one(connection, move, now), Swapped):
-            tallies.write(connection, tallies.of_moves([move]))
+            counts.write(connection, counts.of_moves([move]))
             done += 1
     return done
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task, told
+from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task, non_default_fields
 from onerow.core.times import read, spell
 
 _decode = msgspec.json.Decoder().decode
@@ -30,7 +30,7 @@ def row_of(task: Task) -> dict[str, Any]:
 
     What needn't be bound costs nothing; a None costs most, since the driver asks each whether it would adapt itself.
     """
-    return {field: to_sql(value) for field, value in told(task).items()}
+    return {field: to_sql(value) for field, value in non_default_fields(task).items()}
 
 
 def to_sql(value: Any) -> Any:

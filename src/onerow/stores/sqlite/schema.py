@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from onerow.core.errors import CodeTooOld, SchemaMissing
-from onerow.stores.sqlite.door import Door
+from onerow.stores.sqlite.connections import Connections
 from onerow.stores.sqlite.statements import statement
 
 SCHEMA = 1
@@ -18,7 +18,7 @@ MIN_CODE = 1
 """What this schema demands of code that works beside it."""
 
 
-def migrate(door: Door) -> None:
+def migrate(door: Connections) -> None:
     """Bring the file up to SCHEMA; many processes may do so at once, and one of them does the work."""
     with door.read() as connection:
         version, min_code = versions(connection)
@@ -40,7 +40,7 @@ def migrate(door: Door) -> None:
         )
 
 
-def check(door: Door) -> None:
+def check(door: Connections) -> None:
     """Refuse to work on a file that is missing its tables, or that newer code has left behind for newer code only."""
     with door.read() as connection:
         version, min_code = versions(connection)

@@ -14,7 +14,7 @@ from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
-from onerow.stores.sqlite import titles
+from onerow.stores.sqlite import title_index
 from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
@@ -61,7 +61,7 @@ def search(
     """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
     index = index_for(where, order)
     if where.title_text is not None and index in _WALKED:
-        numbers = titles.candidates(connection, where.title_text.casefold())
+        numbers = title_index.candidates(connection, where.title_text.casefold())
         if numbers is not None:
             start = None if after is None else _read_cursor(after)
             tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)

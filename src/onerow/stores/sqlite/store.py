@@ -15,7 +15,6 @@ from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
 from onerow.core.times import spell, to_millis
 from onerow.ports import (
-    Census,
     Claim,
     Existing,
     Filter,
@@ -34,13 +33,24 @@ from onerow.ports import (
     Page,
     Search,
     Stale,
+    StoreCounts,
     SwapAnswer,
-    Tally,
+    TaskCount,
 )
-from onerow.stores.sqlite import claiming, logbook, notes, quarantine, schema, searching, tallies, titles, upkeep
-from onerow.stores.sqlite.batches import batches, insert_one_sql, insert_sql
-from onerow.stores.sqlite.caller import callers_cursor
-from onerow.stores.sqlite.door import FLOOR, Door, Profile, translated
+from onerow.stores.sqlite import (
+    claiming,
+    counts,
+    maintenance,
+    notes,
+    quarantine,
+    schema,
+    searching,
+    task_log,
+    title_index,
+)
+from onerow.stores.sqlite.bulk_write import batches, insert_one_sql, insert_sql
+from onerow.stores.sqlite.caller_transaction import callers_cursor
+from onerow.stores.sqlite.connections import FLOOR, Connections, Profile, translated
 from onerow.stores.sqlite.rows import COLUMNS, ID, row_of, task_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.swapping import Swapping
@@ -74,10 +84,10 @@ class SqliteStore:
             raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
         self.path = Path(path).absolute()
         self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
-        self._door = Door(self.path, profile)
-        self._bounds = logbook.Bounds(log_lines, log_size)
+        self._door = Connections(self.path, profile)
+        self._bounds = task_log.Bounds(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
-        self._turns: claiming.Turns = {}
+        self._turns: claiming.Rounds = {}
 
     @property
     def url(self) -> str:
@@ -110,12 +120,12 @@ class SqliteStore:
             return _insert(connection.cursor(), tasks)
 
     def claim(self, claim: Claim) -> list[Task]:
-        return self.turn((), claim)[1]
+        return self.settle_and_claim((), claim)[1]
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
-        return self.turn(moves, None)[0]
+        return self.settle_and_claim(moves, None)[0]
 
-    def turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         try:
             answers, catches = self._turn(moves, claim)
         except RowRefused:
@@ -183,8 +193,8 @@ class SqliteStore:
             found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
         return [phase for phase in found if phase in phases]
 
-    def count(self, where: Filter) -> list[Tally]:
-        return self._reading(lambda connection: tallies.count(connection, where))
+    def count(self, where: Filter) -> list[TaskCount]:
+        return self._reading(lambda connection: counts.count(connection, where))
 
     # ── rows that can't be read ──
 
@@ -207,8 +217,8 @@ class SqliteStore:
 
     # ── glances, upkeep ──
 
-    def census(self) -> Census:
-        return Census(self._reading(tallies.census), self.now())
+    def store_counts(self) -> StoreCounts:
+        return StoreCounts(self._reading(counts.store_counts), self.now())
 
     def search(
         self,
@@ -221,8 +231,8 @@ class SqliteStore:
     ) -> Search:
         return self._reading(lambda connection: searching.search(connection, where, limit, order, after, within))
 
-    def tidy(self) -> bool:
-        return titles.tidy(self._door)
+    def maintain(self) -> bool:
+        return title_index.maintain(self._door)
 
     def identity(self) -> object:
         """Device and inode of the file: equal for every path that leads to it, links too."""
@@ -233,19 +243,19 @@ class SqliteStore:
         return found.st_dev, found.st_ino
 
     def inspect(self) -> list[Finding]:
-        return upkeep.inspect(self._door)
+        return maintenance.inspect(self._door)
 
     def repair(self) -> None:
         """Set the counters of ended tasks to what is there, and index every title."""
-        upkeep.repair(self._door)
-        while self.tidy():
+        maintenance.repair(self._door)
+        while self.maintain():
             pass
 
     def migration(self) -> Migration:
-        return upkeep.migration(self._door)
+        return maintenance.migration(self._door)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        upkeep.backup(self._door, path, progress)
+        maintenance.backup(self._door, path, progress)
 
     # ── tasks that go ──
 
@@ -254,20 +264,20 @@ class SqliteStore:
         with self._door.write() as connection:
             gone = connection.execute(statement("remove"), {"rows": asked}).fetchall()
             ids = {task_id for (task_id,) in gone}
-            logbook.remove(connection, sorted(ids))
-            tallies.write(connection, tallies.of_removed(task for task in tasks if task.task_id in ids))
-            titles.note_removed(connection)
+            task_log.remove(connection, sorted(ids))
+            counts.write(connection, counts.of_removed(task for task in tasks if task.task_id in ids))
+            title_index.note_removed(connection)
         return len(gone)
 
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._door.write() as connection:
-            logbook.append(connection, lines, self._bounds)
+            task_log.append(connection, lines, self._bounds)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._door.read() as connection:
-            return logbook.read_page(connection, task_id, after, limit, tail)
+            return task_log.read_page(connection, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
         with self._door.read() as connection:
@@ -318,7 +328,7 @@ def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Ex
         for batch in batches(FIELDS, columns_of(tasks), always=1):
             written += cursor.execute(insert_sql(batch.shared, batch.varying, batch.size), batch.given).rowcount
         if written == len(tasks):
-            tallies.write(cursor, tallies.of_tasks(tasks))
+            counts.write(cursor, counts.of_tasks(tasks))
             cursor.execute("RELEASE onerow_insert")
             return [Inserted(task) for task in tasks]
         cursor.execute("ROLLBACK TO onerow_insert")
@@ -333,7 +343,7 @@ def _insert_of(task: Task) -> tuple[str, list[Any]]:
 
 def _insert_one(cursor: sqlite3.Cursor, task: Task) -> Inserted | Existing:
     if cursor.execute(*_insert_of(task)).rowcount == 1:
-        tallies.write(cursor, tallies.of_tasks([task]))
+        counts.write(cursor, counts.of_tasks([task]))
         return Inserted(task)
     row = cursor.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task.task_id,)).fetchone()
     if row is None:

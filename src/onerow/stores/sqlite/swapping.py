@@ -14,8 +14,8 @@ from onerow.core.errors import RowRefused
 from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.sqlite import tallies
-from onerow.stores.sqlite.batches import MOST, batches, update_sql
+from onerow.stores.sqlite import counts
+from onerow.stores.sqlite.bulk_write import MOST, batches, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
 _LATE = 1.0
@@ -58,7 +58,7 @@ class Swapping:
             move = self._moves[index]
             answers[index] = Stale(move.before.task_id) if late and move.if_dead else swap_one(connection, move, now)
         alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
-        tallies.write(connection, tallies.of_moves(alone))
+        counts.write(connection, counts.of_moves(alone))
         return answers  # type: ignore[return-value]
 
 
@@ -75,7 +75,7 @@ class _Together:
             for batch in batches(tuple(written), list(written.values()), always=2)
         ]
         counted = "completed_at" in changed or "purged_at" in changed
-        self._ended = tallies.of_moves(moves) if counted else {}
+        self._ended = counts.of_moves(moves) if counted else {}
 
     def write(self, connection: sqlite3.Connection) -> bool:
         """Write them; nothing at all unless every one could be written."""
@@ -86,7 +86,7 @@ class _Together:
         except sqlite3.IntegrityError:
             whole = False  # a row that can't be written; found singly
         if whole:
-            tallies.write(connection, self._ended)
+            counts.write(connection, self._ended)
         else:
             connection.execute("ROLLBACK TO onerow_swap")
         connection.execute("RELEASE onerow_swap")

@@ -1,0 +1,125 @@
+"""Commands on phases and on what has ended: pause, resume, limit, purge."""
+
+import sys
+
+import click
+
+from onerow.cli.store_option import HANDFUL, Place, operates
+from onerow.core.durations import parse_duration
+from onerow.core.errors import BadInput
+from onerow.core.status import ENDS, Status
+from onerow.ports import Filter
+
+_PURGE_STEP = 2_000
+_CRON = "cron:"
+
+
+@click.command("pause")
+@click.argument("pipeline")
+@click.argument("phase", default="*")
+@click.option("--reason", default="", help="Why; `onerow why` shows it.")
+@click.option("--by", default="", help="Who; by default the user of this machine.")
+@operates
+def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None:
+    """Nobody claims from PHASE (by default the whole PIPELINE) until it is resumed; what runs goes on.
+
+    With cron:NAME for PHASE, a schedule fires no more.
+    """
+    if phase.startswith(_CRON):
+        place.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
+    else:
+        place.queue.pause(pipeline, phase, reason=reason, by=by)
+    _say(place, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; onerow resume undoes it")
+
+
+@click.command("resume")
+@click.argument("pipeline")
+@click.argument("phase", default="*")
+@operates
+def resume(place: Place, pipeline: str, phase: str) -> None:
+    """Undo a pause of PHASE (or of a schedule, cron:NAME), or without PHASE of the whole PIPELINE."""
+    if phase.startswith(_CRON):
+        was = place.queue.crons.resume(pipeline, phase.removeprefix(_CRON))
+    else:
+        was = place.queue.resume(pipeline, phase)
+    name = _name(pipeline, phase)
+    _say(place, {"resumed": name, "was_paused": was}, f"resumed {name}" if was else f"{name} was not paused")
+
+
+@click.command("limit")
+@click.argument("pipeline")
+@click.argument("phase")
+@click.argument("concurrency", required=False, metavar="[N]")
+@click.option("--per-key", type=click.IntRange(1, 10_000), help="At once for each limit key.")
+@click.option("--reset", is_flag=True, help="Back to what the code says.")
+@operates
+def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_key: int | None, reset: bool) -> None:
+    """At most N of PHASE at once over all workers ('none': no limit), whatever the code says; without N, show it."""
+    queue = place.queue
+    if reset:
+        queue.reset_limit(pipeline, phase)
+    elif concurrency is not None or per_key is not None:
+        most = None
+        if concurrency not in (None, "none"):
+            if not str(concurrency).isdecimal():
+                raise BadInput(f"a limit is a whole number or 'none', not {concurrency!r}", field="limit")
+            most = int(str(concurrency))
+        queue.set_limit(pipeline, phase, concurrency=most, per_key=per_key)
+    queue.plan(pipeline).phase(phase)
+    lane = next(
+        lane for board in place.views.board().pipelines for lane in board.lanes
+        if (lane.pipeline, lane.phase) == (pipeline, phase)
+    )  # fmt: skip
+    text = f"{pipeline}.{phase}: {lane.limit or 'any number'} at once"
+    if lane.per_key:
+        text += f", {lane.per_key} for each key"
+    _say(place, {"limit": lane.limit, "per_key": lane.per_key, "processing": lane.processing}, f"{text}; {lane.processing} now")  # fmt: skip
+
+
+@click.command("purge")
+@click.option("--older-than", required=True, metavar="SPAN", help="Ended so long ago: 30d, 12h.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([status.value for status in Status if status in ENDS]),
+    help="Only these; else all ended.",
+)
+@click.option("--pipeline", help="Only of this pipeline.")
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@operates
+def purge(
+    place: Place, older_than: str, statuses: tuple[str, ...], pipeline: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Remove tasks that ended long ago, with their output; remembered unique keys stay behind."""
+    span = parse_duration(older_than, "--older-than")
+    chosen = frozenset(Status(status) for status in statuses) or ENDS
+    before = place.queue.store.now() - span
+    count = sum(
+        t.count for t in place.queue.store.count(Filter(statuses=chosen, ended_before=before, pipeline=pipeline))
+    )
+    if dry_run:
+        _say(place, {"would_purge": count}, f"would purge {count:,} tasks")
+        return
+    if count > HANDFUL and not yes:
+        if not sys.stdin.isatty() or place.out.as_json:
+            raise BadInput(f"this would purge {count:,} tasks; say so with --yes, or look first with --dry-run")
+        click.confirm(f"purge {count:,} tasks?", abort=True, err=True)
+    gone = 0
+    with place.out.progress("purge") as told:
+        while step := place.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):
+            gone += step
+            told(min(gone / max(count, 1), 1.0))
+    _say(place, {"purged": gone}, f"purged {gone:,} tasks")
+
+
+def _name(pipeline: str, phase: str) -> str:
+    return pipeline if phase == "*" else f"{pipeline}.{phase}"
+
+
+def _say(place: Place, answer: dict[str, object], text: str) -> None:
+    if place.out.as_json:
+        place.out.json(answer)
+    else:
+        place.out.line(text)

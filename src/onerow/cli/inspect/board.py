@@ -1,0 +1,125 @@
+"""The board as rows of cells: the same in a terminal, in a pipe, and in the picture of the README."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from onerow.cli import formatting
+from onerow.cli.output import Cell, Output, rich_table, styled
+from onerow.engine.views import Board, Lane, Overview, PipelineBoard, Views
+
+COLUMNS = (
+    "phase", ">waiting", "running", ">parked", ">failed", ">a minute", "last 20 min", ">p50", ">p95", ">oldest", "",
+)  # fmt: skip
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST_BOXES = 8
+_CURVE = timedelta(minutes=20)
+
+Curves = dict[tuple[str, str], list[int]]
+
+
+def look(views: Views) -> tuple[Overview, Board, Curves]:
+    """One look at everything that the board shows."""
+    return views.overview(), views.board(), _curves(views)
+
+
+def _curves(views: Views) -> Curves:
+    found = views.minutes(_CURVE)
+    minutes = sorted(found)
+    places = {place for by_place in found.values() for place in by_place}
+    return {
+        place: [found[minute][place].done if place in found[minute] else 0 for minute in minutes[-10:]]
+        for place in places
+    }
+
+
+def pipeline_rows(pipeline: PipelineBoard, curves: Curves, now: datetime) -> list[list[Cell]]:
+    """The phases of one pipeline, a row each."""
+    return [_lane_row(lane, curves.get((lane.pipeline, lane.phase), []), now) for lane in pipeline.lanes]
+
+
+def _lane_row(lane: Lane, curve: Sequence[int], now: datetime) -> list[Cell]:
+    return [
+        (lane.phase, "bold"),
+        (formatting.number(lane.waiting), "yellow"),
+        (_running(lane), "cyan"),
+        (formatting.number(lane.parked), "magenta"),
+        (formatting.number(lane.failed), "bold red"),
+        formatting.number(lane.per_minute),
+        (_curve(curve), "green"),
+        formatting.millis(lane.run_p50),
+        formatting.millis(lane.run_p95),
+        formatting.ago(lane.oldest, now) if lane.oldest is not None and lane.oldest <= now else "",
+        _state(lane, now),
+    ]
+
+
+def _running(lane: Lane) -> str:
+    if lane.limit is None or lane.limit > _MOST_BOXES:
+        most = "" if lane.limit is None else f"/{lane.limit}"
+        return f"{lane.processing}{most}" if lane.processing else ""
+    used = min(lane.processing, lane.limit)
+    over = f" {lane.processing}" if lane.processing > lane.limit else ""
+    return "■" * used + "□" * (lane.limit - used) + over
+
+
+def _curve(counts: Sequence[int]) -> str:
+    most = max(counts, default=0)
+    return "".join(_BARS[round(count / most * 7)] for count in counts) if most else ""
+
+
+def _state(lane: Lane, now: datetime) -> Cell:
+    if lane.paused is not None:
+        why = f": {lane.paused.reason}" if lane.paused.reason else f" by {lane.paused.by}"
+        return f"paused{why}", "yellow"
+    if lane.held_until is not None:
+        why = f": {lane.held_why[:60]}" if lane.held_why else ""
+        return f"held, {formatting.due(lane.held_until, now)}{why}", "yellow"
+    if not lane.kind:
+        return "no code knows it", "red"
+    if lane.kind in ("wait_until", "wait_for"):
+        return lane.kind.replace("_", " "), "dim"
+    if not lane.workers and (lane.waiting or lane.processing):
+        return "no worker", "red"
+    return ""
+
+
+def headline(overview: Overview) -> str:
+    """The whole store in one line."""
+    parts = [
+        f"{overview.waiting:,} waiting",
+        f"{overview.processing:,} running",
+        f"{overview.parked:,} parked",
+        f"{overview.failed:,} failed",
+        f"{overview.completed:,} completed",
+    ]
+    workers = f"{overview.workers} worker" + ("" if overview.workers == 1 else "s")
+    return f"{workers} · " + " · ".join(parts)
+
+
+def print_board(out: Output, views: Views) -> None:
+    """The board, once, as text."""
+    overview, board, curves = look(views)
+    out.line(headline(overview))
+    for pipeline in board.pipelines:
+        out.line()
+        out.table(COLUMNS, pipeline_rows(pipeline, curves, board.at), title=pipeline.name)
+
+
+def rich_board(views: Views) -> Any:
+    """The board for a terminal that is painted again and again."""
+    from rich.console import Group
+    from rich.text import Text
+
+    overview, board, curves = look(views)
+    parts: list[Any] = [
+        Text.assemble(("onerow ", "bold"), (f"{overview.store}  ", "dim"), (f"{overview.at:%H:%M:%S}Z", "dim")),
+        Text(headline(overview)),
+    ]
+    for pipeline in board.pipelines:
+        parts.append(Text())
+        parts.append(Text(pipeline.name, style="bold underline"))
+        parts.append(rich_table(COLUMNS, styled(pipeline_rows(pipeline, curves, board.at))))
+    if not board.pipelines:
+        parts.append(Text("\nno pipeline yet: start a worker, or onerow publish APP", style="yellow"))
+    return Group(*parts)

@@ -1,0 +1,151 @@
+"""Commands that show who works and how it goes: failures, workers, cron, stats."""
+
+from datetime import timedelta
+
+import click
+
+from onerow.cli import formatting
+from onerow.cli.output import Cell
+from onerow.cli.store_option import Place, operates
+from onerow.core.durations import parse_duration
+from onerow.engine.control.stats import quantile
+
+
+@click.command("failures")
+@click.argument("query", nargs=-1)
+@operates
+def failures(place: Place, query: tuple[str, ...]) -> None:
+    """The last failures, grouped by class, exception and place in your code; QUERY narrows them."""
+    found = place.views.failures(" ".join(query))
+    if place.out.as_json:
+        place.out.json(found)
+        return
+    now = place.queue.store.now()
+    rows: list[list[Cell]] = [
+        [
+            (f"{group.count:,}", "bold red"),
+            f"{group.pipeline}.{group.phase}",
+            f"{group.error_class} {group.exception}".rstrip(),
+            group.where,
+            formatting.ago(group.last_at, now),
+            group.task_ids[0],
+            group.error,
+        ]
+        for group in found.groups
+    ]
+    place.out.table([">count", "phase", "cause", "where", ">last", "last task", "error"], rows)
+    if not found.groups:
+        place.out.aside("nothing has failed")
+    elif not found.all:
+        place.out.aside(f"of the last {found.looked_at:,} failures; there are more")
+
+
+@click.command("workers")
+@operates
+def workers(place: Place) -> None:
+    """Who works, and what each holds."""
+    found = place.views.workers()
+    if place.out.as_json:
+        place.out.json(found)
+        return
+    now = place.queue.store.now()
+    rows: list[list[Cell]] = []
+    for worker in found:
+        state: Cell = ("draining", "yellow") if worker.draining else ("alive", "green")
+        if not worker.alive:
+            state = ("silent" if worker.seen_at else "not on the roll", "red")
+        rows.append(
+            [
+                (worker.name, "bold"),
+                state,
+                formatting.ago(worker.seen_at, now),
+                f"{len(worker.holds)}/{worker.concurrency}" if worker.concurrency else str(len(worker.holds)),
+                ", ".join(sorted({pipeline for pipeline, _ in worker.phases})),
+                "",
+            ]
+        )
+        for held in worker.holds[:20]:
+            lease = "" if held.leased_until is None else f"lease ends {formatting.due(held.leased_until, now)}"
+            rows.append(
+                [
+                    f"  {held.task_id}",
+                    "",
+                    formatting.ago(held.since, now),
+                    formatting.progress(held.progress),
+                    f"{held.pipeline}.{held.phase}",
+                    ("stopping" if held.cancel_requested else lease, "dim"),
+                ]
+            )
+    place.out.table(["worker", "state", ">seen", ">holds", "serves", ""], rows)
+    if not found:
+        place.out.aside("no worker is running: onerow worker APP")
+
+
+@click.command("cron")
+@operates
+def cron(place: Place) -> None:
+    """What is started by the clock."""
+    found = place.views.schedules()
+    if place.out.as_json:
+        place.out.json(found)
+        return
+    now = place.queue.store.now()
+    rows: list[list[Cell]] = []
+    for each in found:
+        pause = "" if each.pause is None else f"paused by {each.pause.by} {each.pause.reason}".rstrip()
+        rows.append(
+            [
+                (f"{each.pipeline} {each.cron.name}", "bold"),
+                each.cron.expression,
+                each.cron.tz,
+                "" if each.last is None else f"{formatting.ago(each.last, now)} ago",
+                each.task_id,
+                (pause, "yellow") if pause else formatting.due(each.next, now),
+            ]
+        )
+    place.out.table(["schedule", "when", "zone", "last", "last task", "next"], rows)
+    if not found:
+        place.out.aside("nothing is started by the clock here")
+
+
+@click.command("stats")
+@click.option("--over", default="1h", show_default=True, help="How far back, up to 24h.")
+@operates
+def stats(place: Place, over: str) -> None:
+    """Outcomes and times by phase, as workers counted them; the last few seconds may be missing."""
+    back = parse_duration(over, "--over")
+    found = place.views.statistics(back)
+    minutes = max(back / timedelta(minutes=1), 1)
+    if place.out.as_json:
+        place.out.json(
+            [
+                {
+                    "pipeline": pipeline, "phase": phase, "done": o.done, "failed": o.failed, "retried": o.retried,
+                    "cancelled": o.cancelled, "put_off": o.put_off, "rescued": o.rescued,
+                    "per_minute": round(o.done / minutes, 3),
+                    "run_p50_ms": quantile(o.run, 0.5), "run_p95_ms": quantile(o.run, 0.95),
+                    "wait_p50_ms": quantile(o.wait, 0.5), "wait_p95_ms": quantile(o.wait, 0.95),
+                }
+                for (pipeline, phase), o in sorted(found.items())
+            ]
+        )  # fmt: skip
+        return
+    rows: list[list[Cell]] = [
+        [
+            f"{pipeline}.{phase}",
+            f"{o.done:,}",
+            formatting.number(o.done / minutes),
+            (formatting.number(o.failed), "red"),
+            formatting.number(o.retried),
+            formatting.number(o.rescued),
+            formatting.millis(quantile(o.run, 0.5)),
+            formatting.millis(quantile(o.run, 0.95)),
+            formatting.millis(quantile(o.wait, 0.5)),
+            formatting.millis(quantile(o.wait, 0.95)),
+        ]
+        for (pipeline, phase), o in sorted(found.items())
+    ]
+    columns = ["phase", ">done", ">a minute", ">failed", ">retried", ">rescued"]
+    place.out.table([*columns, ">run p50", ">p95", ">wait p50", ">p95"], rows)
+    if not found:
+        place.out.aside(f"no attempt ended in the last {over}")

@@ -1,0 +1,147 @@
+"""Commands that look at tasks: counts, list, show, why."""
+
+import shlex
+from datetime import datetime
+
+import click
+
+from onerow.cli import formatting
+from onerow.cli.inspect.task_page import show_task
+from onerow.cli.output import Cell, status_cell
+from onerow.cli.store_option import Place, operates
+from onerow.engine.views import Row, TaskPage
+
+
+@click.command("list")
+@click.argument("query", nargs=-1)
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=50, show_default=True, help="Tasks on a page.")
+@click.option("--after", help="Where an earlier page ended (it says so).")
+@operates
+def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -> None:
+    """Tasks that match QUERY, the newest first.
+
+    \b
+    onerow list status:failed phase:video
+    onerow list error:timeout age:<1h
+    onerow list user:u1 payload.topic:tides
+    onerow list is:parked some text
+    """
+    asked = " ".join(query)
+    page = place.views.find(asked, limit=limit, after=after)
+    if place.out.as_json:
+        place.out.json(page)
+        return
+    now = place.queue.store.now()
+    users = any(row.user_id for row in page.tasks)
+    columns = ["task", "status", "phase", *(["user"] if users else []), "title", ">added", "note"]
+    place.out.table(
+        columns,
+        [
+            (
+                (row.task_id, "bold"),
+                status_cell(row.status, row.parked),
+                f"{row.pipeline}.{row.phase}",
+                *([row.user_id] if users else []),
+                row.title,
+                formatting.ago(row.created_at, now),
+                _note(row, now),
+            )
+            for row in page.tasks
+        ],
+    )
+    _say_more(place, asked, page)
+
+
+def _note(row: Row, now: datetime) -> Cell:
+    if row.error is not None:
+        again = f"again {formatting.due(row.run_at, now)}: " if row.status == "waiting" else ""
+        return f"{again}{row.error}", "red"
+    if row.awaiting is not None:
+        return f"for {row.awaiting.removeprefix('signal:')}", "magenta"
+    if row.status == "waiting" and row.run_at > now:
+        return f"due {formatting.due(row.run_at, now)}"
+    if row.status == "processing":
+        tries = f"attempt {row.attempt}" if row.attempt > 1 else ""
+        return " ".join(part for part in (formatting.progress(row.progress), tries) if part), "cyan"
+    return ""
+
+
+def _say_more(place: Place, asked: str, page: TaskPage) -> None:
+    if page.looked_back_to is not None:
+        place.out.aside(
+            f"looked at about {page.looked_at:,} tasks, back to {formatting.at(page.looked_back_to)}, then time was up"
+        )
+    if page.next is not None:
+        query = f" {shlex.quote(asked)}" if asked else ""
+        place.out.aside(f"more: onerow list{query} --after {page.next}")
+    elif not page.tasks:
+        place.out.aside("no task matches")
+
+
+@click.command("counts")
+@click.argument("query", nargs=-1)
+@operates
+def counts(place: Place, query: tuple[str, ...]) -> None:
+    """How many tasks stand where; with QUERY, how many of those that match it."""
+    if query:
+        _count_matching(place, " ".join(query))
+        return
+    overview, board = place.views.overview(), place.views.board()
+    if place.out.as_json:
+        place.out.json({"overview": overview, "pipelines": board.pipelines})
+        return
+    names = ("waiting", "processing", "parked", "failed", "completed", "cancelled")
+    rows: list[list[Cell]] = []
+    for pipeline in board.pipelines:
+        for lane in pipeline.lanes:
+            counted = [getattr(lane, name) for name in names]
+            rows.append([f"{pipeline.name}.{lane.phase}", *(f"{count:,}" if count else "" for count in counted)])
+    total = [getattr(overview, name) for name in names]
+    rows.append([("all", "bold"), *((f"{count:,}", "bold") for count in total)])
+    place.out.table(["phase", *(f">{name}" for name in names)], rows)
+    if overview.ended_at < overview.at:
+        place.out.aside(f"ended tasks as of {formatting.ago(overview.ended_at, overview.at)} ago")
+    if not overview.workers and overview.waiting:
+        place.out.aside("no worker is running: onerow worker APP")
+
+
+def _count_matching(place: Place, query: str) -> None:
+    found = place.views.count(query)
+    complete = found.looked_back_to is None
+    if place.out.as_json:
+        place.out.json({"count": found.count, "complete": complete, "tallies": found.tallies})
+        return
+    rows: list[list[Cell]] = [
+        [f"{t.pipeline}.{t.phase}", status_cell(t.status, t.parked), f"{t.count:,}"] for t in found.tallies
+    ]
+    total = f"{found.count:,}" if complete else f"{found.count:,} or more"
+    rows.append([("all", "bold"), "", (total, "bold")])
+    place.out.table(["phase", "status", ">count"], rows)
+    if found.looked_back_to is not None:
+        place.out.aside(f"looked back to {formatting.at(found.looked_back_to)}, then time was up")
+
+
+@click.command("show")
+@click.argument("task_id", metavar="ID")
+@operates
+def show(place: Place, task_id: str) -> None:
+    """One task: its row, why it stands where it stands, its timeline, payload and results."""
+    view = place.views.task(task_id)
+    if place.out.as_json:
+        place.out.json(view)
+    else:
+        show_task(place.out, view, place.queue.store.now())
+
+
+@click.command("why")
+@click.argument("task_id", metavar="ID")
+@operates
+def why(place: Place, task_id: str) -> None:
+    """Why a task isn't running, in one sentence, and the command that changes it."""
+    reason = place.views.why(task_id)
+    if place.out.as_json:
+        place.out.json(reason)
+        return
+    place.out.line(reason.sentence)
+    if reason.command:
+        place.out.line(f"→ {reason.command}", "bold")

@@ -1,0 +1,45 @@
+"""`onerow watch`: the board, painted again and again until Ctrl-C."""
+
+import time
+
+import click
+
+from onerow.cli.inspect.board import look, print_board, rich_board
+from onerow.cli.store_option import Place, operates
+from onerow.core.durations import parse_duration
+from onerow.core.errors import StoreUnavailable
+
+
+@click.command("watch")
+@click.option("--interval", default="1s", show_default=True, help="How often to look.")
+@click.option("--once", is_flag=True, help="Look once.")
+@operates
+def command(place: Place, interval: str, once: bool) -> None:
+    """A live board of all pipelines and their phases; Ctrl-C ends it."""
+    rest = max(parse_duration(interval, "--interval").total_seconds(), 0.1)
+    views = place.views
+    if place.out.as_json:
+        overview, board, _ = look(views)
+        place.out.json({"overview": overview, "board": board})
+    elif once:
+        print_board(place.out, views)
+    elif place.out.pretty:
+        _paint(place, rest)
+    else:
+        while True:
+            print_board(place.out, views)
+            click.echo()
+            time.sleep(rest)
+
+
+def _paint(place: Place, rest: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(rich_board(place.views), console=place.out.console, screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                live.update(rich_board(place.views), refresh=True)
+            except StoreUnavailable as error:
+                live.update(Text(f"the store is away, trying again: {error}", style="red"), refresh=True)
+            time.sleep(rest)

@@ -1,0 +1,111 @@
+"""Commands for those who look after it: check, doctor, migrate, backup."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from onerow.cli.app import load_app
+from onerow.cli.operate.doctor import check_app, examine
+from onerow.cli.output import Output
+from onerow.cli.store_option import Place, operates
+from onerow.core.errors import BadInput
+from onerow.ports import Administrable, Finding, Migration
+
+_MARK = {"good": ("✓", "green"), "slow": ("!", "yellow"), "bad": ("✗", "bold red")}
+
+
+@click.command("check")
+@click.argument("app", metavar="APP")
+@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app without a queue of its own.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def check(app: str, store: str | None, as_json: bool) -> None:
+    """Load APP (module[:queue]) and say what is wrong with it. Opens no store and runs nothing."""
+    queue = load_app(app, store)
+    findings = check_app(queue)
+    _report(Output(as_json), findings)
+
+
+@click.command("doctor")
+@click.option("--repair", is_flag=True, help="Put right what can be put right without loss (counters).")
+@operates
+def doctor(place: Place, repair: bool) -> None:
+    """Would the promises hold here? Looks at the store, its clock, workers, leases and tasks that nobody serves."""
+    store = place.bare_store
+    if repair and hasattr(store, "repair"):
+        store.repair()
+    findings = [Finding("good", f"store {store.url}")]
+    findings += store.inspect() if isinstance(store, Administrable) else []
+    if not any(finding.level == "bad" for finding in findings):
+        findings += examine(place.queue, place.views)
+    _report(place.out, findings)
+
+
+def _report(out: Output, findings: list[Finding]) -> None:
+    if out.as_json:
+        out.json(findings)
+    else:
+        for finding in findings:
+            mark, style = _MARK[finding.level]
+            out.line(f"{mark} {finding.what}", style)
+            if finding.fix:
+                out.line(f"  → {finding.fix}")
+    if any(finding.level == "bad" for finding in findings):
+        sys.exit(1)
+
+
+@click.command("migrate")
+@click.option("--check", is_flag=True, help="Only say whether there is something to do: exit 1 if so.")
+@click.option("--sql", is_flag=True, help="Print what would be run, for someone else to run.")
+@operates
+def migrate(place: Place, check: bool, sql: bool) -> None:
+    """Create or update the tables of the store; safe while others work, and from many at once."""
+    store = place.bare_store
+    before = store.migration() if isinstance(store, Administrable) else None
+    pending = before is not None and before.stored < before.known
+    if sql:
+        if before is None:
+            raise BadInput(f"{store.url} can't say what it would run; use: onerow migrate", field="store")
+        click.echo(before.sql, nl=False)
+        return
+    if check:
+        _say_migration(place, before, "needs" if pending else "has")
+        sys.exit(1 if pending or (before is not None and before.min_code > before.known) else 0)
+    store.prepare()
+    after = store.migration() if isinstance(store, Administrable) else None
+    _say_migration(place, after, "now has" if pending else "has")
+
+
+def _say_migration(place: Place, found: Migration | None, verb: str) -> None:
+    url = place.bare_store.url
+    if place.out.as_json:
+        place.out.json(
+            {"store": url, "stored": found and found.stored, "known": found and found.known}
+            | ({} if found is None else {"min_code": found.min_code})
+        )
+    elif found is None:
+        place.out.line(f"{url} is ready")
+    else:
+        if found.stored > found.known and (newer := found.finding()) is not None:
+            place.out.line(f"{url}: {newer.what}")
+            place.out.line(f"  → {newer.fix}")
+            return
+        known = f"schema {found.known}"
+        place.out.line(f"{url} {verb} {known}" + (f" (it has {found.stored})" if verb == "needs" else ""))
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@operates
+def backup(place: Place, file: Path) -> None:
+    """Copy the whole store to FILE while others write. (A plain copy of an SQLite file loses what is in its -wal.)"""
+    store = place.queue.store
+    if not isinstance(store, Administrable):
+        raise BadInput(f"{store.url} has tools of its own for backups; use those of its server", field="store")
+    with place.out.progress("backup") as told:
+        store.backup(file, told)
+    size = file.stat().st_size
+    if place.out.as_json:
+        place.out.json({"file": str(file.absolute()), "bytes": size})
+    else:
+        place.out.line(f"{file.absolute()}: {size:,} bytes")

@@ -1,0 +1,120 @@
+"""Commands that bring work in: publish, add."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from onerow.cli import formatting
+from onerow.cli.app import load_app
+from onerow.cli.output import Output
+from onerow.cli.store_option import Place, operates
+from onerow.cli.values import moment, payload
+from onerow.core.addition import Addition
+from onerow.core.errors import BadInput
+from onerow.engine.control import definitions
+
+_BATCH = 1_000
+
+
+@click.command("publish")
+@click.argument("app", metavar="APP")
+@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app without a queue of its own.")
+@click.option("--force", is_flag=True, help="Also where a newer definition is published: a deliberate rollback.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
+    """Write the pipelines of APP (module[:queue]) to the store, for those who add by name and for workers.
+
+    Where workers run, it returns when all of them follow what was written.
+    """
+    out = Output(as_json)
+    queue = load_app(app, store)
+    changed = queue.publish(force=force)
+    older = definitions.replaced(queue.store, [pipeline.plan for pipeline in queue.pipelines.values()])
+    if as_json:
+        out.json({"store": queue.url, "pipelines": list(queue.pipelines), "changed": changed, "older": older})
+    else:
+        for name in queue.pipelines:
+            said = "published" if name in changed else "older than the published definition" if name in older else "as before"  # fmt: skip
+            out.line(f"{name}: {said} in {queue.url}")
+    if older:
+        out.aside("older definitions were not published; to go back to them: onerow publish APP --force")
+        sys.exit(1)
+
+
+@click.command("add")
+@click.argument("pipeline")
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--payload", "text", help="The payload as JSON, or @FILE, or - for standard input.")
+@click.option("--lines", type=click.File("r", encoding="utf-8"), help="Add a task for each line of JSON in a file.")
+@click.option("--id", "task_id", help="An id of your own; adding it again adds nothing.")
+@click.option("--user", "user_id", default="", help="The owner.")
+@click.option("--title", help="What people see; by default the pipeline makes it.")
+@click.option("--at", "run_at", help="Not before: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
+@click.option("--priority", type=click.IntRange(-100, 100), default=0, help="-100…100, lower runs first.")
+@click.option("--unique", help="No second open task with this key.")
+@click.option("--unique-for", help="Remember the key so long after the end ('7d', 'forever').")
+@click.option("--key", "limit_key", default="", help="The group for limits per key.")
+@click.option("--max-retries", type=click.IntRange(0, 1000), help="Instead of each phase's own.")
+@click.option("--metadata", help="A JSON object of yours, kept with the task.")
+@operates
+def add(
+    place: Place, pipeline: str, fields: tuple[str, ...], text: str | None, lines: Any, run_at: str | None,
+    metadata: str | None, **terms: Any,
+) -> None:  # fmt: skip
+    """Put a task into PIPELINE; its definition must be in the store (onerow publish, or a worker, sees to it).
+
+    \b
+    onerow add videos topic=tides seconds=30
+    onerow add videos --payload '{"topic": "tides"}' --at +10m --user u1
+    """
+    queue = place.queue
+    if run_at is not None:
+        terms["run_at"] = moment(run_at, queue.store.now())
+    if metadata is not None:
+        terms["metadata"] = payload((), metadata)
+    if lines is not None:
+        if fields or text is not None or terms["task_id"]:
+            raise BadInput("--lines brings the payloads; leave FIELD=VALUE, --payload and --id out", field="lines")
+        _add_lines(place, pipeline, lines, {name: value for name, value in terms.items() if name != "task_id"})
+        return
+    before = queue.store.fetch([terms["task_id"]]) if terms["task_id"] else []
+    started = queue.store.now()
+    task = queue.add(pipeline, payload(fields, text), **terms)
+    existed = bool(before) or task.created_at < started
+    if place.out.as_json:
+        place.out.json({"task_id": task.task_id, "status": task.status, "phase": task.phase, "existed": existed})
+        return
+    place.out.line(task.task_id)
+    if existed:
+        place.out.aside(f"it was there already: {task.status} in {task.phase}")
+    elif not any(worker.alive for worker in place.views.workers(holds=False)):
+        place.out.aside("no worker is running: onerow worker APP")
+
+
+def _add_lines(place: Place, pipeline: str, lines: Any, terms: dict[str, Any]) -> None:
+    added = 0
+    batch: list[Addition] = []
+    for payload_ in _payloads(lines):
+        batch.append(Addition(payload_, **terms))
+        if len(batch) == _BATCH:
+            added += len(place.queue.add_many(pipeline, batch))
+            batch = []
+            if sys.stderr.isatty():
+                click.echo(f"\r{added:,} added", nl=False, err=True)
+    added += len(place.queue.add_many(pipeline, batch))
+    if place.out.as_json:
+        place.out.json({"added": added})
+    else:
+        place.out.line(f"{formatting.number(added) or '0'} added")
+
+
+def _payloads(lines: Any) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise BadInput(f"line {number} is no JSON ({error}); the lines before it were added", field="lines") from None  # fmt: skip

@@ -1,0 +1,111 @@
+"""`onerow worker APP`: a supervisor and its worker processes."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from onerow.cli.app import load_app
+from onerow.cli.start.reload import watch_sources
+from onerow.core.durations import parse_duration
+from onerow.engine.events.log import write_log
+from onerow.engine.output.capture import MaskedFormatter
+from onerow.engine.queue.queue import Queue
+from onerow.engine.worker import Worker
+from onerow.engine.worker.supervised import Supervised
+from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
+from onerow.wiring import project_folder
+
+_FORMAT = "%(asctime)s %(levelname).1s %(message)s"
+
+
+@click.command("worker")
+@click.argument("app", metavar="APP")
+@click.option("--store", envvar="ONEROW_STORE", help="Store URL, for an app without a queue of its own.")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 10_000),
+    default=16,
+    show_default=True,
+    help="Tasks at once in each process.",
+)
+@click.option("--processes", "-p", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--interval", default="1s", show_default=True, help="How often to look for due work when nothing wakes us."
+)
+@click.option("--grace", default="30s", show_default=True, help="How long running work may go on after a stop.")
+@click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); may be given more than once.")
+@click.option("--drain", is_flag=True, help="Work off what is due, then exit.")
+@click.option("--reload", is_flag=True, help="Start anew whenever a .py file of the project changes.")
+@click.option("--verbose", "-v", is_flag=True, help="A log line for each task.")
+def command(
+    app: str,
+    store: str | None,
+    concurrency: int,
+    processes: int,
+    interval: str,
+    grace: str,
+    phases: Sequence[str],
+    drain: bool,
+    reload: bool,
+    verbose: bool,
+) -> None:
+    """Run the phases of APP (module[:queue]) until stopped.
+
+    A first SIGTERM or Ctrl-C drains: no new work, running work may end within the grace period. A second one ends the
+    grace period at once, a third one kills the workers.
+    """
+    logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
+    own_handlers = list(logging.getLogger().handlers)  # those that the app adds are its own
+    logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not is_supervised():
+        argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
+        seconds = parse_duration(grace, "grace").total_seconds()
+        supervisor = Supervisor(argv, processes, _say, grace=seconds, once=drain)
+        if reload:
+            watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
+        sys.exit(supervisor.run())
+    supervised = Supervised(_say)
+    queue = load_app(app, store)
+    for handler in own_handlers:
+        handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
+    worker = Worker(
+        queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
+        republish=reload,  # while someone edits the code, its latest state is the definition
+    )  # fmt: skip
+    write_log(queue.events, queue.masker)
+    _announce(queue)
+    ease_collector()
+    sys.exit(_run(worker, supervised))
+
+
+def _say(line: str) -> None:
+    click.echo(f"onerow: {line}", err=True)
+
+
+def _announce(queue: Queue) -> None:
+    click.echo(f"store     {queue.url}", err=True)
+    for pipeline in queue.pipelines.values():
+        click.echo(f"pipeline  {pipeline.name}: {' → '.join(phase.name for phase in pipeline.plan.phases)}", err=True)
+
+
+def _run(worker: Worker, supervised: Supervised) -> int:
+    def stop(number: int, frame: FrameType | None) -> None:
+        # However often: a service manager may signal every process, and the supervisor passes the same stop on.
+        worker.stop(by_signal=True)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    supervised.serve(worker)
+    code = worker.run()
+    if worker.condemned:
+        # A thread that won't end would keep the interpreter from ending.
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -1,0 +1,85 @@
+"""Where a command works: the store that was named, and how its answers are shown."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onerow.cli.output import Output
+from onerow.core.errors import BadStoreUrl, SchemaMissing
+from onerow.engine.queue.queue import Queue
+from onerow.engine.views import Views
+from onerow.ports import Administrable, Store
+from onerow.wiring import configured_store, open_store
+
+HANDFUL = 5
+"""Acts on more tasks than these ask first."""
+
+
+class Place:
+    """A store, opened when first used, and an output."""
+
+    def __init__(self, store: str | None, as_json: bool) -> None:
+        self._url = store
+        self.out = Output(as_json)
+
+    @functools.cached_property
+    def bare_store(self) -> Store:
+        """The store, whatever state it is in."""
+        return open_store(store_url(self._url))
+
+    @functools.cached_property
+    def queue(self) -> Queue:
+        """The queue in a store that has our tables; looking at a store must not create one."""
+        store = self.bare_store
+        if isinstance(store, Administrable):
+            there = store.migration()
+            if there.stored == 0:
+                raise SchemaMissing(
+                    f"there is no onerow database at {store.url}; "
+                    f"start a worker there, run: onerow migrate, or name another with --store"
+                )
+            if there.stored < there.known:
+                raise SchemaMissing(
+                    f"{store.url} has schema {there.stored}, this code needs {there.known}; run: onerow migrate"
+                )
+        return Queue(store)
+
+    @functools.cached_property
+    def views(self) -> Views:
+        return Views(self.queue)
+
+
+def store_url(given: str | None) -> str:
+    """The store that was named: by --store or ONEROW_STORE, else by the project."""
+    url = given or configured_store(Path.cwd())
+    if url is None:
+        raise BadStoreUrl(
+            "no store is named; pass --store sqlite:///tasks.db, set ONEROW_STORE, "
+            'or write store = "…" in onerow.toml or under [tool.onerow]',
+            field="store",
+        )
+    if url.startswith("memory:"):
+        raise BadStoreUrl(
+            "memory:// lives and dies with its process; name a store that commands and workers can share", field="store"
+        )
+    return url
+
+
+def operates(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command on a store: adds --store and --json, and passes a Place first."""
+
+    @click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL; else ONEROW_STORE, onerow.toml.")
+    @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+    @functools.wraps(function)
+    def run(store: str | None, as_json: bool, **given: Any) -> Any:
+        place = Place(store, as_json)
+        try:
+            return function(place, **given)
+        finally:
+            if "bare_store" in place.__dict__:
+                place.bare_store.close()
+
+    return run

@@ -1,0 +1,202 @@
+"""Moves of those who hold a task: it is claimed, run, and let go in one way or another."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from onerow.core import signals, values
+from onerow.core.errors import IllegalMove
+from onerow.core.failure import Failure, failure
+from onerow.core.history import Entry
+from onerow.core.outcomes import WaitExpired
+from onerow.core.plan import Plan
+from onerow.core.retry import Retry
+from onerow.core.rules.transitions import (
+    attempted,
+    cancelled_by_request,
+    check_row,
+    elapsed_ms,
+    ended,
+    entered,
+    failed_attempt,
+    later_phase,
+    must_be,
+)
+from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
+from onerow.core.steps import without_last_expired
+from onerow.core.task import Task
+from onerow.core.times import FAR, spell, to_millis
+
+CRASH_LIMIT = 3
+"""A task fails when its own isolated process has died this often in one phase."""
+
+
+def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
+    """A waiting task in a worker's hands; token and attempt grow by one."""
+    must_be(task, WAITING, act="claimed")
+    if task.awaiting is not None or task.run_at > now:
+        raise IllegalMove(f"task {task.task_id} is parked or not due", task_id=task.task_id, status=task.status)
+    return task.to(
+        PROCESSING,
+        now,
+        leased_by=worker,
+        leased_until=until,
+        token=task.token + 1,
+        attempt=task.attempt + 1,
+        started_at=now,
+        completed_at=None,
+        slot=slot,
+        key_slot=key_slot,
+    )
+
+
+def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: str = "", to: str | None = None) -> Task:
+    """An attempt returned: on to the next phase (or a later one, `to`), or completed after the last.
+
+    `result` is JSON text; None stands for nothing returned. Raises BadPayload when the row would grow too large.
+    """
+    must_be(task, PROCESSING)
+    results = (
+        task.results_json
+        if result is None or result == "null"
+        else values.with_key(task.results_json, task.phase, result)
+    )
+    if len(results) > 100_000:
+        check_row(task, results)
+    elapsed = elapsed_ms(task, now)
+    next_phase = plan.after(task.phase) if to is None else later_phase(plan, task.phase, to)
+    what = "completed" if next_phase is None else "advanced"
+    note = f"to {next_phase.name}" if to is not None and next_phase is not None else ""
+    entry = Entry(at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=elapsed, by=by, note=note)
+    if next_phase is None or task.cancel_requested:
+        # A cancel that was acknowledged is final: the phase's result is kept, and nothing follows.
+        end = CANCELLED if task.cancel_requested else COMPLETED
+        return ended(task, end, now, results_json=results, elapsed_time=elapsed, logs_json=task.history_with(entry))
+    return entered(
+        task, next_phase, now, results_json=results, elapsed_time=elapsed, logs_json=task.history_with(entry)
+    )
+
+
+def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> Task:
+    """An attempt said that nothing more is to be done: completed, whatever phases are left."""
+    must_be(task, PROCESSING)
+    results = task.results_json if result is None else values.with_key(task.results_json, task.phase, result)
+    check_row(task, results)
+    elapsed = elapsed_ms(task, now)
+    entry = Entry(
+        at=spell(now), what="completed", phase=task.phase, attempt=task.attempt, ms=elapsed, by=by, note="early"
+    )
+    end = CANCELLED if task.cancel_requested else COMPLETED
+    return ended(task, end, now, results_json=results, elapsed_time=elapsed, logs_json=task.history_with(entry))
+
+
+def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -> Task:
+    """What becomes of a task whose attempt raised: again later while its class and budget allow, else failed."""
+    must_be(task, PROCESSING)
+    # The attempt ended by itself and its process lives, so the task is no suspect any more.
+    tried = failed_attempt(task, why, now, by) | {"rescue_count": 0}
+    if why.exception == WaitExpired.__name__:
+        # The attempt ended because of it; a retry, by policy or by hand, waits again. A wait whose end the handler
+        # caught stays remembered: a later attempt must take the same way.
+        tried["steps_json"] = without_last_expired(task)
+    if task.cancel_requested:
+        return ended(task, CANCELLED, now, **tried)
+    policy = _policy(task, plan)
+    spent = task.retry_count - task.retry_base
+    wait = policy.after(why, spent, task.task_id)
+    if wait is None or spent >= task.max_retries:
+        return ended(task, FAILED, now, **tried)
+    return task.to(WAITING, now, run_at=to_millis(now + wait), retry_count=task.retry_count + 1, **tried)
+
+
+def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:
+    """The isolated process of the task died by itself: it runs again, isolated, and fails at the third time."""
+    must_be(task, PROCESSING)
+    count = task.crash_count + 1
+    tried = failed_attempt(task, why, now, by) | {"crash_count": count, "rescue_count": 0}
+    if task.cancel_requested:
+        return ended(task, CANCELLED, now, **tried)
+    if count >= CRASH_LIMIT:
+        return ended(task, FAILED, now, **tried)
+    return task.to(WAITING, now, run_at=now, **tried)
+
+
+def interrupt(task: Task, why: str, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
+    """The attempt was cut off from outside: it runs again as a suspect, isolated, and nothing counts against it.
+
+    Only the bound on rescues (`Retry.max_rescues`) ends a task that is cut off again and again.
+    """
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    count = task.rescue_count + 1
+    most = _policy(task, plan).max_rescues
+    if count > most:
+        message = f"{task.phase} was cut off {count} times in a row without an outcome (max_rescues={most}): {why}"
+        tried = failed_attempt(task, failure(message, "crash", exception="TooManyRescues"), now, by)
+        return ended(task, FAILED, now, rescue_count=count, **tried)
+    entry = attempted(task, now, "rescued", by, note=why)
+    return task.to(WAITING, now, run_at=now, rescue_count=count, logs_json=task.history_with(entry))
+
+
+def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
+    """The worker is gone: as `interrupt`, and the token grows so that the lost holder can't come back."""
+    why = f"worker {task.leased_by} died or lost its lease"
+    return msgspec.structs.replace(interrupt(task, why, now, by=by, plan=plan), token=task.token + 1)
+
+
+def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
+    """Not now: waiting until later, at no cost."""
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    entry = attempted(task, now, "snoozed", by)
+    due = to_millis(now + for_)
+    return task.to(WAITING, now, run_at=due, started_at=None, rescue_count=0, logs_json=task.history_with(entry))
+
+
+def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None) -> Task:
+    """Given back unfinished (drain, or never started): waiting as before, or until later, at no cost."""
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    logs = task.history_with(attempted(task, now, "handed back", by)) if started else task.logs_json
+    later = task.run_at if run_at is None else run_at
+    return task.to(WAITING, now, run_at=later, started_at=None, attempt=task.attempt - 1, logs_json=logs)
+
+
+def stop_cancelled(task: Task, now: datetime, *, by: str = "") -> Task:
+    """Its running work was stopped because someone asked: cancelled."""
+    must_be(task, PROCESSING)
+    return cancelled_by_request(task, now, by)
+
+
+def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *, by: str = "", **changes: Any) -> Task:
+    """Waiting for something from outside, holding no slot; ready at once if its signal came early."""
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    entry = attempted(task, now, "parked", by, note=awaiting)
+    changes |= {"logs_json": task.history_with(entry), "rescue_count": 0}
+    if awaiting.startswith("signal:") and signals.has(task.signals_json, awaiting.removeprefix("signal:")):
+        return task.to(WAITING, now, run_at=now, started_at=None, **changes)
+    return task.to(WAITING, now, awaiting=awaiting, run_at=deadline or FAR, started_at=None, **changes)
+
+
+def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None, **changes: Any) -> Task:
+    """Progress or a step of a running attempt, written while it runs."""
+    must_be(task, PROCESSING)
+    if progress is not None:
+        changes["progress_json"] = progress
+    if steps is not None:
+        changes["steps_json"] = steps
+    return task.with_changes(now, **changes)
+
+
+def _policy(task: Task, plan: Plan | None) -> Retry:
+    """The retry policy of the task's phase; the default one where no plan knows the phase."""
+    return plan.phase(task.phase).retry if plan is not None and plan.knows(task.phase) else _DEFAULT_POLICY
+
+
+_DEFAULT_POLICY = Retry()

@@ -1,0 +1,175 @@
+"""Moves by people and programs outside, each recorded with who made it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from onerow.core import signals, values
+from onerow.core.corruption import must_be_readable
+from onerow.core.errors import BadInput, IllegalMove
+from onerow.core.failure import Failure, failure
+from onerow.core.history import Entry
+from onerow.core.plan import Plan
+from onerow.core.retry import Retry
+from onerow.core.rules.transitions import check_priority, check_retry_count, check_row, ended, entered, must_be
+from onerow.core.signals import MAX_SIGNALS
+from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
+from onerow.core.steps import has_spawned, without_open_waits
+from onerow.core.task import Task
+from onerow.core.times import spell, to_millis
+
+
+def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *, by: str = "") -> Task:
+    """A signal reaches a task that has not ended; it waits for the first park that matches, unless one does now."""
+    if task.ended:
+        raise IllegalMove(
+            f"task {task.task_id} is {task.status}; a signal reaches only tasks that have not ended",
+            task_id=task.task_id,
+            status=task.status,
+        )
+    if signals.knows(task.signals_json, signal_id):
+        return task  # delivered again; also when it was taken meanwhile
+    if len(signals.kept(task.signals_json)) >= MAX_SIGNALS:
+        raise BadInput(
+            f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal"
+        )
+    kept = signals.keep(task.signals_json, name, payload, signal_id, now)
+    logs = task.history_with(Entry(at=spell(now), what="signal", phase=task.phase, by=by, note=name))
+    if task.awaiting == f"signal:{name}":
+        return task.with_changes(now, signals_json=kept, awaiting=None, run_at=now, logs_json=logs)
+    return task.with_changes(now, signals_json=kept, logs_json=logs)
+
+
+def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """Waiting and failed tasks end at once; running ones are asked, and end when their work has stopped."""
+    entry = Entry(at=spell(now), what="cancel", phase=task.phase, by=by, note=note)
+    if task.status is PROCESSING:
+        if task.cancel_requested:
+            return task
+        return task.with_changes(now, cancel_requested=True, logs_json=task.history_with(entry))
+    must_be(task, WAITING, FAILED, act="cancelled")
+    return ended(task, CANCELLED, now, awaiting=None, logs_json=task.history_with(entry))
+
+
+def fail_by_hand(task: Task, why: Failure, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """What a waiting task waits for will not come, as someone outside knows: failed at its phase, with their reason."""
+    must_be(task, WAITING, act="failed by hand")
+    entry = Entry(
+        at=spell(now), what="fail", phase=task.phase, by=by, note=note, error=why.message, error_class=why.error_class
+    )
+    changes = {"error": why.message, "error_class": why.error_class, "logs_json": task.history_with(entry)}
+    return ended(task, FAILED, now, awaiting=None, **changes)
+
+
+def retry(
+    task: Task,
+    plan: Plan,
+    now: datetime,
+    *,
+    by: str = "",
+    note: str = "",
+    policy: Retry | None = None,
+    retry_count: int | None = None,
+) -> Task:
+    """A failed task waits again at its phase, with a fresh budget; a wait inside its handler begins anew."""
+    must_be(task, FAILED, act="retried")
+    must_be_readable(task)
+    wait = timedelta(0) if policy is None else _allowed_by(policy, task)
+    count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
+    entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
+    again = entered(
+        task,
+        plan.phase(task.phase),
+        now,
+        fresh=False,
+        retry_count=count,
+        retry_base=count,
+        # The children of an ended task may have been purged: from now on those that are left are all it expects.
+        children=None if task.children is None else 0,
+        steps_json=without_open_waits(task),
+        logs_json=task.history_with(entry),
+    )
+    return msgspec.structs.replace(again, run_at=to_millis(now + wait)) if wait and again.awaiting is None else again
+
+
+def _allowed_by(policy: Retry, task: Task) -> timedelta:
+    """How long the policy lets a failed task wait for its next try; raises IllegalMove when it allows none."""
+    wait = policy.after(failure(task.error or "", task.error_class or "unknown"), task.retry_count, task.task_id)
+    if wait is not None and task.retry_count < policy.max_retries:
+        return wait
+    why = f"class {task.error_class}" if wait is None else f"retried {task.retry_count} times"
+    raise IllegalMove(
+        f"task {task.task_id} is not to be tried again by itself ({why}); to insist: onerow retry {task.task_id}",
+        task_id=task.task_id,
+        status=task.status,
+    )
+
+
+def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """An ended task runs again from a phase (the first by default); what came after it is cleared."""
+    must_be(task, COMPLETED, FAILED, act="replayed")
+    must_be_readable(task)
+    start = plan.first if phase is None else plan.phase(phase)
+    if plan.knows(task.phase) and plan.position(start.name) > plan.position(task.phase):
+        raise IllegalMove(
+            f"task {task.task_id} never reached {start.name}; replay it from {task.phase} or before",
+            task_id=task.task_id,
+            status=task.status,
+        )
+    cleared = plan.names_from(start.name)
+    left = values.without_keys(task.steps_json, cleared)
+    entry = Entry(at=spell(now), what="replay", phase=start.name, by=by, note=note)
+    return entered(
+        task,
+        start,
+        now,
+        generation=task.generation + 1,
+        results_json=values.without_keys(task.results_json, cleared),
+        steps_json=left,
+        children=0 if has_spawned(left) else None,  # see retry
+        logs_json=task.history_with(entry),
+    )
+
+
+def finish(
+    task: Task,
+    plan: Plan,
+    now: datetime,
+    *,
+    by: str = "",
+    note: str = "",
+    phase_only: bool = False,
+    result: str = "null",
+) -> Task:
+    """Done by hand: the task is completed, or (phase_only) this phase is and the next one waits."""
+    must_be(task, WAITING, FAILED, act="finished by hand")
+    entry = Entry(at=spell(now), what="finish", phase=task.phase, by=by, note=note)
+    changes: dict[str, Any] = {"logs_json": task.history_with(entry)}
+    if result != "null":
+        changes["results_json"] = values.with_key(task.results_json, task.phase, result)
+        check_row(task, changes["results_json"])
+    next_phase = plan.after(task.phase) if phase_only else None
+    if next_phase is None:
+        return ended(task, COMPLETED, now, awaiting=None, error=None, error_class=None, **changes)
+    return entered(task, next_phase, now, **changes)
+
+
+def reschedule(task: Task, run_at: datetime, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """A waiting task is due at another time; a parked one waits until then for its signal."""
+    must_be(task, WAITING, act="rescheduled")
+    entry = Entry(at=spell(now), what="reschedule", phase=task.phase, by=by, note=note or spell(run_at))
+    asked = task.scheduled_time if task.awaiting is not None else run_at
+    return task.with_changes(now, run_at=run_at, scheduled_time=asked, logs_json=task.history_with(entry))
+
+
+def reprioritise(task: Task, priority: int, now: datetime, *, by: str = "", note: str = "") -> Task:
+    """A task that has not ended gets another place in the order."""
+    must_be(task, WAITING, PROCESSING, act="given another priority")
+    entry = Entry(at=spell(now), what="priority", phase=task.phase, by=by, note=note or f"{task.priority} → {priority}")
+    return task.with_changes(now, priority=check_priority(priority), logs_json=task.history_with(entry))
+
+
+def annotate(task: Task, metadata: str, now: datetime) -> Task:
+    """The user's own metadata, replaced."""
+    return task.with_changes(now, metadata_json=metadata)

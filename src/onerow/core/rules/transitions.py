@@ -1,0 +1,159 @@
+"""Pieces that moves are made of."""
+
+from datetime import datetime
+from typing import Any
+
+from onerow.core import signals, values
+from onerow.core.durations import parse_duration
+from onerow.core.errors import BadInput, BadPayload, IllegalMove
+from onerow.core.failure import Failure
+from onerow.core.history import Entry
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import CANCELLED, COMPLETED, WAITING, Status
+from onerow.core.task import Task
+from onerow.core.times import FAR, parse_time, spell, to_millis
+
+
+def check_priority(priority: int) -> int:
+    """A priority from -100 to 100, lower first."""
+    if type(priority) is not int or not -100 <= priority <= 100:
+        raise BadInput(
+            f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority"
+        )
+    return priority
+
+
+def check_retry_count(count: int) -> int:
+    """How often a task was retried, as someone who counts it himself says."""
+    if type(count) is not int or not 0 <= count <= 1_000_000:
+        raise BadInput(f"retry_count must be a whole number from 0 to 1,000,000, not {count!r}", field="retry_count")
+    return count
+
+
+def due_time(plan_phase: PhasePlan, payload: Any, default: datetime) -> datetime:
+    """When a `wait_until` phase lets go: the time in the payload's field, or at once when it names none."""
+    value = payload.get(plan_phase.field) if isinstance(payload, dict) else None
+    return default if value is None else parse_time(value, f"payload.{plan_phase.field}")
+
+
+def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: str = "[]") -> dict[str, Any]:
+    """The fields that standing before a phase sets: when it is due and what it waits for."""
+    if phase.kind == "wait_until":
+        return {"run_at": due_time(phase, values.decode(payload_json), now), "awaiting": None}
+    if phase.kind == "wait_for":
+        if signals.has(signals_json, phase.signal):
+            return {"run_at": now, "awaiting": None}
+        deadline = FAR if phase.timeout is None else to_millis(now + phase.timeout)
+        return {"run_at": deadline, "awaiting": f"signal:{phase.signal}"}
+    if phase.kind == "wait_children":
+        return {"run_at": FAR if phase.timeout is None else to_millis(now + phase.timeout), "awaiting": "children"}
+    return {"run_at": now, "awaiting": None}
+
+
+def entered(task: Task, phase: PhasePlan, now: datetime, *, fresh: bool = True, **changes: Any) -> Task:
+    """Waiting before a phase; a phase change starts its counts anew."""
+    if phase.kind in ("run", "batch", "command"):  # the hot path of `entering`
+        changes["run_at"] = now
+        changes["awaiting"] = None
+    else:
+        changes |= entering(phase, now, task.payload_json, changes.get("signals_json", task.signals_json))
+    if phase.kind == "wait_until":
+        changes["scheduled_time"] = changes["run_at"]
+    if fresh:
+        changes.setdefault("retry_count", 0)
+        changes.setdefault("retry_base", 0)
+        changes["progress_json"] = "null"  # it told of the phase before
+        if not task.own_retries:
+            changes["max_retries"] = phase.retry.max_retries
+    changes["phase"] = phase.name
+    changes["attempt"] = changes["crash_count"] = changes["rescue_count"] = 0
+    changes["error"] = changes["error_class"] = changes["started_at"] = changes["completed_at"] = None
+    changes["held_key"] = task.unique_key
+    changes["held_until"] = None
+    return task.become(WAITING, now, changes)
+
+
+def ended(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
+    """Ended: the unique key is released, or remembered for as long as it was asked."""
+    if status is COMPLETED:
+        changes["error"] = changes["error_class"] = None
+    if task.held_key is not None:
+        if task.unique_for is None:
+            changes["held_key"] = None
+        else:
+            changes["held_until"] = (
+                FAR if task.unique_for == "forever" else to_millis(now + parse_duration(task.unique_for))
+            )
+    changes["completed_at"] = now
+    return task.become(status, now, changes)
+
+
+def failed_attempt(task: Task, why: Failure, now: datetime, by: str) -> dict[str, Any]:
+    """What an attempt that failed leaves in the row."""
+    elapsed = elapsed_ms(task, now)
+    entry = Entry(
+        at=spell(now), what="failed", phase=task.phase, attempt=task.attempt, ms=elapsed, by=by,
+        error=why.message, error_class=why.error_class, exception=why.exception, where=why.where,
+    )  # fmt: skip
+    return {
+        "elapsed_time": elapsed,
+        "error": why.message,
+        "error_class": why.error_class,
+        "logs_json": task.history_with(entry),
+    }
+
+
+def attempted(task: Task, now: datetime, what: str, by: str, note: str = "") -> Entry:
+    """The entry of an attempt that ended in some other way than it should."""
+    return Entry(
+        at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=elapsed_ms(task, now), by=by, note=note
+    )
+
+
+def cancelled_by_request(task: Task, now: datetime, by: str) -> Task:
+    """Cancelled, since someone asked while it ran."""
+    return ended(
+        task,
+        CANCELLED,
+        now,
+        elapsed_time=elapsed_ms(task, now),
+        logs_json=task.history_with(attempted(task, now, "cancelled", by)),
+    )
+
+
+def elapsed_ms(task: Task, now: datetime) -> int:
+    """Milliseconds since the attempt began."""
+    if task.started_at is None:
+        return 0
+    return max(0, int((now - task.started_at).total_seconds() * 1000 + 0.5))
+
+
+def later_phase(plan: Plan, here: str, there: str) -> PhasePlan:
+    """A phase after this one; raises BadInput for any other."""
+    if plan.position(there) <= plan.position(here):
+        raise BadInput(f"a jump leads to a later phase; {there!r} is not after {here!r}", field="phase")
+    return plan.phase(there)
+
+
+def check_row(task: Task, results: str) -> None:
+    """Raises BadPayload if the row would grow too large with these results."""
+    size = len(results) + len(task.payload_json) + len(task.steps_json) + len(task.logs_json) + len(task.metadata_json)
+    if size > values.MAX_ROW:
+        raise BadPayload(
+            f"the result of {task.phase} would make the row {size:,} bytes; at most {values.MAX_ROW:,}. "
+            f"Store it elsewhere and return a path or key",
+            field="result",
+        )
+
+
+def must_be(task: Task, *statuses: Status, act: str = "") -> None:
+    """Raises IllegalMove unless the task is in one of these statuses."""
+    if task.purged_at is not None:
+        raise IllegalMove(f"task {task.task_id} was purged; only its keys are left", task_id=task.task_id)
+    if task.status not in statuses:
+        wanted = " or ".join(statuses)
+        raise IllegalMove(
+            f"task {task.task_id} is {task.status}; only {wanted} tasks can be {act or 'moved so'}",
+            task_id=task.task_id,
+            status=task.status,
+        )

@@ -1,0 +1,118 @@
+"""Alerts: what someone should know of without looking, and where it is sent. Payloads are never in it."""
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput
+from onerow.core.task import Task
+from onerow.engine.events.hooks import name_of
+from onerow.engine.output.masking import NO_SECRETS, Masker
+from onerow.engine.output.terminal import neutral
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that someone should know of."""
+
+    kind: Literal["failed", "unserved", "overdue"]
+    text: str  # a sentence
+    at: str
+    pipeline: str
+    phase: str
+    task_id: str = ""
+    title: str = ""
+    error: str = ""
+    error_class: str = ""
+    waiting: int = 0
+
+    @property
+    def key(self) -> str:
+        """What it is about, so that it is not told again and again."""
+        return f"{self.kind}/{self.pipeline}/{self.phase}"
+
+
+Send = Callable[[Sequence[Alert]], None]
+
+
+class Undelivered(Exception):
+    """The receiver of an alert did not take it; it may later."""
+
+
+class Webhook:
+    """Posts alerts as JSON: {"text": one line each, "alerts": [...]}; chats that take a `text` show it as it is."""
+
+    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: Duration = "10s") -> None:
+        if not url.startswith(("http://", "https://")):
+            raise BadInput(f"a webhook is an http:// or https:// address, not {url!r}", field="url")
+        self.url = url
+        self._headers = {"Content-Type": "application/json", "User-Agent": "onerow", **(headers or {})}
+        self._timeout = parse_duration(timeout, "timeout").total_seconds()
+
+    def __call__(self, alerts: Sequence[Alert]) -> None:
+        body = _encode({"text": "\n".join(alert.text for alert in alerts), "alerts": alerts})
+        request = urllib.request.Request(self.url, body, self._headers, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+                answer.read()
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            # The address may carry a secret: it is not named.
+            raise Undelivered(f"the webhook did not take it: {getattr(error, 'reason', None) or error}") from None
+
+
+class AlertRule(msgspec.Struct, frozen=True):
+    """What to alert of, and whom."""
+
+    send: Send
+    failures: bool
+    unserved_for: timedelta | None
+    overdue_for: timedelta | None
+    again_after: timedelta
+
+    @property
+    def name(self) -> str:
+        """Of the receiver; an address may carry a secret and is not named."""
+        return "a webhook" if isinstance(self.send, Webhook) else name_of(self.send)
+
+
+def watch(
+    to: str | Webhook | Send,
+    *,
+    failures: bool = True,
+    unserved_for: Duration | None = "5m",
+    overdue_for: Duration | None = None,
+    again_after: Duration = "1h",
+) -> AlertRule:
+    """A watch from what a person wrote."""
+    send: Send = Webhook(to) if isinstance(to, str) else to
+    return AlertRule(
+        send,
+        failures,
+        None if unserved_for is None else parse_duration(unserved_for, "unserved_for"),
+        None if overdue_for is None else parse_duration(overdue_for, "overdue_for"),
+        parse_duration(again_after, "again_after"),
+    )
+
+
+def of_failure(task: Task, at: str, masker: Masker = NO_SECRETS) -> Alert:
+    """The alert of a task that failed for good; secrets in its title or error are masked."""
+    title, error = masker.text(task.title), masker.text(task.error or "")
+    name = f"{title!r} " if title else ""
+    return Alert(
+        kind="failed",
+        text=neutral(f"{task.pipeline}: {name}({task.task_id}) failed in {task.phase}: {error}"),
+        at=at,
+        pipeline=task.pipeline,
+        phase=task.phase,
+        task_id=task.task_id,
+        title=title,
+        error=error,
+        error_class=task.error_class or "",
+    )

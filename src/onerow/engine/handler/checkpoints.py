@@ -1,0 +1,239 @@
+"""What a handler remembers across its attempts, on the handler's side: steps, and waits that free the slot."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from onerow.core import steps, values
+from onerow.core.addition import Addition
+from onerow.core.errors import BadInput
+from onerow.core.outcomes import ChildrenFailed, Parked, WaitExpired
+from onerow.core.status import Status
+from onerow.core.steps import Record
+from onerow.core.task import Task
+from onerow.engine.handler.requests import (
+    AwaitSignal,
+    BeginSpawn,
+    ChildPage,
+    EndSpawn,
+    Join,
+    Remember,
+    Request,
+    Spawn,
+)
+
+_read = msgspec.json.Decoder(Record | None).decode
+
+
+def waiting(call: Callable[[], Any], acall: Callable[[], Any]) -> Any:
+    """On an event loop something to await, elsewhere the thing itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    return acall()
+
+
+class TaskCount(msgspec.Struct, frozen=True):
+    """How many children ended in which way."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.completed + self.failed + self.cancelled
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A child as its parent sees it."""
+
+    task_id: str
+    status: Status
+    payload: Any = None
+    result: Any = None
+    error: str | None = None
+    error_class: str | None = None
+
+
+class _Page(msgspec.Struct, frozen=True):
+    children: list[Child]
+    next: str | None = None
+
+
+_read_page = msgspec.json.Decoder(_Page).decode
+
+
+class Additions:
+    """Children to be, as a handler gave them."""
+
+    def __init__(
+        self, pipeline: str, payloads: Iterable[Any], key: Callable[[Any], str] | None, terms: dict[str, Any]
+    ) -> None:
+        wrong = set(terms) - set(_TERMS)
+        if wrong:
+            raise BadInput(f"spawn can't take {', '.join(sorted(wrong))}; only {', '.join(_TERMS)}", field="spawn")
+        self.pipeline = pipeline
+        self._payloads = payloads
+        self._key = key
+        self._terms = terms
+
+    def in_pages(self) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+        page: list[tuple[str, dict[str, Any]]] = []
+        known: set[str] = set()
+        for position, item in enumerate(self._payloads):
+            payload, terms = item, self._terms
+            if isinstance(item, Addition):
+                payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _given(item, field)}
+            # Checked here, in the handler's own process, where the mistake can be pointed at.
+            values.encode(payload, f"payload of child {position}")
+            key = str(position)
+            if self._key is not None:
+                key = str(self._key(payload))
+                if key in known:
+                    continue  # the same key names the same child
+                known.add(key)
+            page.append((key, {**terms, "payload": values.to_plain(payload, "payload")}))
+            if len(page) == _PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+
+def _given(item: Addition, field: str) -> bool:
+    return bool(getattr(item, field) != getattr(_PLAIN, field))
+
+
+_PLAIN = Addition()
+_PAGE = 500
+_TERMS = ("title", "run_at", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
+
+
+class Checkpoints:
+    """The records of one phase as this attempt found them and adds to them."""
+
+    def __init__(self, task: Task, ask: Callable[[Request], str]) -> None:
+        self._phase = task.phase
+        self._ask = ask
+        self._records = steps.records(task)
+        self._used: set[str] = set()
+        self._counts: Counter[str] = Counter()
+
+    # ── steps ──
+
+    def step(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
+        if (record := self._recall(name)) is not None:
+            return record.value
+        return self._keep(name, values.encode(function(*args, **named), f"step {name!r}"))
+
+    async def astep(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
+        if (record := self._recall(name)) is not None:
+            return record.value
+        if inspect.iscoroutinefunction(function):
+            result = await function(*args, **named)
+        else:
+            result = await asyncio.to_thread(function, *args, **named)
+            if inspect.isawaitable(result):
+                result = await result
+        # In a thread, so that a slow store does not hold up the other handlers of this loop.
+        return await asyncio.to_thread(self._keep, name, values.encode(result, f"step {name!r}"))
+
+    def remembers(self, name: str) -> bool:
+        return name in self._records or name in self._used
+
+    def _recall(self, name: str) -> Record | None:
+        if name in self._used:
+            raise BadInput(f"{self._phase} has two steps named {name!r}; each needs a name of its own", field="step")
+        record = self._records.get(name)
+        if record is not None:
+            self._used.add(name)
+        return record
+
+    def _keep(self, name: str, result: str) -> Any:
+        self._used.add(name)
+        self._ask(Remember(name, result))
+        # As every later attempt will see it: a tuple as a list, a model as a dict.
+        return values.decode(result)
+
+    # ── waits ──
+
+    def wait(self, signal: str, timeout: timedelta | None) -> Any:
+        name = self._next(f"wait:{signal}")
+        record = self._records.get(name)
+        if record is None or record.open:
+            record = _read(self._ask(AwaitSignal(name, signal)))
+        if record is None:
+            raise Parked(name, f"signal:{signal}", timeout)
+        return _came(record, f"nobody signalled {signal!r} in {self._phase} in time")
+
+    async def await_(self, signal: str, timeout: timedelta | None) -> Any:
+        return await asyncio.to_thread(self.wait, signal, timeout)
+
+    # ── children ──
+
+    def spawn(self, name: str, additions: "Additions") -> int:
+        label = self._next(f"spawn:{name}")
+        done = values.decode(self._ask(BeginSpawn(label)))
+        if done is not None:
+            return int(done["count"])
+        count = 0
+        for some in additions.in_pages():
+            count += int(self._ask(Spawn(label, additions.pipeline, some)))
+        self._ask(EndSpawn(label, count))
+        return count
+
+    async def aspawn(self, name: str, additions: "Additions") -> int:
+        return await asyncio.to_thread(self.spawn, name, additions)
+
+    def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
+        name = self._next("join")
+        answer = values.decode(self._ask(Join(name)))
+        if answer is None:
+            raise Parked(name, "children", timeout)
+        if answer.get("expired"):
+            raise WaitExpired(f"the children of {self._phase} had not ended in time")
+        tally = TaskCount(**answer["counts"])
+        if all_must_succeed and tally.completed < tally.total:
+            raise ChildrenFailed(
+                f"{tally.total - tally.completed} of {tally.total} children of {self._phase} did not complete"
+            )
+        return tally
+
+    async def ajoin(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
+        return await asyncio.to_thread(self.join, timeout, all_must_succeed)
+
+    def children(self) -> Iterator["Child"]:
+        after: str | None = None
+        while True:
+            page = _read_page(self._ask(ChildPage(after)))
+            yield from page.children
+            if (after := page.next) is None:
+                return
+
+    async def achildren(self) -> AsyncIterator["Child"]:
+        after: str | None = None
+        while True:
+            page = _read_page(await asyncio.to_thread(self._ask, ChildPage(after)))
+            for child in page.children:
+                yield child
+            if (after := page.next) is None:
+                return
+
+    def _next(self, kind: str) -> str:
+        """The name of this wait: the second one for the same signal is another."""
+        self._counts[kind] += 1
+        count = self._counts[kind]
+        return kind if count == 1 else f"{kind}#{count}"
+
+
+def _came(record: Record, otherwise: str) -> Any:
+    if record.expired:
+        raise WaitExpired(otherwise)
+    return record.value

@@ -1,0 +1,9 @@
+"""Child processes that leave nothing behind, and what it takes to run a handler in one."""
+
+from .child import Child
+from .exits import CannotStart, Exit
+from .frames import BadFrame, Channel
+from .function_names import importable_name, resolve
+from .process_host import ProcessHost
+
+__all__ = ["BadFrame", "CannotStart", "Channel", "Child", "Exit", "ProcessHost", "importable_name", "resolve"]

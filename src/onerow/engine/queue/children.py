@@ -1,0 +1,104 @@
+"""Parents and children: what spans rows is looked at after the commit, again and again, without harm."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+
+from onerow.core import rules
+from onerow.core.corruption import applied
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import CANCELLED, ENDS, OPEN, Status
+from onerow.core.steps import spawned_since
+from onerow.core.task import Task
+from onerow.engine.events.events import Events, events_of_status
+from onerow.ports import Filter, Move, Page, Store, Swapped
+
+_PAGE = 500
+
+
+class Children:
+    """Resumes parents whose children have all ended, and cancels the children of cancelled parents."""
+
+    def __init__(self, store: Store, plan_of: Callable[[str], Plan | None], events: Events) -> None:
+        self._store = store
+        self._plan_of = plan_of
+        self._events = events
+
+    def tally(self, parent: Task) -> dict[Status, int]:
+        """How many of its children stand in which status; those of an earlier generation don't count."""
+        since = spawned_since(parent)
+        if since is None:
+            return {}
+        counts: dict[Status, int] = {}
+        for line in self._store.count(Filter(parent_id=parent.task_id, created_after=since)):
+            counts[line.status] = counts.get(line.status, 0) + line.count
+        return counts
+
+    def page(self, parent: Task, after: str | None) -> Page:
+        """Some of its children, oldest first."""
+        since = spawned_since(parent)
+        if since is None:
+            return Page([])
+        where = Filter(parent_id=parent.task_id, created_after=since)
+        return self._store.find(where, limit=200, order="oldest", after=after)
+
+    def gather(self, parent_ids: list[str]) -> tuple[list[Task], list[str]]:
+        """The parents that go on because their children have all ended, and the ids of those that still wait."""
+        waiting: list[str] = []
+        moves: list[Move] = []
+        for parent in self._store.fetch(parent_ids):
+            if parent.awaiting != "children" or (plan := self._plan_of(parent.pipeline)) is None:
+                continue
+            now = self._store.now()
+            try:
+                after = applied(partial(self._gathered, plan, now), parent, now)
+            except IllegalMove:
+                continue
+            if after is parent:
+                waiting.append(parent.task_id)
+            else:
+                moves.append(Move(parent, after))
+        return list(self._write(moves)), waiting
+
+    def cancel_children(self, parent_id: str, now: datetime, by: str) -> None:
+        """Cancel what has not ended among the children of a task, and their children."""
+        parents = [parent_id]
+        while parents:
+            parent = parents.pop()
+            after: str | None = None
+            while True:
+                page = self._store.find(
+                    Filter(parent_id=parent, statuses=OPEN), limit=_PAGE, order="oldest", after=after
+                )
+                rule = partial(rules.cancel, now=now, by=by, note=f"with its parent {parent}")
+                moves = [
+                    Move(child, applied(rule, child, now, by=by)) for child in page.tasks if not child.cancel_requested
+                ]
+                for _ in self._write(moves):
+                    pass
+                parents += [child.task_id for child in page.tasks if child.children is not None]
+                after = page.next
+                if after is None:
+                    break
+
+    def _gathered(self, plan: Plan, now: datetime, parent: Task) -> Task:
+        """The parent goes on, or is as it was while not all children have ended."""
+        counts = self.tally(parent)
+        if not rules.children_ended(parent, counts):
+            return parent
+        return rules.gather(parent, plan, counts, now)
+
+    def _write(self, moves: list[Move]) -> Iterator[Task]:
+        for answer in self._store.swap(moves) if moves else []:
+            if isinstance(answer, Swapped):
+                for event in events_of_status(answer.task):
+                    self._events.send(event)
+                yield answer.task
+
+
+def concerns(task: Task) -> bool:
+    """Whether a task's move may concern its parent or its children."""
+    return (task.parent_id is not None and task.status in ENDS) or (
+        task.children is not None and (task.status is CANCELLED or task.awaiting == "children")
+    )

@@ -1,0 +1,209 @@
+"""Leases in the hands of code that is no handler: settle each, or let it run out."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from onerow.core import rules, steps, values
+from onerow.core.corruption import applied
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, LeaseLost
+from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
+from onerow.core.plan import Plan
+from onerow.core.rules import checkpoints
+from onerow.core.status import PROCESSING
+from onerow.core.task import Task
+from onerow.engine.control import definitions
+from onerow.engine.events.events import Events
+from onerow.engine.handler.outcome import events_of
+from onerow.engine.output.masking import Masker
+from onerow.engine.queue.lease_extender import LeaseExtender
+from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
+
+
+class Leased:
+    """One task in our hands, until it is settled or the lease runs out."""
+
+    def __init__(
+        self, store: Store, follow: Callable[[], Plan], task: Task, lease_for: timedelta, events: Events, masker: Masker
+    ) -> None:
+        self._store = store
+        self._follow = follow
+        self._lease_for = lease_for
+        self._events = events
+        self._masker = masker
+        self._hearing = threading.Lock()
+        self.task = task
+        self.settled = False
+        self.lost = False  # someone else's by now, as of the last heartbeat
+
+    @property
+    def token(self) -> int:
+        """Grows with each claim; lets you fence side effects of your own."""
+        return self.task.token
+
+    @property
+    def payload(self) -> Any:
+        return self.task.payload
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether someone asked to cancel, as of the last heartbeat."""
+        return self.task.cancel_requested
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this phase; another after a replay."""
+        return f"{self.task.task_id}:{self.task.phase}:{self.task.generation}"
+
+    def remember(self, name: str, value: Any) -> Task:
+        """Keep a JSON value for every later attempt of this phase: in the store when this returns, under our lease.
+
+        Written before a side effect (what is about to happen) and after it (what came of it), it tells the next
+        attempt how far a crashed one got. The same name again replaces the value.
+        """
+        text = values.encode(value, f"step {steps.check_name(name)!r}")
+        after = self._write(lambda task, now: checkpoints.remember(task, name, text, now))
+        if after.status is not PROCESSING:
+            raise self._lost()
+        return after
+
+    def recall(self, name: str) -> Any:
+        """What this attempt or an earlier one remembered under a name; None when there is nothing."""
+        record = steps.records(self.task).get(name)
+        return None if record is None else record.value
+
+    def complete(self, result: Any = None) -> Task:
+        """This phase is done; the task goes on to the next, or is completed."""
+        text = values.encode(result, "result")
+        return self._settle(lambda task, now: rules.advance(task, self._follow(), text, now, by=task.leased_by or ""))
+
+    def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
+        """It did not work; tried again later while its class and budget allow (`retry=False`: failed at once)."""
+        if error_class not in ERROR_CLASSES:
+            raise BadInput(
+                f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
+            )
+        why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
+        why = replace(why, message=self._masker.text(why.message), trace=self._masker.text(why.trace))
+        if not retry:
+            why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
+        if why.hold_phase:
+            until = self._store.now() + (why.after or timedelta(0))
+            by = self.task.leased_by or ""
+            definitions.set_hold(self._store, self.task.pipeline, self.task.phase, until, why.message, by)
+        return self._settle(lambda task, now: rules.fail(task, why, self._follow(), now, by=task.leased_by or ""))
+
+    def snooze(self, for_: Duration) -> Task:
+        """Not now; costs no retry."""
+        span = parse_duration(for_, "for_")
+        return self._settle(lambda task, now: rules.snooze(task, span, now, by=task.leased_by or ""))
+
+    def hand_back(self) -> Task:
+        """Give it back unfinished, at no cost."""
+        return self._settle(lambda task, now: rules.hand_back(task, now, by=task.leased_by or ""))
+
+    def extend(self, lease_for: Duration | None = None) -> Task:
+        """Heartbeat; raises LeaseLost when it is no longer ours."""
+        span = self._lease_for if lease_for is None else parse_duration(lease_for, "lease_for")
+        answer = self._store.extend([Lease(self.task.task_id, self.task.token)], span)[0]
+        if not isinstance(answer, Held):
+            raise self._lost()
+        found = self._store.fetch([self.task.task_id])
+        if not found or found[0].token != self.task.token:
+            raise self._lost()
+        return self.hear(found[0])
+
+    def _settle(self, rule: Callable[[Task, datetime], Task]) -> Task:
+        before = self.task
+        after = self._write(rule)
+        self.settled = True
+        for event in events_of(before, after, None):
+            self._events.send(event)
+        return after
+
+    def hear(self, task: Task) -> Task:
+        """The row as someone read it, unless we know it newer: the heartbeat reads while we write."""
+        with self._hearing:
+            if task.version > self.task.version:
+                self.task = task
+            return self.task
+
+    def _write(self, rule: Callable[[Task, datetime], Task]) -> Task:
+        """What a rule made of the task, in the store; raises LeaseLost when it is no longer ours."""
+        if self.settled:
+            raise LeaseLost(f"task {self.task.task_id} was settled already")
+        before = self.task
+        while True:
+            now = self._store.now()
+            after = applied(partial(_made_by, rule, now), before, now)
+            answer = self._store.swap([Move(before, after)])[0]
+            if isinstance(answer, Swapped):
+                return self.hear(answer.task)
+            assert isinstance(answer, Stale)
+            found = self._store.fetch([before.task_id])
+            if not found or found[0].token != before.token:
+                raise self._lost()
+            if found[0].status is not PROCESSING:
+                return self.hear(found[0])  # our own write had landed and only its answer was lost
+            before = found[0]
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"the lease on task {self.task.task_id} ran out or was taken; nothing was written. "
+            f"Ask for a longer lease_for, or extend() in time"
+        )
+
+
+def _made_by(rule: Callable[[Task, datetime], Task], now: datetime, task: Task) -> Task:
+    return rule(task, now)
+
+
+class Leases:
+    """The tasks that one claim gave; a sequence, and a context manager that keeps them alive."""
+
+    def __init__(
+        self,
+        store: Store,
+        follow: Callable[[], Plan],
+        tasks: list[Task],
+        lease_for: timedelta,
+        events: Events,
+        masker: Masker,
+    ) -> None:
+        self._items = [Leased(store, follow, task, lease_for, events, masker) for task in tasks]
+        self._heartbeat = LeaseExtender(store, lease_for)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Leased]:
+        return iter(self._items)
+
+    def __getitem__(self, index: int) -> Leased:
+        return self._items[index]
+
+    def __enter__(self) -> Self:
+        self._heartbeat.add(self._items)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._heartbeat.stop()
+        hand_back(self._items)
+
+
+def hand_back(leases: Iterable[Leased]) -> None:
+    """Give back what was not settled."""
+    for lease in leases:
+        if not lease.settled:
+            try:
+                lease.hand_back()
+            except LeaseLost:
+                continue

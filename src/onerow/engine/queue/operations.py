@@ -1,0 +1,103 @@
+"""What people and programs do to tasks, as values: a rule with a name and who asked; for one task, or for many."""
+
+import getpass
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from onerow.core import rules, values
+from onerow.core.addition import encode_metadata
+from onerow.core.errors import BadInput
+from onerow.core.failure import ERROR_CLASSES, failure
+from onerow.core.names import check_name
+from onerow.core.plan import Plan
+from onerow.core.retry import Retry
+from onerow.core.task import Task
+from onerow.core.times import parse_time
+
+PlanOf = Callable[[str], Plan]
+
+
+class Act(msgspec.Struct, frozen=True):
+    """One kind of act, ready to be applied to tasks."""
+
+    name: str
+    by: str
+    rule: Callable[[Task, datetime], Task]
+
+
+def cancel(by: str, note: str) -> Act:
+    who = asking(by)
+    return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
+
+
+def fail(error: str, error_class: str, by: str, note: str) -> Act:
+    who = asking(by)
+    if not error or error_class not in ERROR_CLASSES:
+        raise BadInput(f"a failure needs a reason, and a class of {', '.join(ERROR_CLASSES)}", field="error")
+    why = failure(error, error_class)
+    return Act("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
+
+
+def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None, retry_count: int | None = None) -> Act:
+    who = asking(by)
+
+    def rule(task: Task, now: datetime) -> Task:
+        plan = plan_of(task.pipeline)
+        return rules.retry(task, plan, now, by=who, note=note, policy=policy, retry_count=retry_count)
+
+    return Act("retry", who, rule)
+
+
+def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
+    who = asking(by)
+    return Act(
+        "replay", who, lambda task, now: rules.replay(task, plan_of(task.pipeline), phase, now, by=who, note=note)
+    )
+
+
+def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = None) -> Act:
+    who = asking(by)
+    text = values.encode(result, "result")
+
+    def rule(task: Task, now: datetime) -> Task:
+        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text)
+
+    return Act("finish", who, rule)
+
+
+def reschedule(run_at: datetime | str, by: str, note: str) -> Act:
+    who, moment = asking(by), parse_time(run_at, "run_at")
+    return Act("reschedule", who, lambda task, now: rules.reschedule(task, moment, now, by=who, note=note))
+
+
+def prioritise(priority: int, by: str, note: str) -> Act:
+    who = asking(by)
+    rules.check_priority(priority)
+    return Act("priority", who, lambda task, now: rules.reprioritise(task, priority, now, by=who, note=note))
+
+
+def signal(name: str, payload: Any, signal_id: str, by: str) -> Act:
+    who = asking(by)
+    check_name(name, "signal")
+    text = values.encode(payload, "payload")
+    given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
+    return Act("signal", who, lambda task, now: rules.signal(task, name, text, given, now, by=who))
+
+
+def annotate(metadata: dict[str, Any]) -> Act:
+    text = encode_metadata(metadata)
+    return Act("annotate", asking(""), lambda task, now: rules.annotate(task, text, now))
+
+
+def asking(by: str) -> str:
+    """Who asks: whoever is named, else the user of this process."""
+    if by:
+        return values.check_text(by, "by", 200)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,92 @@
+"""Giving back what dead holders left: for the worker's rescuer, and for programs that pull without a worker."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from msgspec.structs import replace
+
+from onerow.core import rules
+from onerow.core.corruption import applied
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import PROCESSING
+from onerow.core.task import Task
+from onerow.engine.events.events import Events, TaskRescued, events_of_status
+from onerow.ports import Filter, LeaseRecord, Move, Store, Swapped
+
+PAGE = 500
+
+
+def rescue(
+    store: Store,
+    tasks: Sequence[Task],
+    now: datetime,
+    events: Events,
+    *,
+    by: str,
+    if_dead: bool,
+    plan_of: Callable[[str], Plan | None],
+) -> list[Task]:
+    """Take these away from their holders; those that were. `if_dead`: only where the lease has run out by then."""
+    moves = []
+    for task in tasks:
+        plan = plan_of(task.pipeline)
+        try:
+            after = applied(partial(rules.rescue, now=now, by=by, plan=plan), task, now, by=by)
+        except IllegalMove:
+            continue
+        moves.append(Move(task, after, if_dead))
+    rescued = []
+    for move, answer in zip(moves, store.swap(moves) if moves else [], strict=True):
+        if isinstance(answer, Swapped):
+            rescued.append(answer.task)
+            events.send(TaskRescued(answer.task, move.before.leased_by or ""))
+            for event in events_of_status(answer.task):
+                events.send(event)
+    return rescued
+
+
+def rescue_ended(
+    store: Store,
+    ended: Sequence[LeaseRecord],
+    now: datetime,
+    events: Events,
+    *,
+    by: str,
+    plan_of: Callable[[str], Plan | None],
+    user_id: str | None = None,
+) -> list[Task]:
+    """Take away the tasks whose leases were observed to have ended; returns those that were taken."""
+    rescued: list[Task] = []
+    for first in range(0, len(ended), PAGE):
+        leases = {record.task_id: (record.token, record.leased_until) for record in ended[first : first + PAGE]}
+        tasks = [
+            task
+            for task in store.fetch(list(leases))
+            if task.status is PROCESSING
+            and (task.token, task.leased_until) == leases[task.task_id]
+            and user_id in (None, task.user_id)
+        ]
+        rescued += rescue(store, tasks, now, events, by=by, if_dead=True, plan_of=plan_of)
+    return rescued
+
+
+def rescue_all(
+    store: Store,
+    where: Filter,
+    ended_before: datetime,
+    events: Events,
+    *,
+    by: str,
+    plan_of: Callable[[str], Plan | None],
+) -> list[Task]:
+    """Take away every matching task whose lease had ended by then."""
+    rescued: list[Task] = []
+    dead = replace(where, statuses=frozenset({PROCESSING}), lease_ended_before=ended_before)
+    while True:
+        found = store.find(dead, limit=PAGE, order="oldest").tasks
+        some = rescue(store, found, store.now(), events, by=by, if_dead=True, plan_of=plan_of)
+        rescued += some
+        if len(found) < PAGE or not some:
+            return rescued

@@ -1,0 +1,136 @@
+"""One attempt in this worker's hands: the task, its call, and how to stop it."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from onerow.core import values
+from onerow.core.outcomes import Cancelled
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.resources import Resources
+from onerow.core.task import Task
+from onerow.engine.handler.call import Call
+from onerow.engine.handler.outcome import StopReason
+from onerow.engine.handler.requests import Request
+
+if TYPE_CHECKING:
+    from onerow.engine.output.buffer import Output
+    from onerow.engine.runners.threads import Runner
+    from onerow.engine.worker.in_flight import InFlight
+
+
+class ServedPhase:
+    """A phase that this worker serves: its plan, its call, and who runs it."""
+
+    __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout", "weight")
+
+    def __init__(self, plan: Plan, phase: PhasePlan, call: Call, runner: "Runner", isolated: "Runner") -> None:
+        self.plan = plan
+        self.phase = phase
+        self.pipeline = plan.name
+        self.call = call
+        self.runner = runner
+        self.isolated = isolated
+        self.lease = phase.lease.total_seconds()
+        self.timeout = None if phase.timeout is None else phase.timeout.total_seconds()
+        self.weight = Resources.of(phase) if phase.memory or phase.cpus else None
+
+
+class Attempt:
+    """A claimed task until its outcome is written. Times are monotonic seconds."""
+
+    __slots__ = (
+        "beat_at",
+        "ended_at",
+        "excused",
+        "handle",
+        "in_flight",
+        "output",
+        "progress_json",
+        "runner",
+        "served",
+        "started_at",
+        "stop",
+        "stop_at",
+        "task",
+    )
+
+    def __init__(self, task: Task, served: ServedPhase, in_flight: "InFlight", sent_at: float) -> None:
+        self.task = task
+        self.served = served
+        self.in_flight = in_flight
+        # A suspect runs in a process of its own, so that it can't take neighbours along.
+        self.runner: Runner = served.isolated if task.rescue_count or task.crash_count else served.runner
+        self.beat_at = sent_at  # the lease counts from when we asked for it, not from when we were told
+        self.started_at: float | None = None
+        self.ended_at = 0.0
+        self.excused = 0.0  # seconds of its time in which another attempt blocked the event loop
+        self.stop: StopReason | None = None
+        self.stop_at = 0.0
+        self.handle: Any = None
+        self.progress_json: str | None = None
+        self.output: Output | None = None  # once it has said something
+
+    def has_begun(self, clock: float) -> bool:
+        """Whether its handler runs or ran; not while the process for it is still starting."""
+        return self.started_at is not None and self.started_at <= clock
+
+    def ask_to_stop(self, reason: StopReason) -> None:
+        """End the work; the first reason counts, except that a lost lease outweighs all."""
+        if self.stop is None:
+            self.stop_at = time.monotonic()
+        elif reason != "lost" or self.stop == "lost":
+            return
+        self.stop = reason
+        self.runner.stop(self)
+
+    def extended(self, sent_at: float) -> None:
+        """The store confirmed a heartbeat that was sent at this time; the process host of the work hears of it, too."""
+        self.beat_at = sent_at
+        if hasattr(self.handle, "extend"):
+            self.handle.extend()
+
+    def heard(self, task: Task) -> None:
+        """A later state of the row is known, by our own write or our own look."""
+        if task.version > self.task.version:
+            self.task = task
+
+    # Link, for the context of a handler in this process.
+
+    def stop_reason(self) -> str | None:
+        return self.stop
+
+    def progress(self, text: str) -> None:
+        masker = self.in_flight.masker
+        if masker.text(text) != text:
+            text = values.encode(masker.value(values.decode(text)), "progress")
+        self.progress_json = text
+
+    def log(self, level: str, text: str) -> None:
+        output = self.in_flight.output_of(self)
+        output.log(level, text)
+        self.in_flight.let_speak(output)
+
+    def write(self, level: str, text: str) -> None:
+        output = self.in_flight.output_of(self)
+        output.write(level, text)
+        if len(output):
+            self.in_flight.let_speak(output)
+
+    def ask(self, request: Request) -> str:
+        """Answered in the handler's own thread, where no interruption may hit the store's work."""
+        handle = self.handle
+        shielded = hasattr(handle, "leave")
+        if shielded:
+            handle.leave()
+        try:
+            self._check()
+            answer = self.in_flight.answer(self, request)
+        finally:
+            if shielded:
+                handle.enter()
+        self._check()
+        return answer
+
+    def _check(self) -> None:
+        if self.stop is not None:
+            raise Cancelled(self.stop)

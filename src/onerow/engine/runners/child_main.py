@@ -1,0 +1,119 @@
+"""The program that runs one handler in a fresh interpreter.
+
+It is given the number of an inherited descriptor, reads from it a first frame
+`{"handler": "module:qualname", "sys_path": […], …}`, and leaves the rest to a runner, a function
+`(handler, frame, send)` that calls the handler and sends frames back; what the worker answers meanwhile comes by the
+queue `frame["answers"]`. What goes wrong before or around the runner is sent as `{"t": "error", "exception": …, "message": …, "traceback": …}`.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+
+RUNNER = "onerow.engine.runners.isolated:run_in_child"
+
+WORKER_GONE = 113
+"""The exit code of a child whose worker closed the channel before the handler was done."""
+
+
+STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""Sent by the process host, and by no service manager: the handler is to stop. A SIGTERM for every process of a service
+is not for the handler, which may go on while its worker drains."""
+
+
+def command(fd: int) -> list[str]:
+    """The argument list that runs this program on an inherited descriptor."""
+    # By path and without the current folder, so that it does not depend on how onerow was found.
+    return [sys.executable, "-P", str(Path(__file__).resolve()), str(fd)]
+
+
+def main(fd: int) -> int:
+    """Run the handler that the first frame names; the exit code is 0 if the runner returned."""
+    from onerow.engine.processes.frames import Channel
+    from onerow.engine.processes.host.kernel import die_with_parent
+
+    die_with_parent()
+    # A function and not SIG_IGN, which programs that the handler starts would inherit.
+    signal.signal(signal.SIGTERM, _ignore)
+    os.set_inheritable(fd, False)  # what the handler starts must not keep the channel open
+    _write_lines_at_once()
+    channel = Channel(fd)
+    if (frame := channel.receive()) is None:
+        return WORKER_GONE
+    answers: SimpleQueue[dict[str, object]] = SimpleQueue()
+    frame["answers"] = answers
+    threading.Thread(target=_listen, args=(channel.receive, answers.put), name="onerow-listen", daemon=True).start()
+    try:
+        _run(frame, channel.send)
+    except BaseException as error:
+        _send_error(error, channel.send)
+        return 1
+    return 0
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The worker, which got the same signal, decides when the handler stops."""
+
+
+def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
+    from onerow.engine.processes.function_names import resolve
+
+    if isinstance(path := frame.get("sys_path"), list):
+        sys.path[:] = path
+    sys.argv[1:] = []
+    handler = resolve(str(frame["handler"]))
+    runner = resolve(str(frame.get("runner", RUNNER)))
+    runner(handler, frame, send)
+
+
+def _send_error(error: BaseException, send: Callable[[dict[str, object]], None]) -> None:
+    try:
+        message, trace = str(error), "".join(traceback.format_exception(error))
+    except BaseException as raised:  # of the exception's own methods
+        message, trace = f"its text could not be read, because {type(raised).__name__} was raised", ""
+    frame: dict[str, object] = {
+        "t": "error",
+        "exception": type(error).__name__,
+        "message": _storable(message),
+        "traceback": _storable(trace),
+    }
+    # If the worker is gone, our exit code is all that is left.
+    with suppress(OSError):
+        send(frame)
+
+
+def _storable(text: str) -> str:
+    """Without lone surrogates, which no JSON can carry."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _listen(receive: Callable[[], dict[str, object] | None], answer: Callable[[dict[str, object]], None]) -> None:
+    """Pass on what the worker says; when it is gone, go too."""
+    # The keeper kills us as well; this is for a child that somebody runs without one.
+    try:
+        while (frame := receive()) is not None:
+            answer(frame)
+    finally:
+        os._exit(WORKER_GONE)
+
+
+def _write_lines_at_once() -> None:
+    """Make output reach the task log line by line, although it goes into a pipe."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+if __name__ == "__main__":
+    root = str(Path(__file__).resolve().parents[2])
+    if root not in sys.path:
+        sys.path.append(root)
+    sys.exit(main(int(sys.argv[1])))

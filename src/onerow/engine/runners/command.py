@@ -1,0 +1,273 @@
+"""Command phases: a program under the keeper, its output read as it comes, its exit code made an outcome."""
+
+import os
+import select
+import shutil
+import signal
+import tempfile
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import msgspec
+
+from onerow.core import steps, values
+from onerow.core.errors import BadInput
+from onerow.core.failure import Failure, failure
+from onerow.core.task import Task
+from onerow.engine.handler.outcome import Done, Failed, Interrupted, Outcome, Stopped
+from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
+from onerow.engine.processes.exits import signal_name
+from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.command_output import OutputParser
+from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
+from onerow.pipelines import arguments
+from onerow.pipelines.command import Command
+
+_PIECE = 16_384
+# Seconds after a full piece, in which other threads come to their turn; more of them once it is a flood.
+_BREATH, _FLOOD_BREATH = 0.0005, 0.005
+
+# Fixed for every attempt, whatever the environment says.
+_VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
+
+
+class Commands:
+    """Runs an attempt's program; blocks until the whole tree of it is gone."""
+
+    def __init__(self, process_host: ProcessHost, grace: float, *, leased: bool = True) -> None:
+        self._process_host = process_host
+        self._grace = grace
+        self._leased = leased  # a rehearsal extends no lease, so its programs have no deadline
+        self._environments: dict[str, tuple[dict[Any, Any], dict[str, str]]] = {}
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        command: Command = attempt.served.call.function  # type: ignore[assignment]
+        folder = tempfile.mkdtemp(prefix="onerow-") if command.result == "file" or command.stdin else None
+        try:
+            return self._run(attempt, command, None if folder is None else Path(folder))
+        except BadInput as error:
+            return Failed(failure(f"{attempt.task.phase}: {error}", "permanent", exception=type(error).__name__))
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, attempt: Attempt, command: Command, folder: Path | None) -> Outcome:
+        surroundings = CommandEnv(attempt, command, folder)
+        argv = surroundings.argv()
+        env = surroundings.env(self._passed_on(command))
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        stdin = surroundings.stdin()
+        listener = OutputParser(attempt, command)
+        ears = OutputPump(listener)
+        try:
+            child = self._process_host.start(
+                argv,
+                cwd=None if command.cwd is None else Path(command.cwd),
+                env=env,
+                stdin=stdin,
+                stdout=their_out,
+                stderr=their_err,
+                nice=command.nice,
+                umask=command.umask,
+                memory=command.memory_limit,
+                cpu_seconds=command.cpu_limit,
+                deadline=process_deadline(attempt) if self._leased else None,
+                on_exit=_ignore,
+                meanwhile=lambda: ears.open(out, err),
+            )
+        except CannotStart as error:
+            os.close(out)
+            os.close(err)
+            return Failed(_cannot_start(attempt.task, error))
+        finally:
+            for descriptor in (their_out, their_err, stdin):
+                if descriptor is not None:
+                    os.close(descriptor)
+        attempt.handle = TreeStopper(attempt, child, self._grace)
+        if attempt.stop is not None:
+            attempt.handle.interrupt()  # asked while we were starting
+        try:
+            ears.listen(child)
+        except BaseException:
+            child.stop(0)
+            child.wait()
+            raise
+        finally:
+            os.close(out)
+            os.close(err)
+        return self._outcome(attempt, command, listener, child.wait(), surroundings.result_file)
+
+    def _passed_on(self, command: Command) -> dict[str, str]:
+        """Of our own variables those that the command may see; looked at anew only when they have changed."""
+        ours: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+        known = self._environments.get(command.where)
+        if known is None or known[0] != ours:
+            passed = {name: value for name, value in os.environ.items() if command.passes_on(name)}
+            known = self._environments[command.where] = dict(ours), passed
+        return known[1]
+
+    def _outcome(
+        self, attempt: Attempt, command: Command, listener: OutputParser, exit: Exit | None, file: Path | None
+    ) -> Outcome:
+        if exit is None or exit.stopped or (attempt.stop is None and ended_with_the_worker(attempt, exit)):
+            return Stopped(attempt.stop or "drain")
+        if not exit.seen:
+            return Interrupted(HOST_KILLED)
+        code = exit.code if exit.code is not None else 128 + (exit.signal or signal.SIGKILL)
+        meaning = "ok" if code == 0 else command.class_of(code)
+        if meaning != "ok":
+            return Failed(_failed(attempt.task, exit, meaning, listener))
+        if command.result == "last_line":
+            # A result is what the next phase works with: only what we know to be secret is taken out of it.
+            return Done(_as_json(attempt.in_flight.masker.values_in(listener.last_line())))
+        if command.result == "file":
+            return Done(_read_result(file))
+        return Done(None)
+
+
+class CommandEnv:
+    """What an attempt's program is given: its arguments, its environment, its standard input."""
+
+    def __init__(self, attempt: Attempt, command: Command, folder: Path | None) -> None:
+        task = attempt.task
+        self._command = command
+        self._folder = folder
+        self._task = task
+        self._payload = task.payload
+        self.result_file = None if folder is None or command.result != "file" else folder / "result.json"
+        done = {name: True for name, record in steps.records(task).items() if not record.open}
+        self._done = [name for name in done if not name.startswith(steps.RESERVED)]
+        self._own: dict[str, Any] = {
+            "task_id": task.task_id,
+            "user_id": task.user_id,
+            "phase": task.phase,
+            "attempt": task.attempt,
+            "token": task.token,
+            "generation": task.generation,
+            "idempotency_key": f"{task.task_id}:{task.phase}:{task.generation}",
+            "result_file": None if self.result_file is None else str(self.result_file),
+            "steps": done,
+        }
+        results = task.results
+        plan = attempt.served.plan
+        earlier = {phase.name: phase for phase in plan.phases[: plan.position(task.phase)]}
+        self._known = {
+            name: next((results[known] for known in (name, *phase.renamed_from) if known in results), None)
+            for name, phase in earlier.items()
+        }
+        self._known["ctx"] = self._own
+
+    def argv(self) -> list[str]:
+        return arguments.fill(self._command.arguments, self._known, self._payload)
+
+    def env(self, passed_on: dict[str, str]) -> dict[str, str]:
+        """Variables that are passed on, then those of the attempt, then those that the command sets."""
+        env = dict(passed_on)
+        for name in _VARIABLES:
+            if self._own[name] is not None:
+                env[f"ONEROW_{name.upper()}"] = str(self._own[name])
+        env["ONEROW_PIPELINE"] = self._task.pipeline
+        env["ONEROW_STEPS"] = "\n".join(self._done)[:100_000]
+        for name, text in self._command.set_env:
+            env[name] = arguments.fill_text(text, self._known, self._payload)
+        return env
+
+    def stdin(self) -> int | None:
+        """A file with payload and results of earlier phases as JSON, open for reading."""
+        if not self._command.stdin or self._folder is None:
+            return None
+        path = self._folder / "stdin.json"
+        known = {name: value for name, value in self._known.items() if name != "ctx"}
+        given = {"payload": self._payload, "results": known, "steps": self._steps(), "task_id": self._task.task_id}
+        path.write_bytes(msgspec.json.encode(given))
+        return os.open(path, os.O_RDONLY)
+
+    def _steps(self) -> dict[str, Any]:
+        found = steps.records(self._task)
+        return {name: found[name].value for name in self._done}
+
+
+class OutputPump:
+    """Hands over what a program says until it has said all; set up while the program is being started."""
+
+    def __init__(self, listener: OutputParser) -> None:
+        self._listener = listener
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], bool]] = {}
+
+    def open(self, out: int, err: int) -> None:
+        for descriptor, level in ((out, "out"), (err, "err")):
+            self._readers[descriptor] = _reader(self._listener, descriptor, level)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def listen(self, child: Child) -> None:
+        while self._readers:
+            ready = self._poll.poll(1000)
+            for descriptor, _ in ready:
+                if not self._readers[descriptor]():
+                    self._poll.unregister(descriptor)
+                    del self._readers[descriptor]
+            if not ready and child.wait(0) is not None:
+                break  # gone, though someone of another user still holds its output open
+            self._listener.remember_steps()
+
+
+def _reader(listener: OutputParser, descriptor: int, level: str) -> Callable[[], bool]:
+    decoder = getincrementaldecoder("utf-8")("replace")
+
+    def read() -> bool:
+        piece = os.read(descriptor, _PIECE)
+        listener.hear(level, decoder.decode(piece, final=not piece))
+        if len(piece) == _PIECE:
+            sleep(_FLOOD_BREATH if listener.is_flood else _BREATH)
+        return bool(piece)
+
+    return read
+
+
+def _failed(task: Task, exit: Exit, error_class: str, listener: OutputParser) -> Failure:
+    if exit.signal is not None:
+        how = f"was killed by {signal_name(exit.signal)}"
+        if exit.signal == signal.SIGXCPU:
+            how += " (it used up its CPU time)"
+        elif exit.signal == signal.SIGKILL:
+            how += " (out of memory?)"
+    else:
+        how = f"ended with exit code {exit.code}"
+    said = f": {listener.last_words}" if listener.last_words else ""
+    return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
+
+
+def _cannot_start(task: Task, error: CannotStart) -> Failure:
+    # No such program, no right to run it, too long: nothing that trying again would change.
+    lasting = error.errno in (1, 2, 7, 8, 13, 20, 22, 40)
+    return failure(f"{task.phase}: {error}", "permanent" if lasting else "resource", exception="CannotStart")
+
+
+def _as_json(line: str) -> str:
+    """A line as JSON: itself, if it is JSON, else as text."""
+    try:
+        return values.encode(values.decode(line), "result")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return values.encode(line, "result")
+
+
+def _read_result(file: Path | None) -> str | None:
+    if file is None or not file.exists():
+        return None
+    with file.open("rb") as opened:
+        raw = opened.read(values.MAX_VALUE + 1)
+    if len(raw) > values.MAX_VALUE:
+        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes; write a path instead")
+    try:
+        return values.encode(values.decode(raw.decode()), "result")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"the result file is not JSON: {error}") from None
+
+
+def _ignore(exit: Exit) -> None:
+    """The one who waits for the child reads its exit there."""

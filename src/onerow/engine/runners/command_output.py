@@ -1,0 +1,142 @@
+"""What a command's output means besides being kept: progress, steps that are done, the last line."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from onerow.core import steps, values
+from onerow.core.errors import BadInput
+from onerow.core.outcomes import Cancelled
+from onerow.engine.handler.requests import Remember
+from onerow.engine.output.lines import storable
+from onerow.engine.runners.attempt import Attempt
+from onerow.pipelines.command import Command
+
+_STEP = re.compile(r"::step\s+(?P<name>\S.*?)\s+ok(?:\s+(?P<result>\S.*))?\s*")
+_LONGEST_WORDS = 500
+_FLOOD = 1_000_000
+_LONGEST_UNFINISHED = 2_000
+
+
+class OutputParser:
+    """Keeps a command's output and looks for what it was told to look for."""
+
+    def __init__(self, attempt: Attempt, command: Command) -> None:
+        self._attempt = attempt
+        self._command = command
+        self._done: list[Remember] = []
+        self._words: dict[str, str] = {}
+        self._last = LastLine()
+        self._heard = 0  # characters
+
+    @property
+    def last_words(self) -> str:
+        """What it said before it failed: of its errors, else of its output, the last line."""
+        return (self._words.get("err") or self._words.get("out") or "").strip()[:_LONGEST_WORDS]
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether it has said more than will be kept of it."""
+        return self._heard > _FLOOD
+
+    def last_line(self) -> str:
+        """The last line of the program's output that says something; raises BadInput when it is too long."""
+        return self._last.text()
+
+    def hear(self, level: str, text: str) -> None:
+        """A piece of output; an empty one means that there is no more."""
+        if not text and self._attempt.output is None:
+            return
+        self._heard += len(text)
+        output = self._attempt.in_flight.output_of(self._attempt)
+        stream = output.stream(level)
+        lines = stream.feed(text) if text else stream.end()
+        if lines:
+            output.keep(level, lines)
+            self._attempt.in_flight.let_speak(output)
+            self._words[level] = next((line for line in reversed(lines) if line.strip()), self._words.get(level, ""))
+        if self._command.result == "last_line" and level == "out":
+            self._last.feed(text)
+        if self._command.progress is not None:
+            self._look_for_progress([*lines, stream.unfinished[-_LONGEST_UNFINISHED:]])
+        if self._command.steps and level == "out" and lines:
+            self._look_for_steps(lines)
+
+    def remember_steps(self) -> None:
+        """Have the store remember the steps that are done; also of work that is being stopped."""
+        while self._done:
+            try:
+                self._attempt.in_flight.answer(self._attempt, self._done.pop(0))
+            except Cancelled:
+                return  # the task is another's now, and we are about to be stopped
+
+    def _look_for_progress(self, lines: list[str]) -> None:
+        pattern = self._command.progress
+        assert pattern is not None
+        for line in reversed(lines):  # only the last state matters
+            if (found := pattern.search(line)) is not None and (state := _progress(found.groupdict())) is not None:
+                self._attempt.progress(values.encode(state, "progress"))
+                return
+
+    def _look_for_steps(self, lines: list[str]) -> None:
+        for line in lines:
+            if not line.startswith("::step") or (found := _STEP.fullmatch(line)) is None:
+                continue
+            try:
+                self._done.append(Remember(steps.check_name(found["name"]), _result(found["result"])))
+            except BadInput as error:
+                self._attempt.log("warning", f"this step can't be remembered: {error}")
+
+
+class LastLine:
+    """The last line of a stream that says something, as it is."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._too_long = False
+
+    def feed(self, text: str) -> None:
+        whole = self._text + text
+        start = whole.rfind("\n", 0, len(whole.rstrip())) + 1
+        self._too_long = self._too_long and start == 0
+        self._text = whole[start:]
+        if len(self._text) > values.MAX_VALUE:
+            self._too_long = True
+            self._text = ""
+
+    def text(self) -> str:
+        if self._too_long:
+            raise BadInput(f"the last line has more than {values.MAX_VALUE:,} characters; write a file instead")
+        return storable(self._text.strip().rpartition("\r")[2])
+
+
+def _result(text: str | None) -> str:
+    """What a step gave, as JSON: itself, if it is JSON, else as text."""
+    if text is None:
+        return "null"
+    try:
+        return values.encode(values.decode(text), "step")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return values.encode(text, "step")
+
+
+def _progress(groups: dict[str, Any]) -> dict[str, Any] | None:
+    percent, done, total = (groups.get(name) for name in ("percent", "done", "total"))
+    try:
+        if percent is not None:
+            state = {"done": _plain(percent), "total": 100}
+        elif done is not None:
+            state = {"done": _plain(done), "total": _plain(total)}
+        else:
+            return None
+    except ValueError:
+        return None  # digits that are no number
+    return state | {"note": groups.get("note") or ""}
+
+
+def _plain(text: str | None) -> float | None:
+    if text is None:
+        return None
+    number = float(text)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,386 @@
+"""Handlers in a process of their own: started by the keeper, spoken to in JSON frames, ended as a whole tree."""
+
+import asyncio
+import inspect
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+from datetime import timedelta
+from queue import SimpleQueue
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from onerow.core.errors import BadInput, BadPayload, UnknownName
+from onerow.core.failure import Failure, classify, failure
+from onerow.core.outcomes import Cancelled, Snooze
+from onerow.core.task import Task
+from onerow.engine.handler import requests
+from onerow.engine.handler.batch import alone
+from onerow.engine.handler.call import Call
+from onerow.engine.handler.context import Context
+from onerow.engine.handler.outcome import (
+    Crashed,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    Jumped,
+    Outcome,
+    Snoozed,
+    Stopped,
+    Waiting,
+    outcome_of_result,
+    snoozed,
+)
+from onerow.engine.handler.requests import Request
+from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
+from onerow.engine.processes.exits import signal_name
+from onerow.engine.processes.frames import BadFrame, Channel
+from onerow.engine.processes.function_names import importable_name
+from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.child_main import STOP_SIGNAL, command
+from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
+from onerow.engine.runners.threads import parked_in, run_in_thread
+from onerow.pipelines.pipeline import Handler, Parameter
+from onerow.pipelines.signature import declared_type, parameter_types
+
+# ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# A program that fails by itself ends by its own exit code or by a signal of the kernel. These are sent by people and by
+# service managers, which stop a whole group of processes with them: no fault of the task.
+_FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+_STARTS_WITHIN = 60.0
+"""Seconds that an interpreter and the user's imports may take, before the handler's own time counts."""
+
+
+class Isolated:
+    """Runs an attempt in a fresh interpreter; blocks until the whole tree of it is gone."""
+
+    def __init__(self, process_host: ProcessHost, grace: float) -> None:
+        self._process_host = process_host
+        self._grace = grace
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        try:
+            handler = importable_name(attempt.served.call.function)
+        except ValueError:
+            # Only a suspect comes here without a name. It runs in a thread of this worker, since no other process can
+            # find its handler; if it is to blame, it takes the worker along until the bound on rescues ends it.
+            return run_in_thread(attempt)
+        attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child says that the handler has begun
+        ours, theirs = socket.socketpair()
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        try:
+            child = self._process_host.start(
+                command(theirs.fileno()),
+                stdin=None,
+                stdout=their_out,
+                stderr=their_err,
+                pass_fds=[theirs.fileno()],
+                deadline=process_deadline(attempt),
+                stop_signal=STOP_SIGNAL,
+                on_exit=_ignore,
+            )
+        except CannotStart as error:
+            os.close(out)
+            os.close(err)
+            ours.close()
+            return Failed(failure(str(error), "resource", exception="CannotStart"))
+        finally:
+            theirs.close()
+            os.close(their_out)
+            os.close(their_err)
+        attempt.handle = TreeStopper(attempt, child, self._grace)
+        if attempt.stop is not None:
+            attempt.handle.interrupt()  # asked while we were starting
+        channel = Channel(ours.detach())
+        try:
+            said = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
+        finally:
+            channel.close()
+            os.close(out)
+            os.close(err)
+        return _outcome(attempt, said, child.wait())
+
+
+class _Conversation:
+    """Listens to a child's frames and output until all of it has ended."""
+
+    def __init__(self, attempt: Attempt, channel: Channel, child: Child, out: int, err: int) -> None:
+        self._attempt = attempt
+        self._channel = channel
+        self._child = child
+        self._said: Outcome | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel.fileno(), selectors.EVENT_READ, self._hear)
+        for descriptor, level in ((out, "out"), (err, "err")):
+            self._selector.register(descriptor, selectors.EVENT_READ, self._reader(descriptor, level))
+
+    def hold(self, first: dict[str, object]) -> Outcome | None:
+        """What the child said in the end; None when it said nothing."""
+        try:
+            self._channel.send(first)
+        except BrokenPipeError:
+            pass  # it died at once; its exit tells
+        with self._selector:
+            while self._selector.get_map():
+                ready = self._selector.select(1.0)
+                for key, _ in ready:
+                    if not key.data():
+                        self._selector.unregister(key.fileobj)
+                if not ready and self._child.wait(0) is not None:
+                    break  # gone, though someone of another user still holds its output open
+        return self._said
+
+    def _hear(self) -> bool:
+        try:
+            frame = self._channel.receive()
+        except BadFrame as error:
+            self._said = Failed(failure(f"the process of the handler spoke nonsense: {error}", "crash"))
+            self._child.stop(0)
+            return False
+        match frame:
+            case None:
+                return False
+            case {"t": "begun"}:
+                self._attempt.started_at = monotonic()  # an interpreter's start is not the handler's time
+            case {"t": "progress", "text": str(text)}:
+                self._attempt.progress(text)
+            case {"t": "log", "level": str(level), "text": str(text)}:
+                self._attempt.log(level, text)
+            case {"t": "ask", "id": int(number), "request": request}:
+                self._answer(number, request)
+            case {"t": "result", "text": str(text)}:
+                self._said = Done(text)
+            case {"t": "jump", "phase": str(phase), "text": str(text)}:
+                self._said = Jumped(phase, text)
+            case {"t": "finish", "text": str(text)}:
+                self._said = Finished(text)
+            case {"t": "parked", "name": str(name), "awaiting": str(awaiting), "seconds": seconds}:
+                span = None if seconds is None else timedelta(seconds=float(str(seconds)))
+                self._said = Waiting(name, awaiting, span)
+            case {"t": "snooze", "seconds": float() | int() as seconds}:
+                self._said = Snoozed(timedelta(seconds=seconds))
+            case {"t": "terminated"}:
+                self._said = Interrupted("its process was sent SIGTERM from outside")
+            case {"t": "failed", "why": dict(why)}:
+                self._said = Failed(msgspec.convert(why, Failure))
+            case {"t": "error", "exception": str(name), "message": str(message)}:
+                self._said = Failed(failure(f"{name}: {message}", "unknown", exception=name))
+        return True
+
+    def _answer(self, number: int, request: object) -> None:
+        frame: dict[str, object] = {"t": "answer", "id": number}
+        try:
+            frame["text"] = self._attempt.ask(requests.from_plain(request))
+        except Cancelled as stopped:
+            frame["stop"] = str(stopped)
+        except Exception as error:
+            frame["error"] = [type(error).__name__, str(error)]
+        try:
+            self._channel.send(frame)
+        except (BrokenPipeError, BadFrame):
+            pass  # it died while we looked; its exit tells
+
+    def _reader(self, descriptor: int, level: str) -> Callable[[], bool]:
+        decoder = getincrementaldecoder("utf-8")("replace")
+
+        def read() -> bool:
+            piece = os.read(descriptor, 65536)
+            self._attempt.write(level, decoder.decode(piece, final=not piece))
+            return bool(piece)
+
+        return read
+
+
+def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
+    call = attempt.served.call
+    return {
+        "handler": handler,
+        "sys_path": sys.path,
+        "parameters": [[parameter.name, parameter.source, parameter.keyword] for parameter in call.handler.parameters],
+        "aliases": call.former_names,
+        "task": msgspec.to_builtins(attempt.task),
+    }
+
+
+def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outcome:
+    if isinstance(said, Done | Jumped | Finished):
+        return said
+    if attempt.stop is not None:
+        return Stopped(attempt.stop)
+    if said is not None:
+        return said
+    if exit is not None and (exit.stopped or ended_with_the_worker(attempt, exit)):
+        return Stopped("drain")  # its lease was about to end, or the whole service was asked to stop
+    if exit is None or not exit.seen:
+        return Interrupted(HOST_KILLED)
+    if exit.signal is not None and exit.signal in _FROM_OUTSIDE:
+        return Interrupted(f"its process was sent {signal_name(exit.signal)} from outside")
+    if exit.signal is not None:
+        how = f"was killed by {signal_name(exit.signal)}"
+    else:
+        how = f"ended with exit code {exit.code} and no word"
+    return Crashed(failure(f"the process that ran {attempt.task.phase} {how}", "crash", exception="Crash"))
+
+
+def _ignore(exit: Exit) -> None:
+    """The one who waits for the child reads its exit there."""
+
+
+# ── in the child ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+Send = Callable[[dict[str, object]], None]
+
+
+# Mistakes of the handler's that the worker found; whatever else it met is no business of the handler's.
+_MISTAKES = {kind.__name__: kind for kind in (BadInput, BadPayload, UnknownName)}
+
+
+class _Wire:
+    """The context's link to a worker on the other end of a pipe."""
+
+    def __init__(self, send: Send, answers: "SimpleQueue[dict[str, object]]") -> None:
+        self._send = send
+        self._answers = answers
+        self._asking = threading.Lock()
+        self._asked = 0
+        self.stopped: str | None = None
+
+    def stop_reason(self) -> str | None:
+        return self.stopped
+
+    def progress(self, text: str) -> None:
+        self._send({"t": "progress", "text": text})
+
+    def log(self, level: str, text: str) -> None:
+        self._send({"t": "log", "level": level, "text": text})
+
+    def write(self, level: str, text: str) -> None:
+        self.log(level, text)
+
+    def ask(self, request: Request) -> str:
+        with self._asking:
+            self._asked += 1
+            self._send({"t": "ask", "id": self._asked, "request": requests.to_plain(request)})
+            while (answer := self._answers.get()).get("id") != self._asked:
+                pass  # of an ask that was interrupted
+        match answer:
+            case {"text": str(text)}:
+                return text
+            case {"stop": str(reason)}:
+                self.stopped = self.stopped or reason
+                raise Cancelled(reason)
+            case {"error": [str(name), str(message)]}:
+                raise _MISTAKES[name](message) if name in _MISTAKES else RuntimeError(f"{name}: {message}")
+        raise BadFrame(f"the worker answered {answer!r}")
+
+
+def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send) -> None:
+    """Call the handler and send what came of it; a stop by the worker reaches it as Cancelled."""
+    task = msgspec.convert(frame["task"], Task)
+    link = _Wire(send, frame["answers"])
+    try:
+        types = parameter_types(function)
+        parameters = tuple(
+            Parameter(name, source, declared_type(source, types.get(name, Any)), keyword)
+            for name, source, keyword in frame["parameters"]
+        )
+        is_async = inspect.iscoroutinefunction(function)
+        call = Call(Handler(function, parameters, is_async, True), None)
+        call.former_names = frame["aliases"]
+        if call.takes_items:
+            send({"t": "begun"})
+            send(_said(alone(call, task, link)))
+            return
+        positional, named = call.arguments(task, Context(task, link))
+        run = _run_async if is_async else _run_sync
+        send({"t": "begun"})
+        result = run(function, positional, named, link)
+        send(_said(outcome_of_result(result)))
+    except Snooze as snooze:
+        send(_said(snoozed(snooze)))
+    except Cancelled:
+        # The worker knows whether it was the one that asked.
+        send(
+            {"t": "failed", "why": msgspec.to_builtins(_uncalled_for())}
+            if link.stopped is None
+            else {"t": "terminated"}
+        )
+    except BaseException as error:
+        if (parked := parked_in(error)) is not None:
+            seconds = None if parked.timeout is None else parked.timeout.total_seconds()
+            send({"t": "parked", "name": parked.name, "awaiting": parked.awaiting, "seconds": seconds})
+        elif isinstance(error, Exception | BaseExceptionGroup):
+            send({"t": "failed", "why": msgspec.to_builtins(classify(error))})
+        else:
+            raise
+
+
+def _said(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case Jumped(phase=phase, result=text):
+            return {"t": "jump", "phase": phase, "text": text or "null"}
+        case Finished(result=text):
+            return {"t": "finish", "text": text or "null"}
+        case Done(result=text):
+            return {"t": "result", "text": text or "null"}
+        case Snoozed(for_=span):
+            return {"t": "snooze", "seconds": span.total_seconds()}
+        case Failed(why=why):
+            return {"t": "failed", "why": msgspec.to_builtins(why)}
+    raise TypeError(f"no handler returns {outcome!r}")
+
+
+def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    def on_stop(number: int, frame: FrameType | None) -> None:
+        link.stopped = "stop"
+        raise Cancelled("stop")
+
+    signal.signal(STOP_SIGNAL, on_stop)
+    return function(*positional, **named)
+
+
+def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+    raised: list[BaseException] = []
+
+    async def call() -> Any:
+        try:
+            return await function(*positional, **named)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raised.append(error)  # asyncio examines what a task raises, and some exceptions do not survive that
+
+    async def run() -> Any:
+        task = asyncio.ensure_future(call())
+
+        def on_stop() -> None:
+            link.stopped = "stop"
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(STOP_SIGNAL, on_stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise Cancelled("stop") from None
+
+    result = asyncio.run(run())
+    if raised:
+        raise raised[0]
+    return result
+
+
+def _uncalled_for() -> Failure:
+    return failure("the handler was cancelled, but nobody asked for it", "unknown", exception="Cancelled")

@@ -1,0 +1,124 @@
+"""Reading a task's log: what of it is wanted, line by line, now or as it comes, from any host."""
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from onerow.core.errors import BadInput
+from onerow.engine.queue.queue import Queue
+from onerow.ports import LogLine
+
+_PAGE = 1_000
+_LOOK_EVERY = 0.2
+# Output counts by how it is usually meant: what goes to stderr is more than a note, and not yet an error.
+_RANK = {"debug": 10, "out": 20, "info": 20, "err": 30, "warning": 30, "error": 40, "critical": 50}
+LEVELS = tuple(_RANK)
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """So many lines were here and are gone: a task keeps a bounded log."""
+
+    lines: int
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which lines: everything that is set must hold."""
+
+    attempt: int | None = None
+    phase: str | None = None
+    level: str | None = None  # at least; 'out' and 'err' mean these alone
+    grep: re.Pattern[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.level is not None and self.level not in _RANK:
+            raise BadInput(f"no level {self.level!r}; one of {', '.join(LEVELS)}", field="level")
+
+    def includes(self, line: LogLine) -> bool:
+        if self.attempt is not None and line.attempt != self.attempt:
+            return False
+        if self.phase is not None and line.phase != self.phase:
+            return False
+        if self.level in ("out", "err") and line.level != self.level:
+            return False
+        if self.level is not None and _RANK.get(line.level, 20) < _RANK[self.level]:
+            return False
+        return self.grep is None or self.grep.search(line.text) is not None
+
+
+EVERYTHING = Wanted()
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression from what a person typed; raises BadInput."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise BadInput(f"{text!r} is no regular expression: {error}", field="grep") from None
+
+
+def read(
+    queue: Queue, task_id: str, wanted: Wanted = EVERYTHING, *, tail: int | None = None
+) -> Iterator[LogLine | Gap]:
+    """The wanted lines that are there, oldest first; of them the last `tail`."""
+    reader = _Reader(queue, task_id, wanted)
+    return iter(reader.last(tail)) if tail is not None else reader.rest()
+
+
+def follow(
+    queue: Queue,
+    task_id: str,
+    wanted: Wanted = EVERYTHING,
+    *,
+    tail: int | None = None,
+    rest: Callable[[float], object] | None = None,
+) -> Iterator[LogLine | Gap]:
+    """The same, and then what comes, across attempts and workers, until the task has ended.
+
+    `rest` waits so many seconds between two looks; what it raises ends the following.
+    """
+    wait = rest or threading.Event().wait
+    reader = _Reader(queue, task_id, wanted)
+    yield from reader.last(tail) if tail is not None else reader.rest()
+    while True:
+        # Looked at before the lines: a task that has ended has its whole log in the store.
+        ended = queue.get(task_id).ended
+        yield from reader.rest()
+        if ended:
+            return
+        wait(_LOOK_EVERY)
+
+
+class _Reader:
+    """A place in a task's log."""
+
+    def __init__(self, queue: Queue, task_id: str, wanted: Wanted) -> None:
+        self._queue = queue
+        self._task_id = task_id
+        self._wanted = wanted
+        self._after = 0
+
+    def rest(self) -> Iterator[LogLine | Gap]:
+        """From here to the end."""
+        while True:
+            page = self._queue.logs(self._task_id, after=self._after, limit=_PAGE)
+            if not page.lines:
+                return
+            missing = min(page.lines[0].seq - self._after - 1, page.dropped)
+            if missing > 0:
+                yield Gap(missing)
+            self._after = page.next
+            yield from filter(self._wanted.includes, page.lines)
+            if len(page.lines) < _PAGE:
+                return
+
+    def last(self, count: int) -> list[LogLine | Gap]:
+        """The last wanted lines; then we stand at the end."""
+        if self._wanted != EVERYTHING:
+            lines = deque((line for line in self.rest() if isinstance(line, LogLine)), maxlen=count)
+            return list(lines)
+        page = self._queue.logs(self._task_id, tail=count)
+        self._after = page.next
+        return list(page.lines)

@@ -1,0 +1,168 @@
+"""Views of one queue: each method is one page of a face."""
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from onerow.core.errors import UnknownName
+from onerow.core.plan import Plan
+from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.schedules import Scheduled
+from onerow.engine.control.stats import STATS, Outcomes, add_up, minute_of
+from onerow.engine.queue.queue import Queue
+from onerow.engine.views.board import Board, Overview, build_board
+from onerow.engine.views.counts import Matching, count_matching, count_store
+from onerow.engine.views.failures import Failures, group_failures
+from onerow.engine.views.query import read_query
+from onerow.engine.views.rows import Row, TaskPage
+from onerow.engine.views.timeline import TaskView, view_task
+from onerow.engine.views.why import Reason, why
+from onerow.engine.views.workers import WorkerLine, roll, serving
+from onerow.ports import Filter, Note, Order, Searchable, Store
+
+SEARCH_FOR = timedelta(milliseconds=80)
+COUNT_FOR = timedelta(seconds=2)
+RECENT = timedelta(minutes=5)
+_MOST_HELD = 1_000
+_MOST_FAILURES = 500
+_SHOWN_MASKED = ("title", "payload", "results", "steps", "signals", "metadata")
+
+
+class Views:
+    """What the store says, for faces; on a queue for one user, that user's alone."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    @property
+    def _store(self) -> Store:
+        """The store, or what it offers to those who only look (a replica)."""
+        store = self._queue.store
+        return getattr(store, "for_views", lambda: store)()
+
+    def overview(self, over: timedelta = RECENT) -> Overview:
+        """The whole store in a few numbers."""
+        store, now = self._store, self._store.now()
+        store_counts = count_store(store, self._queue.user_id)
+        counts: dict[tuple[object, bool], int] = {}
+        for tally in store_counts.tallies:
+            counts[tally.status, tally.parked] = counts.get((tally.status, tally.parked), 0) + tally.count
+        due = [t.oldest for t in store_counts.tallies if t.status is WAITING and not t.parked and t.oldest is not None]
+        return Overview(
+            at=now,
+            store=self._queue.url,
+            waiting=counts.get((WAITING, False), 0),
+            parked=counts.get((WAITING, True), 0),
+            processing=counts.get((PROCESSING, False), 0),
+            completed=counts.get((COMPLETED, False), 0),
+            failed=counts.get((FAILED, False), 0),
+            cancelled=counts.get((CANCELLED, False), 0),
+            ended_at=store_counts.ended_at,
+            oldest=min(due, default=None),
+            workers=sum(worker.alive for worker in self.workers(holds=False)),
+            per_minute=sum(found.done for found in self.statistics(over).values()) / (over / timedelta(minutes=1)),
+        )
+
+    def board(self, over: timedelta = RECENT) -> Board:
+        """Pipelines and their phases."""
+        store = self._store
+        return build_board(
+            self.plans(),
+            count_store(store, self._queue.user_id),
+            definitions.load_controls(store),
+            self.statistics(over),
+            serving(self.workers(holds=False)),
+            store.now(),
+            over,
+            everyones=self._queue.user_id is None,
+        )
+
+    def plans(self) -> dict[str, Plan]:
+        """The definitions: as published, else those of the code served here."""
+        served = {name: pipeline.plan for name, pipeline in self._queue.pipelines.items()}
+        return served | definitions.load_plans(self._queue.store)
+
+    def filter(self, query: str) -> Filter:
+        """What a query means, within this queue's user."""
+        where = read_query(query, self._queue.store.now())
+        user = self._queue.user_id
+        if user is None:
+            return where
+        if where.user_id not in (None, user):
+            raise UnknownName(f"this queue sees only user {user!r}", field="user_id")
+        return replace(where, user_id=user)
+
+    def find(
+        self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta = SEARCH_FOR
+    ) -> TaskPage:
+        """A page of tasks; what has ended by its end, everything else by when it was added, the newest first."""
+        where = query if isinstance(query, Filter) else self.filter(query)
+        store = self._store
+        latest = bool(where.statuses) and where.statuses <= ENDS
+        if isinstance(store, Searchable):
+            found = store.search(where, limit=limit, order="latest" if latest else "newest", after=after, within=within)
+            return TaskPage(self._rows(found.tasks), found.next, found.looked_back_to, found.looked_at)
+        order: Order = "latest" if latest else "newest"
+        page = store.find(where, limit=limit, order=order, after=after)
+        return TaskPage(self._rows(page.tasks), page.next)
+
+    def count(self, query: str | Filter = "", *, within: timedelta = COUNT_FOR) -> Matching:
+        """How many tasks match a query; where they must be read to know, as far as the time allows."""
+        where = query if isinstance(query, Filter) else self.filter(query)
+        return count_matching(self._store, where, within)
+
+    def _rows(self, tasks: list[Task]) -> list[Row]:
+        """As people see them: a title is made of the payload, and may hold what a payload may."""
+        masked = self._queue.masker.text
+        return [replace(Row.of(task), title=masked(task.title)) for task in tasks]
+
+    def task(self, task_id: str) -> TaskView:
+        """One task with its timeline and why it stands where it stands."""
+        task = self._queue.get(task_id)
+        view = view_task(task, self.plans().get(task.pipeline), self.why(task), self._queue.store.now())
+        # Payloads and results are kept as they are, because phases work with them; people see them masked.
+        masked = {field: self._queue.masker.value(view.task[field]) for field in _SHOWN_MASKED if field in view.task}
+        return replace(view, task=view.task | masked)
+
+    def why(self, task: Task | str) -> Reason:
+        """Why a task isn't running, in a sentence, with the command that changes it."""
+        found = self._queue.get(task) if isinstance(task, str) else task
+        plan = self.plans().get(found.pipeline)
+        return why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
+
+    def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
+        """The last failed tasks, grouped by cause."""
+        where = replace(self.filter(query), statuses=frozenset({FAILED}))
+        page = self._store.find(where, limit=limit, order="latest")
+        return group_failures(page.tasks, page.next is None)
+
+    def workers(self, *, holds: bool = True) -> list[WorkerLine]:
+        """Who is on the roll, and (unless told not to look) what each holds."""
+        store = self._store
+        held: list[Task] = []
+        if holds:
+            where = Filter(statuses=frozenset({PROCESSING}), user_id=self._queue.user_id)
+            held = store.find(where, limit=_MOST_HELD, order="oldest").tasks
+        return roll(store.notes(WORKER), held, store.now())
+
+    def schedules(self) -> list[Scheduled]:
+        """What is started by the clock."""
+        return self._queue.crons.all()
+
+    def statistics(self, over: timedelta) -> dict[tuple[str, str], Outcomes]:
+        """Outcomes by pipeline and phase over the last while; everyone's, so not for one user."""
+        if self._queue.user_id is not None:
+            return {}
+        store = self._store
+        return add_up(store.notes(STATS, since=minute_of(store.now() - over)))
+
+    def minutes(self, over: timedelta) -> dict[str, dict[tuple[str, str], Outcomes]]:
+        """The same minute by minute, for curves."""
+        store = self._store
+        by_minute: dict[str, list[Note]] = {}
+        for note in store.notes(STATS, since=minute_of(store.now() - over)):
+            by_minute.setdefault(note.name.partition("/")[0], []).append(note)
+        return {minute: add_up(notes) for minute, notes in by_minute.items()}

@@ -1,0 +1,143 @@
+"""The clerk answers what running handlers ask, in their own threads: each answer is in the store before it is given."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from onerow.core import rules, steps
+from onerow.core.addition import Addition
+from onerow.core.errors import StoreUnavailable
+from onerow.core.outcomes import Cancelled
+from onerow.core.rules import checkpoints
+from onerow.core.status import PROCESSING
+from onerow.core.task import Task
+from onerow.engine.handler.requests import (
+    AwaitSignal,
+    BeginSpawn,
+    ChildPage,
+    EndSpawn,
+    Join,
+    Remember,
+    Request,
+    Spawn,
+)
+from onerow.engine.queue.children import Children
+from onerow.engine.queue.ids import child_id
+from onerow.engine.queue.queue import Queue
+from onerow.engine.runners.attempt import Attempt
+from onerow.ports import Move, Store, Swapped
+
+_encode = msgspec.json.Encoder().encode
+Answer = TypeVar("Answer")
+
+
+class CheckpointService:
+    """Writes to the row of an attempt that runs, under its token."""
+
+    def __init__(self, queue: Queue, family: Children) -> None:
+        self._store: Store = queue.store
+        self._queue = queue
+        self._family = family
+
+    def answer(self, attempt: Attempt, request: Request) -> str:
+        """The answer, as JSON text; raises Cancelled when the attempt has lost its task or should stop."""
+        match request:
+            case Remember(name=name, result=result):
+                self._write(attempt, lambda task: checkpoints.remember(task, name, result, self._store.now()))
+                return "null"
+            case AwaitSignal(name=name, signal=signal):
+                self._read(attempt)
+                self._write(attempt, lambda task: checkpoints.take_signal(task, name, signal, self._store.now()))
+                return self._record(attempt, name)
+            case BeginSpawn(name=name):
+                self._write(attempt, lambda task: checkpoints.spawning(task, name, self._store.now()))
+                return bytes(steps.records(attempt.task)[name].result).decode()
+            case Spawn():
+                return self._patiently(attempt, lambda: self._spawn(attempt.task, request))
+            case EndSpawn(name=name, count=count):
+                self._write(attempt, lambda task: checkpoints.spawned(task, name, count, self._store.now()))
+                return "null"
+            case Join(name=name):
+                return self._patiently(attempt, lambda: self._join(attempt.task, name))
+            case ChildPage(after=after):
+                return self._patiently(attempt, lambda: self._children(attempt.task, after))
+
+    def _spawn(self, parent: Task, spawn: Spawn) -> str:
+        # The same spawn names the same children, so that one repeated after a crash adds nothing.
+        additions = [
+            Addition(
+                **{"priority": parent.priority, **terms},
+                task_id=child_id(parent.task_id, parent.phase, parent.generation, f"{spawn.name}:{key}"),
+                parent_id=parent.task_id,
+                user_id=parent.user_id,
+            )
+            for key, terms in spawn.children
+        ]
+        tasks = self._queue.add_children(spawn.pipeline, additions, since=steps.spawned_since(parent))
+        # A child whose unique key another task holds was not added: the parent has nothing to wait for there.
+        own = {task.task_id for task in tasks} & {addition.task_id for addition in additions}
+        return str(len(own))
+
+    def _join(self, parent: Task, name: str) -> str:
+        counts = self._family.tally(parent)
+        if not rules.children_ended(parent, counts):
+            record = steps.records(parent).get(name)
+            return '{"expired":true}' if record is not None and record.expired else "null"
+        return _encode({"counts": counts}).decode()
+
+    def _children(self, parent: Task, after: str | None) -> str:
+        page = self._family.page(parent, after)
+        children = [
+            {
+                "task_id": child.task_id,
+                "status": child.status.value,
+                "payload": child.payload,
+                "result": child.result,
+                "error": child.error,
+                "error_class": child.error_class,
+            }
+            for child in page.tasks
+        ]
+        return _encode({"children": children, "next": page.next}).decode()
+
+    def _record(self, attempt: Attempt, name: str) -> str:
+        record = steps.records(attempt.task).get(name)
+        return "null" if record is None or record.open else _encode(record).decode()
+
+    def _write(self, attempt: Attempt, rule: Callable[[Task], Task | None]) -> None:
+        """Apply a rule to the row as it stands; nothing is written when the rule says None."""
+        while True:
+            before = attempt.task
+            after = rule(before)
+            if after is None:
+                return
+            move = Move(before, after)
+            answer = self._patiently(attempt, lambda move=move: self._store.swap([move]))[0]  # type: ignore[misc]
+            if isinstance(answer, Swapped):
+                attempt.heard(answer.task)
+                return
+            # The heart, a signal or a cancel came between: look again. Our own write whose answer was lost shows
+            # as a row that remembers already, and is then simply written once more.
+            self._read(attempt)
+
+    def _read(self, attempt: Attempt) -> None:
+        known = attempt.task
+        found = self._patiently(attempt, lambda: self._store.fetch([known.task_id]))
+        if not found or found[0].token != known.token or found[0].status is not PROCESSING:
+            attempt.ask_to_stop("lost")
+            raise Cancelled("lost")
+        attempt.heard(found[0])
+
+    def _patiently(self, attempt: Attempt, call: Callable[[], Answer]) -> Answer:
+        """A call that outlives the store's absences, for as long as the task is ours."""
+        pause = 0.02
+        while True:
+            try:
+                return call()
+            except StoreUnavailable:
+                if attempt.stop is not None:
+                    raise Cancelled(attempt.stop) from None
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)

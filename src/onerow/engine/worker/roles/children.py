@@ -1,0 +1,101 @@
+"""The role that looks after families: at once when a child ends here, and by a sweep for what others left undone."""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from time import monotonic
+
+from onerow.core.status import CANCELLED, WAITING
+from onerow.core.task import Task
+from onerow.engine.queue.children import Children
+from onerow.ports import Filter, Store
+
+_SWEEP_EVERY = 5.0
+_SWEEP_PACE = 20.0  # a sweep over very many parked tasks takes a twentieth of the time at the most
+_PAGE = 200
+_CANCELLED_SINCE = timedelta(minutes=15)
+
+
+class ChildrenSweeper:
+    """Resumes parents and cancels children; `pace` bounds how much of the time is spent looking at one parent."""
+
+    def __init__(self, store: Store, family: Children, worker: str, *, pace: float = 10.0) -> None:
+        self._store = store
+        self._family = family
+        self._worker = worker
+        self._pace = pace
+        self._heard: deque[Task] = deque()
+        self._due: dict[str, float] = {}  # whom to look at, and not before when
+        self._not_before: dict[str, float] = {}
+        self._sweep_at = 0.0
+        self._swept_for = 0.0
+        self._swept_to: str | None = None
+        self._cancelled_since: datetime | None = None
+        self.wake: Callable[[], None] = lambda: None
+        self.resumed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+
+    def hear(self, task: Task) -> None:
+        """A task was written whose parent or children may be concerned; safe from any thread."""
+        first = not self._heard
+        self._heard.append(task)
+        if first:
+            self.wake()
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        while self._heard:
+            self._concern(self._heard.popleft(), now)
+        if monotonic() >= self._sweep_at:
+            self._sweep(now)
+        self._look(now)
+        return max(0.0, min(self._sweep_at, *self._due.values(), self._sweep_at) - monotonic())
+
+    def _concern(self, task: Task, now: datetime) -> None:
+        if task.parent_id is not None and task.ended:
+            self._put(task.parent_id)
+        if task.awaiting == "children":
+            self._put(task.task_id)
+        if task.children is not None and task.status is CANCELLED:
+            self._family.cancel_children(task.task_id, now, self._worker)
+
+    def _put(self, parent: str) -> None:
+        self._due.setdefault(parent, self._not_before.get(parent, 0.0))
+
+    def _look(self, now: datetime) -> None:
+        clock = monotonic()
+        due = [parent for parent, at in self._due.items() if at <= clock]
+        for start in range(0, len(due), _PAGE):
+            some = due[start : start + _PAGE]
+            began = monotonic()
+            resumed, waiting = self._family.gather(some)
+            took = monotonic() - began
+            for parent in some:
+                del self._due[parent]
+                self._not_before.pop(parent, None)
+            if self._pace:
+                # A parent of many is counted anew each time a child ends: the longer that takes, the less often.
+                self._not_before |= dict.fromkeys(waiting, monotonic() + took * self._pace)
+            for task in resumed:
+                self._concern(task, now)
+            if resumed:
+                self.resumed()
+
+    def _sweep(self, now: datetime) -> None:
+        """What a dead worker or a hand left undone: a page of parked parents, and what was cancelled lately."""
+        began = monotonic()
+        where = Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children")
+        page = self._store.find(where, limit=_PAGE, order="due", after=self._swept_to)
+        self._swept_to = page.next
+        for task in page.tasks:
+            self._put(task.task_id)
+        since = self._cancelled_since or now - _CANCELLED_SINCE
+        lately = Filter(statuses=frozenset({CANCELLED}), ended_after=since)
+        for task in self._store.find(lately, limit=1000, order="ended").tasks:
+            if task.children is not None:
+                self._family.cancel_children(task.task_id, now, self._worker)
+        self._cancelled_since = now - timedelta(minutes=1)
+        self._swept_for += monotonic() - began
+        self._sweep_at = monotonic()
+        if page.next is None:
+            self._sweep_at += max(_SWEEP_EVERY, _SWEEP_PACE * self._swept_for)
+            self._swept_for = 0.0

@@ -1,0 +1,161 @@
+"""The registrar: what operators have set, read about once a second; which worker serves what, kept on a roll."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+
+import msgspec
+
+from onerow.core.errors import CodeTooOld, QueueRelocated, StoreError
+from onerow.core.failure import Failure
+from onerow.core.plan import Plan
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import WORKER, Controls, Definitions
+from onerow.engine.control.relocation import check_not_relocated
+from onerow.engine.events.hooks import GuardState
+from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.in_flight import InFlight
+from onerow.ports import Note, Store
+
+_ROLL_EVERY = 5.0
+_REPORT_EVERY = 1.0
+
+
+class PhaseControls:
+    """Knows the limits, pauses and holds in force, and keeps this worker on the roll."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        served_phases: Sequence[ServedPhase],
+        concurrency: int,
+        published: Definitions | None = None,
+    ) -> None:
+        self._store = store
+        self._published = Definitions(lambda: store) if published is None else published
+        self._replaced: dict[str, Plan] = {}  # what tasks follow instead of the definition in our code
+        self._identity = identity
+        self._lanes = served_phases
+        self._concurrency = concurrency
+        self._controls = Controls()
+        self._own_holds: dict[tuple[str, str], datetime] = {}
+        self._to_hold: deque[tuple[str, str, datetime, str, str]] = deque()
+        self._roll_at = 0.0
+        self._roll_version = 0
+        self._report_at = 0.0
+        self.draining = False
+        self.hooks: Callable[[], list[GuardState]] = list  # those that are overdue or lost events
+        self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
+        self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        self._write_holds()
+        self._published.refresh()
+        self._controls = self._with_published_limits(definitions.load_controls(self._store))
+        if monotonic() >= self._roll_at:
+            try:
+                self._store.check()
+                check_not_relocated(self._store)
+            except (CodeTooOld, QueueRelocated) as error:
+                # The store was migrated past us, or its queue was moved: finish what we hold, claim no more.
+                self.outdated(error)
+            self.enrol(now)
+        return 1.0
+
+    def enrol(self, now: datetime) -> None:
+        """Write this worker's line of the roll."""
+        body: dict[str, object] = {
+            "worker": self._identity.name,
+            "host": self._identity.host,
+            "boot": self._identity.boot,
+            "namespace": self._identity.namespace,
+            "pid": self._identity.pid,
+            "born": self._identity.born,
+            "started_at": self._identity.started_at.isoformat(),
+            "concurrency": self._concurrency,
+            "phases": [[served.pipeline, served.phase.name] for served in self._lanes],
+            "draining": self.draining,
+        }
+        if hooks := self.hooks():
+            body["hooks"] = msgspec.to_builtins(hooks)
+        if self._store.write_notes([Note(WORKER, self._identity.name, body, self._roll_version)])[0]:
+            self._roll_version += 1
+        else:  # someone took us for dead, and off the roll
+            mine = [note for note in self._store.notes(WORKER) if note.name == self._identity.name]
+            self._roll_version = mine[0].version if mine else 0
+        self._roll_at = monotonic() + _ROLL_EVERY
+
+    def drain(self) -> None:
+        """From the next round on, the roll says that this worker takes nothing more."""
+        self.draining = True
+        self._roll_at = 0.0
+
+    def leave(self) -> None:
+        """Off the roll."""
+        self._store.drop_notes(WORKER, [self._identity.name])
+
+    def plan_of(self, served: ServedPhase) -> Plan:
+        """The definition that tasks of a lane follow."""
+        return self._published.follow(served.plan)
+
+    def refresh_plans(self, now: datetime) -> None:
+        """Read the definitions again if the last round was too long ago to decide by what it found."""
+        self._published.refresh_if_stale(now)
+
+    def _with_published_limits(self, controls: Controls) -> Controls:
+        """Limits of definitions that replaced ours hold here too; an operator's come first."""
+        limits = dict(controls.limits)
+        for served in self._lanes:
+            plan = self.plan_of(served)
+            if plan is served.plan:
+                continue
+            if self._replaced.get(plan.name) is not plan:
+                self._replaced[plan.name] = plan
+                self.replaced(served.plan, plan)
+            phase = plan.phase(served.phase.name)
+            limits.setdefault((plan.name, served.phase.name), (phase.concurrency, phase.per_key))
+        return Controls(limits, controls.pauses, controls.holds)
+
+    def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
+        """The limits of a phase, or None while nobody may claim from it."""
+        controls = self._controls
+        if self._own_holds and self._own_holds.get((served.pipeline, served.phase.name), now) > now:
+            return None
+        if controls.pauses and controls.pause_of(served.pipeline, served.phase.name) is not None:
+            return None
+        if controls.holds and controls.held_until(served.pipeline, served.phase.name, now) is not None:
+            return None
+        return controls.limits_of(served.pipeline, served.phase)
+
+    def limits(self, served: ServedPhase) -> tuple[int | None, int | None]:
+        """The limits of a phase, whether or not it may be claimed from now."""
+        return self._controls.limits_of(served.pipeline, served.phase)
+
+    def hold(self, served: ServedPhase, why: Failure, now: datetime) -> None:
+        """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""
+        until = now + (why.after or timedelta(0))
+        self._own_holds[served.pipeline, served.phase.name] = until
+        self._to_hold.append((served.pipeline, served.phase.name, until, why.message, self._identity.name))
+        try:
+            self._write_holds()
+        except StoreError:
+            pass  # the store is away; the next round writes it
+
+    def _write_holds(self) -> None:
+        while self._to_hold:
+            definitions.set_hold(self._store, *self._to_hold[0])
+            self._to_hold.popleft()
+
+    def due_reports(self, in_flight: InFlight) -> list[Attempt]:
+        """Attempts with progress to write, at most once a second."""
+        if monotonic() < self._report_at:
+            return []
+        due = [attempt for attempt in list(in_flight.attempts.values()) if attempt.progress_json is not None]
+        if due:
+            self._report_at = monotonic() + _REPORT_EVERY
+        finished = {attempt.task.task_id for attempt, _ in list(in_flight.finished)}
+        return [attempt for attempt in due if attempt.task.task_id not in finished]

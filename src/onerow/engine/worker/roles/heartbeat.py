@@ -1,0 +1,134 @@
+"""The heart keeps leases alive and hears of cancels; the warden watches deadlines and never touches the store."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from time import monotonic
+
+import msgspec
+
+from onerow.core.status import PROCESSING
+from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.blocking import LoopWatch
+from onerow.engine.worker.in_flight import InFlight
+from onerow.ports import Filter, Held, Lease, Store
+
+_LOOK_EVERY = 1.0
+
+
+class Heartbeat:
+    """Heartbeats, only of leases that are getting old, in one write; and a look at our own cancels each second."""
+
+    def __init__(self, store: Store, worker: str, in_flight: InFlight, shortest: timedelta) -> None:
+        self._store = store
+        self._worker = worker
+        self._in_flight = in_flight
+        self._look_at = 0.0
+        # Whatever is claimed while we rest must not have grown too old by then, so the shortest lease says how long.
+        self._rest = min(_LOOK_EVERY, shortest.total_seconds() / 6)
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        attempts = list(self._in_flight.attempts.values())
+        if not attempts:
+            return self._rest
+        self._beat(attempts)
+        if monotonic() >= self._look_at:
+            self._look_at = monotonic() + _LOOK_EVERY
+            self._hear_cancels()
+        return self._rest
+
+    def _beat(self, attempts: list[Attempt]) -> None:
+        clock = monotonic()
+        # A third of the lease, so that two lost heartbeats don't cost us the task.
+        ageing: dict[timedelta, list[Attempt]] = {}
+        for attempt in attempts:
+            if clock - attempt.beat_at >= attempt.served.lease / 3 and attempt.stop != "lost":
+                ageing.setdefault(attempt.served.phase.lease, []).append(attempt)
+        for lease_for, group in ageing.items():
+            sent_at = monotonic()
+            known = [attempt.task for attempt in group]
+            answers = self._store.extend([Lease(task.task_id, task.token) for task in known], lease_for)
+            for attempt, task, answer in zip(group, known, answers, strict=True):
+                if isinstance(answer, Held):
+                    attempt.extended(sent_at)
+                    # Only if nobody else wrote in between do we know what that version says; a signal or a step
+                    # that came meanwhile makes our next write stale, and then the row is read anew.
+                    if answer.version == task.version + 1:
+                        attempt.heard(
+                            msgspec.structs.replace(task, version=answer.version, leased_until=answer.leased_until)
+                        )
+                    if answer.cancel_requested:
+                        attempt.ask_to_stop("cancel")
+                elif self._in_flight.attempts.get(task.task_id) is attempt:
+                    attempt.ask_to_stop("lost")
+
+    def _hear_cancels(self) -> None:
+        where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._worker, cancel_requested=True)
+        for task in self._store.find(where, limit=1000, order="oldest").tasks:
+            attempt = self._in_flight.attempts.get(task.task_id)
+            if attempt is not None and attempt.task.token == task.token:
+                attempt.heard(task)
+                attempt.ask_to_stop("cancel")
+
+
+class DeadlineWatcher:
+    """Ends work that runs too long or whose lease may be another's, and tells of work that won't end."""
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        grace: float,
+        hung: Callable[[Attempt], None],
+        shortest: timedelta,
+        loop: LoopWatch | None = None,
+    ) -> None:
+        self._in_flight = in_flight
+        self._grace = grace
+        self._hung = hung
+        self._loop = loop
+        # Whatever begins while we rest must not have run far past its time by then.
+        self._rest = max(0.05, min(1.0, shortest.total_seconds() / 6))
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        rest = self._rest
+        clock = monotonic()
+        blocked, blocker = (0.0, None) if self._loop is None else self._loop.look(clock)
+        for attempt in list(self._in_flight.attempts.values()):
+            served = attempt.served
+            if attempt.ended_at:
+                continue  # done; only the store has not heard of it yet, and it may be away for long
+            blocks = blocker is not None and (blocker is attempt or blocker is attempt.handle)
+            if blocked and not blocks and attempt.runner.on_loop:
+                _excuse(attempt, blocked, clock)
+            if attempt.stop is not None:
+                if attempt.started_at is not None and clock - attempt.stop_at > self._grace + 1:
+                    self._hung(attempt)
+                rest = min(rest, 0.2)
+                continue
+            # By now someone else may think us dead and start it: better to stop than to run twice.
+            safe_until = attempt.beat_at + served.lease * 0.85
+            if clock > safe_until:
+                attempt.ask_to_stop("lost")
+                continue
+            rest = min(rest, safe_until - clock)
+            if served.timeout is not None and attempt.started_at is not None:
+                ends_at = attempt.started_at + served.timeout + attempt.excused
+                # Not while another attempt may block the loop: the loop has run since, and this one has not ended.
+                if ends_at <= clock and (blocks or self._was_free_after(ends_at, attempt)):
+                    attempt.ask_to_stop("timeout")
+                rest = min(rest, max(0.0, ends_at - clock))
+            elif served.timeout is not None:
+                rest = min(rest, served.timeout / 2)
+        return max(rest, 0.01)
+
+    def _was_free_after(self, moment: float, attempt: Attempt) -> bool:
+        return self._loop is None or not attempt.runner.on_loop or self._loop.free_at > moment
+
+
+def _excuse(attempt: Attempt, blocked: float, clock: float) -> None:
+    """Extend the deadlines of an attempt by the time in which another one blocked the event loop."""
+    if attempt.started_at is not None:
+        attempt.excused += max(0.0, min(blocked, clock - attempt.started_at))
+    if attempt.stop is not None:
+        attempt.stop_at = min(clock, attempt.stop_at + blocked)

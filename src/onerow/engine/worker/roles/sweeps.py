@@ -1,0 +1,205 @@
+"""Sweeps: what spans rows, done after the commit, again and again, without harm."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from time import monotonic
+
+from onerow.core import rules
+from onerow.core.corruption import applied
+from onerow.core.errors import IllegalMove
+from onerow.core.plan import Plan
+from onerow.core.status import PROCESSING, WAITING
+from onerow.core.task import Task
+from onerow.engine.control.definitions import WORKER
+from onerow.engine.events.events import Events, events_of_status
+from onerow.engine.queue.children import concerns
+from onerow.engine.queue.lease_watch import LeaseWatch
+from onerow.engine.queue.rescue import rescue, rescue_ended
+from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.ready_phases import FEW
+from onerow.ports import Filter, Maintainable, Move, Store, Swapped
+
+_PAGE = 500
+_TIDY_EVERY = 5.0
+
+
+class WaitPhaseSweeper:
+    """Passes due tasks through phases without code, expires parked ones, and follows renamed phases."""
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], events: Events) -> None:
+        self._store = store
+        self._plans = plans
+        self._events = events
+        self._renamed_at = 0.0
+        self.passed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+        self.concerns_family: Callable[[Task], None] = lambda task: None
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        moved = False
+        for pipeline, phase in self._ready(now):
+            moved |= self._pass(self._plans[pipeline], phase, now)
+        moved |= self._expire(now)
+        if monotonic() >= self._renamed_at:
+            self._renamed_at = monotonic() + 10
+            moved |= self._rename(now)
+            self._release_keys(now)
+        if moved:
+            self.passed()
+        return 1.0
+
+    def _pass(self, plan: Plan, phase: str, now: datetime) -> bool:
+        # Asked for as a claim would, because a million may stand here that aren't due.
+        look = partial(self._store.due, plan.name, phase, now, _PAGE)
+        return self._sweep(look, lambda task: rules.pass_(task, plan, now), now)
+
+    def _ready(self, now: datetime) -> Iterable[tuple[str, str]]:
+        """The phases without code to look at: all where they are few, else those that the store names."""
+        codeless = {
+            (plan.name, phase.name): None
+            for plan in self._plans.values()
+            for phase in plan.phases
+            if not phase.has_code
+        }.keys()
+        return codeless if len(codeless) <= FEW else self._store.ready(codeless, now)
+
+    def _expire(self, now: datetime) -> bool:
+        """Of all pipelines together, since most have nothing to expire; those that we don't know are passed over."""
+        where = Filter(statuses=frozenset({WAITING}), parked=True, due_before=now)
+        moved, after = False, None
+        while True:
+            page = self._store.find(where, limit=_PAGE, order="due", after=after)
+            known = [task for task in page.tasks if task.pipeline in self._plans]
+            moved |= bool(self._move(known, lambda task: rules.expire(task, self._plans[task.pipeline], now), now))
+            if (after := page.next) is None:
+                return moved
+
+    def _rename(self, now: datetime) -> bool:
+        moved = False
+        for plan in self._plans.values():
+            old = frozenset(name for phase in plan.phases for name in phase.renamed_from)
+            if old:
+                where = Filter(statuses=frozenset({WAITING}), pipeline=plan.name, phases=old)
+                moved |= self._sweep(self._finding(where), partial(_renamed, plan, now), now)
+        return moved
+
+    def _release_keys(self, now: datetime) -> None:
+        """Unique keys that were remembered long enough are free again; a tombstone has then nothing left to keep."""
+        tasks = self._store.find(Filter(held_until_before=now, hidden=True), limit=_PAGE, order="oldest").tasks
+        self._store.remove([task for task in tasks if task.purged_at is not None])
+        kept = [task for task in tasks if task.purged_at is None]
+        if kept:
+            self._store.swap([Move(task, rules.release_key(task, now)) for task in kept])
+
+    def _finding(self, where: Filter) -> Callable[[], list[Task]]:
+        return lambda: self._store.find(where, limit=_PAGE, order="due").tasks
+
+    def _sweep(self, look: Callable[[], list[Task]], rule: Callable[[Task], Task], now: datetime) -> bool:
+        moved = False
+        while True:
+            tasks = look()
+            written = self._move(tasks, rule, now)
+            moved |= bool(written)
+            if len(tasks) < _PAGE or not written:
+                return moved
+
+    def _move(self, tasks: Iterable[Task], rule: Callable[[Task], Task], now: datetime) -> list[Task]:
+        """Write what a rule makes of each task it applies to; the tasks that were written."""
+        moves = []
+        for task in tasks:
+            try:
+                moves.append(Move(task, applied(rule, task, now)))
+            except IllegalMove:
+                continue
+        answers = self._store.swap(moves) if moves else []
+        written = [answer.task for answer in answers if isinstance(answer, Swapped)]
+        for task in written:
+            if concerns(task):
+                self.concerns_family(task)
+            for event in events_of_status(task):
+                self._events.send(event)
+        return written
+
+
+def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
+    return rules.rename(task, plan, now)
+
+
+class Rescuer:
+    """Returns tasks of dead workers to waiting: when their lease was observed to end, or at once with proof of death."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        events: Events,
+        watch: LeaseWatch,
+        plans: Mapping[str, Plan] | None = None,
+    ) -> None:
+        self._store = store
+        self._identity = identity
+        self._events = events
+        self._watch = watch
+        self._plan_of = (plans or {}).get
+        self._due_at = 0.0
+        self.concerns_family: Callable[[Task], None] = lambda task: None
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
+        self._rescue_of_the_certainly_dead(now)
+        ended = self._watch.look(now)
+        by = self._identity.name
+        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=by, plan_of=self._plan_of))
+        self._due_at = monotonic() + self._watch.every
+        return self._watch.every
+
+    def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
+        for note in self._store.notes(WORKER):
+            if note.name == self._identity.name or not self._identity.knows_dead(note.body):
+                continue
+            where = Filter(statuses=frozenset({PROCESSING}), leased_by=note.name)
+            while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
+                by = self._identity.name
+                rescued = rescue(self._store, tasks, now, self._events, by=by, if_dead=False, plan_of=self._plan_of)
+                self._tell_family(rescued)
+                if not rescued:
+                    break
+            else:
+                self._store.drop_notes(WORKER, [note.name])
+
+    def _tell_family(self, rescued: Sequence[Task]) -> None:
+        for task in rescued:
+            if concerns(task):
+                self.concerns_family(task)
+
+
+class Purger:
+    """Clears away what ended long ago."""
+
+    def __init__(self, purge: Callable[[], int]) -> None:
+        self._purge = purge
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        return 0.5 if self._purge() else 60.0
+
+
+class MaintenanceRunner:
+    """Does the store's housekeeping, a little at a time, so that nobody waits for it."""
+
+    def __init__(self, store: Maintainable) -> None:
+        self._store = store
+        self._due_at = monotonic() + _TIDY_EVERY  # who starts has work to do first
+
+    def tick(self, now: datetime) -> float:
+        """One round; seconds to rest."""
+        left = self._due_at - monotonic()
+        if left > 0:  # woken together with the other roles
+            return left
+        rest = 0.2 if self._store.maintain() else _TIDY_EVERY
+        self._due_at = monotonic() + rest
+        return rest

@@ -1,0 +1,416 @@
+"""Pipelines as users write them: plain functions, in order, checked when the pipeline is built."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from onerow.core import schedule, values
+from onerow.core.durations import Duration
+from onerow.core.errors import PipelineError
+from onerow.core.names import check_name
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
+from onerow.core.retry import Retry
+from onerow.core.schedule import CatchUp, Cron, Overlap
+from onerow.core.sizes import Size
+from onerow.pipelines import arguments, command, options
+from onerow.pipelines.command import Command, ResultFrom
+from onerow.pipelines.signature import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of a handler: where its value comes from and what it should be."""
+
+    name: str
+    source: Literal["payload", "result", "context", "items"]
+    type: Any  # Any: as decoded
+    keyword: bool  # given by name
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """A phase's code, its signature resolved once."""
+
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    is_async: bool
+    isolated: bool
+
+
+class Pipeline:
+    """A named, ordered list of phases. A definition: importing or building it opens nothing."""
+
+    def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
+        self.name = check_name(name, "pipeline")
+        self.title = title
+        self.code = code
+        self.payload_type: Any = payload
+        self.handlers: dict[str, Handler] = {}
+        self._phases: list[PhasePlan] = []
+        self._crons: list[Cron] = []
+        self._plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}: {' → '.join(phase.name for phase in self._phases) or 'no phases yet'})"
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline as data; an error while it has no phase or names a phase that isn't there."""
+        if self._plan is None:
+            if not self._phases:
+                raise PipelineError(f"pipeline {self.name!r} has no phases; add one with @{self.name}.phase")
+            schema, required = payload_schema(self.payload_type)
+            plan = Plan(
+                name=self.name,
+                phases=tuple(self._phases),
+                title=self.title,
+                code=self.code,
+                payload_schema=schema,
+                required=required,
+                crons=tuple(self._crons),
+            )
+            self._check_payload_names(plan)
+            self._check_places(plan)
+            for phase in plan.phases:
+                if phase.on_timeout and not plan.knows(phase.on_timeout):
+                    raise PipelineError(
+                        f"phase {phase.name!r} of {self.name!r}: on_timeout names no phase: {phase.on_timeout!r}"
+                    )
+            self._plan = plan
+        return self._plan
+
+    def _check_payload_names(self, plan: Plan) -> None:
+        """The payload's parameter may not look like a result, not even of a phase defined later."""
+        for name, handler in self.handlers.items():
+            for parameter in handler.parameters:
+                if parameter.source == "payload" and plan.knows(parameter.name):
+                    raise PipelineError(
+                        f"phase {name!r} of pipeline {self.name!r}: the first parameter is the payload "
+                        f"and can't be named after the phase {parameter.name!r}"
+                    )
+
+    def _check_places(self, plan: Plan) -> None:
+        """The places of a command must name what will be there: an earlier phase, or a field of the payload."""
+        known = fields(plan.payload_schema)
+        for name, handler in self.handlers.items():
+            if not isinstance(handler.function, Command):
+                continue
+            texts = (*handler.function.arguments, *(text for _, text in handler.function.set_env))
+            for place in arguments.places(texts):
+                head = place.path[0] if place.path else "ctx"
+                if plan.knows(head) and plan.position(head) >= plan.position(name):
+                    raise PipelineError(f"{handler.function.where}: {{{place.name}}} names a phase that comes later")
+                if head != "ctx" and not plan.knows(head) and known is not None and head not in known:
+                    raise PipelineError(
+                        f"{handler.function.where}: {{{place.name}}} names neither an earlier phase nor a field of the "
+                        f"payload (which has {', '.join(sorted(known))})"
+                    )
+
+    @overload
+    def phase(self, function: Function, /) -> Function: ...
+
+    @overload
+    def phase(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = "",
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        isolate: Literal["process"] | None = None,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+        rate_per_key: str = "",
+    ) -> Callable[[Function], Function]: ...
+
+    def phase(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str = "",
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        isolate: Literal["process"] | None = None,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+        rate_per_key: str = "",
+    ) -> Any:
+        """Make a function the next phase; the function itself stays as it is.
+
+        concurrency: at most so many at once, over all workers; per_key: for each limit_key.
+        rate, rate_per_key: at most so many starts in any span ('60/min', '5/s'), over all workers.
+        timeout: the work is ended after it. lease: how long a silent worker keeps the task.
+        """
+        if isolate not in (None, "process"):
+            raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+
+        def add(function: Function) -> Function:
+            phase_name = name or getattr(function, "__name__", "")
+            handler = self._handler(function, phase_name, isolated=isolate == "process")
+            self._append(
+                PhasePlan(
+                    name=phase_name,
+                    concurrency=options.limit(concurrency, "concurrency"),
+                    per_key=options.limit(per_key, "per_key"),
+                    retry=options.policy(retry),
+                    timeout=options.span(timeout, "timeout"),
+                    lease=options.lease(lease),
+                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    isolated=handler.isolated,
+                    rate=options.rate(rate, "rate"),
+                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                )
+            )
+            self.handlers[phase_name] = handler
+            return function
+
+        return add if function is None else add(function)
+
+    def command(
+        self,
+        name: str,
+        argv: Sequence[str | PurePath],
+        *,
+        cwd: str | PurePath | None = None,
+        env: Sequence[str] = (),
+        set_env: Mapping[str, str] | None = None,
+        stdin: Literal["payload"] | None = None,
+        nice: int = 0,
+        umask: int | None = None,
+        exits: Mapping[int, str] | None = None,
+        progress: str | re.Pattern[str] | None = None,
+        result: ResultFrom | None = None,
+        steps: bool = False,
+        memory_limit: Size | None = None,
+        cpu_limit: int | None = None,
+        memory: Size | None = None,
+        cpus: float | None = None,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+        rate_per_key: str = "",
+    ) -> None:
+        """Make a program the next phase: an argument list with places for values ({url}, {force?--force}).
+
+        env: variables of the worker's environment that it may see. exits: exit code → class of errors, or 'ok'.
+        progress: a pattern for its output. result: its last line of output, or the JSON file it writes to
+        $ONEROW_RESULT_FILE. steps: believe its lines '::step NAME ok'. memory_limit, cpu_limit (seconds): for each of
+        its processes. memory, cpus: what it takes of its host, which takes no more at once than it has.
+        """
+        where = f"phase {name!r} of pipeline {self.name!r}"
+        program = command.build(
+            where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin, nice=nice, umask=umask,
+            memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
+            steps=steps,
+        )  # fmt: skip
+        takes = command.weight(where, memory, cpus)
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="command",
+                concurrency=options.limit(concurrency, "concurrency"),
+                per_key=options.limit(per_key, "per_key"),
+                retry=options.policy(retry),
+                timeout=options.span(timeout, "timeout"),
+                lease=options.lease(lease),
+                renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                isolated=True,
+                rate=options.rate(rate, "rate"),
+                rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                memory=takes[0],
+                cpus=takes[1],
+            )
+        )
+        self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
+
+    def batch(
+        self,
+        name: str,
+        *,
+        size: int,
+        within: Duration = 0,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        lease: Duration = DEFAULT_LEASE,
+        renamed_from: str | Sequence[str] = (),
+        rate: str = "",
+        rate_per_key: str = "",
+    ) -> Callable[[Function], Function]:
+        """Make a function of a list of items the next phase: up to `size` tasks in one call, each settled on its own.
+
+        within: how long the first of them waits for others. concurrency counts tasks, not calls.
+        """
+        if type(size) is not int or not 1 <= size <= 1000:
+            raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
+        limit = options.limit(concurrency, "concurrency")
+        if limit is not None and limit < size:
+            raise PipelineError(
+                f"concurrency counts tasks: batches of {size} need at least {size}, not {limit}", field="concurrency"
+            )
+
+        def add(function: Function) -> Function:
+            handler = self._handler(function, name, isolated=False, items=True)
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="batch",
+                    batch_size=size,
+                    batch_within=options.duration(within, "within"),
+                    concurrency=limit,
+                    per_key=options.limit(per_key, "per_key"),
+                    retry=options.policy(retry),
+                    timeout=options.span(timeout, "timeout"),
+                    lease=options.lease(lease),
+                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    rate=options.rate(rate, "rate"),
+                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                )
+            )
+            self.handlers[name] = handler
+            return function
+
+        return add
+
+    def wait_until(self, name: str, *, field: str) -> None:
+        """A phase without code: passes when the time in the payload's field has come."""
+        self._append(PhasePlan(name=name, kind="wait_until", field=check_name(field, "field"), timeout=None))
+
+    def wait_for(self, name: str, *, signal: str, timeout: Duration | None = None, on_timeout: str = "") -> None:
+        """A phase without code: passes when the signal comes; its payload is the phase's result.
+
+        Past the timeout the task goes on at `on_timeout`, or fails with class timeout.
+        """
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_for",
+                signal=check_name(signal, "signal"),
+                timeout=options.span(timeout, "timeout"),
+                on_timeout=on_timeout,
+            )
+        )
+
+    def wait_children(
+        self, name: str, *, all_must_succeed: bool = False, timeout: Duration | None = None, on_timeout: str = ""
+    ) -> None:
+        """A phase without code: passes when every child that was spawned has ended; its result counts them.
+
+        all_must_succeed: fails the task when a child did not complete. Past the timeout as `wait_for`.
+        """
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_children",
+                timeout=options.span(timeout, "timeout"),
+                on_timeout=on_timeout,
+                all_must_succeed=all_must_succeed,
+            )
+        )
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str = "",
+        tz: str = "UTC",
+        payload: Any = None,
+        user_id: str = "",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+    ) -> None:
+        """Add a task at each time of a cron expression, by the clock of a time zone; workers see to it.
+
+        catch_up: of times that no worker was there to keep, fire the last 'one', 'all', or none ('skip').
+        overlap: 'skip' leaves a time out while the task of the last one has not ended. name: what its history goes
+        by; without one, expression and zone.
+        """
+        label = values.check_text(name or f"{expression} {tz}", "name", 200)
+        if any(cron.name == label for cron in self._crons):
+            raise PipelineError(
+                f"pipeline {self.name!r} already has a schedule {label!r}; give one a name", field="name"
+            )
+        cron = Cron(
+            name=label, expression=expression, tz=tz, payload=values.to_plain(payload, "payload"), user_id=user_id,
+            catch_up=catch_up, overlap=overlap,
+        )  # fmt: skip
+        self._crons.append(schedule.check(cron))
+        self._plan = None
+
+    def _append(self, phase: PhasePlan) -> None:
+        check_name(phase.name, "phase")
+        taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}
+        for known in (phase.name, *phase.renamed_from):
+            if known in taken:
+                raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        self._phases.append(phase)
+        self._plan = None
+
+    def _handler(
+        self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
+    ) -> Handler:
+        where = f"phase {phase_name!r} of pipeline {self.name!r}"
+        if not callable(function):
+            raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
+        if isolated:
+            options.check_importable(function, where)
+        parameters = self._items(function, where) if items else self._parameters(function, where)
+        if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
+            declared = parameters[0].type
+            if is_typed(declared):
+                self.payload_type = declared
+        return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
+
+    def _items(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
+        given = list(inspect.signature(function).parameters.values())
+        if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
+            raise PipelineError(
+                f"{where} takes a list of items and nothing else; each item has its payload, results and log"
+            )
+        name = given[0].name
+        return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
+
+    def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
+        earlier = {phase.name for phase in self._phases}
+        hints = parameter_types(function, where)
+        found: list[Parameter] = []
+        for index, given in enumerate(inspect.signature(function).parameters.values()):
+            if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+                raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
+            keyword = given.kind is given.KEYWORD_ONLY
+            if given.name == CONTEXT:
+                found.append(Parameter(CONTEXT, "context", Any, keyword))
+            elif index == 0:
+                if given.name in earlier:
+                    raise PipelineError(
+                        f"{where}: the first parameter is the payload and can't be named after the phase {given.name!r}"
+                    )
+                found.append(Parameter(given.name, "payload", hints.get(given.name, Any), keyword))
+            elif given.name in earlier:
+                found.append(Parameter(given.name, "result", hints.get(given.name, Any), keyword))
+            else:
+                known = ", ".join(sorted(earlier)) or "none yet"
+                raise PipelineError(
+                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}); "
+                    f"besides the payload, parameters are earlier phases and 'ctx'"
+                )
+        return tuple(found)

@@ -1,0 +1,122 @@
+"""Output lines of tasks: a document each, in order, bounded, the oldest gone first.
+
+The line with number 0 is a task's head: the next line's number, and how many bytes are kept. Numbers have no gaps, so
+the number of the first line that is left tells how many are gone.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import msgspec
+from pymongo import ReturnDocument
+
+from onerow.ports import LogLine, LogPage
+from onerow.stores.mongo.connections import Collections
+from onerow.stores.mongo.documents import Document, moment_of
+
+_BEYOND = 2**62
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much of one task's output is kept."""
+
+    lines: int
+    size: int
+
+
+def append(rooms: Collections, lines: Sequence[LogLine], bounds: Bounds) -> None:
+    """Lines of one task keep the order in which they were given."""
+    by_task = sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))
+    for task_id, group in groupby(by_task, key=lambda pair: pair[1].task_id):
+        _append_to(rooms, task_id, [line for _, line in group], bounds)
+
+
+def _append_to(rooms: Collections, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
+    sizes = [len(line.text.encode()) for line in lines]
+    head = rooms.log.find_one_and_update(
+        {"_id": _key(task_id, 0)},
+        {"$inc": {"next": len(lines), "size": sum(sizes)}},
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+    )
+    assert head is not None  # an upsert finds what it made
+    last, size = int(head["next"]), int(head["size"])
+    first = last - len(lines) + 1
+    rooms.log.insert_many(
+        [
+            {
+                "_id": _key(task_id, first + index),
+                "at": line.at,
+                "phase": line.phase,
+                "attempt": line.attempt,
+                "level": line.level,
+                "text": line.text,
+                "size": its_size,
+            }
+            for index, (line, its_size) in enumerate(zip(lines, sizes, strict=True))
+        ],
+        ordered=False,
+    )
+    if last > bounds.lines or size > bounds.size:
+        _drop_oldest(rooms, task_id, last - bounds.lines, size - bounds.size)
+
+
+def _drop_oldest(rooms: Collections, task_id: str, up_to: int, size: int) -> None:
+    """Drop the lines up to a number, and more until so many bytes are gone."""
+    gone: list[int] = []
+    freed = 0
+    for line in rooms.log.find(_after(task_id, 0), {"size": 1}).sort("_id"):
+        seq = int(line["_id"]["seq"])
+        if seq > up_to and freed >= size:
+            break
+        gone.append(seq)
+        freed += int(line["size"])
+    if not gone:
+        return
+    # Two writers that drop at once may both count the same bytes; then a little more is kept than asked for.
+    dropped = rooms.log.delete_many({"_id": {"$gte": _key(task_id, gone[0]), "$lte": _key(task_id, gone[-1])}})
+    if dropped.deleted_count == len(gone):
+        rooms.log.update_one({"_id": _key(task_id, 0)}, {"$inc": {"size": -freed}})
+
+
+def read_page(rooms: Collections, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
+    """Lines after a position, or the last `tail`."""
+    wanted = limit if tail is None else tail
+    rows: list[Document] = []
+    if wanted > 0:
+        found = rooms.log.find(_after(task_id, max(after, 0)))
+        rows = list(found.sort("_id", 1 if tail is None else -1).limit(wanted))
+    if tail is not None:
+        rows.reverse()
+    lines = [_line(task_id, row) for row in rows]
+    return LogPage(lines, lines[-1].seq if lines else after, _dropped(rooms, task_id))
+
+
+def remove(rooms: Collections, task_ids: Iterable[str]) -> None:
+    """The output goes with its task."""
+    heads = rooms.log.find({"_id": {"$in": [_key(task_id, 0) for task_id in task_ids]}}, {"_id": 1})
+    for head in list(heads):  # most tasks have said nothing
+        task_id = head["_id"]["task_id"]
+        rooms.log.delete_many(_after(task_id, -1))
+
+
+def _dropped(rooms: Collections, task_id: str) -> int:
+    first = rooms.log.find_one(_after(task_id, 0), {"_id": 1}, sort=[("_id", 1)])
+    if first is not None:
+        return int(first["_id"]["seq"]) - 1
+    head = rooms.log.find_one({"_id": _key(task_id, 0)})
+    return 0 if head is None else int(head["next"])
+
+
+def _after(task_id: str, seq: int) -> Document:
+    return {"_id": {"$gt": _key(task_id, seq), "$lt": _key(task_id, _BEYOND)}}
+
+
+def _line(task_id: str, row: Document) -> LogLine:
+    return LogLine(
+        task_id, moment_of(row["at"]), row["phase"], int(row["attempt"]), row["level"], row["text"], int(row["_id"]["seq"])
+    )  # fmt: skip
+
+
+def _key(task_id: str, seq: int) -> Document:
+    return {"task_id": task_id, "seq": seq}

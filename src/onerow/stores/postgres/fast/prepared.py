@@ -1,0 +1,48 @@
+"""One statement on the shortest way: prepared and run through libpq, past the driver's cursors.
+
+For the statement that user code waits for, one task at a time. What a cursor does around it is Python that runs cold,
+since the server's work lies between two calls, and took longer than the server did.
+"""
+
+from collections.abc import Sequence
+from itertools import repeat
+
+from psycopg import errors, pq
+from psycopg.generators import execute
+from psycopg.pq.abc import PGresult
+
+from onerow.stores.postgres.connections import Connection
+
+_BINARY = pq.Format.BINARY
+_FAILED = pq.ExecStatus.FATAL_ERROR
+_MOST = 100
+"""Statements that a connection keeps prepared."""
+
+
+def run(connection: Connection, sql: str, given: Sequence[bytes]) -> None:
+    """Run a statement with $1, $2 …, all in the binary format; each time the same text, for it to be prepared."""
+    if connection.sending is not None:
+        connection.sending(sql)
+    formats = list(repeat(_BINARY, len(given)))
+    name = connection.prepared.get(sql) or _prepared(connection, sql)
+    if name is None:
+        connection.pgconn.send_query_params(sql.encode(), given, param_formats=formats)
+    else:
+        connection.pgconn.send_query_prepared(name, given, formats)
+    _finish(connection)
+
+
+def _prepared(connection: Connection, sql: str) -> bytes | None:
+    if connection.prepare_threshold is None or len(connection.prepared) == _MOST:
+        return None
+    name = b"onerow_%d" % len(connection.prepared)
+    connection.pgconn.send_prepare(name, sql.encode())
+    _finish(connection)
+    connection.prepared[sql] = name
+    return name
+
+
+def _finish(connection: Connection) -> None:
+    results: list[PGresult] = connection.wait(execute(connection.pgconn))
+    if results[-1].status == _FAILED:
+        raise errors.error_from_result(results[-1], connection.info.encoding)

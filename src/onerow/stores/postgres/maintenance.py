@@ -1,0 +1,110 @@
+"""Upkeep of one database: would the promises hold here, how far is it migrated, and who copies it."""
+
+from collections.abc import Iterator
+
+from onerow.core.errors import StoreError
+from onerow.ports import Finding, Migration
+from onerow.stores.postgres import schema
+from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.counts import CounterUpdater
+
+FLOOR = 150000
+"""The oldest server that the tests run on, as it numbers itself."""
+
+_LONG = "10 minutes"
+
+
+def inspect(
+    door: Connections, name: str, migration: Migration, bookkeeper: CounterUpdater, *, can_listen: bool
+) -> list[Finding]:
+    """See ports.Upkeep.inspect."""
+    with door.connection() as connection:
+        findings = [_version(connection), *_server(connection)]
+        if (other_schema := migration.finding()) is not None:
+            return [*findings, other_schema]
+        findings += _settings(connection)
+        findings += _snapshots(connection)
+    findings += _drift(door, name)
+    if bookkeeper.is_right():
+        findings.append(Finding("good", "the counters of ended tasks are right"))
+    else:
+        findings.append(Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair"))
+    if not can_listen:
+        findings.append(
+            Finding(
+                "slow",
+                "a pooler stands in between, so workers can't be woken and poll instead",
+                "name the server itself as well: ?listen=postgresql://…",
+            )
+        )
+    return findings
+
+
+def _version(connection: Connection) -> Finding:
+    number = connection.info.server_version
+    told = f"PostgreSQL {number // 10000}.{number % 10000}"
+    if number < FLOOR:
+        return Finding("bad", f"{told} is older than {FLOOR // 10000}", "upgrade the server")
+    return Finding("good", told)
+
+
+def _server(connection: Connection) -> Iterator[Finding]:
+    """A server that only reads, and an encoding that can't hold every text."""
+    ((standby, encoding),) = connection.execute(
+        "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
+    ).fetchall()
+    if standby:
+        yield Finding(
+            "bad", "this server is a standby, which only reads", "name the primary; ?replica= names a standby"
+        )
+    if encoding not in schema.ENCODINGS:
+        yield Finding(
+            "bad", f"the database's encoding is {encoding}, which can't hold every text", schema.UTF8_DATABASE
+        )
+
+
+def _settings(connection: Connection) -> Iterator[Finding]:
+    wanted = {
+        "fsync": ("on", "bad", "a crash of the machine can damage everything"),
+        "full_page_writes": ("on", "bad", "a crash of the machine can damage everything"),
+        "synchronous_commit": (None, "bad", "a crash loses the last commits that were acknowledged"),
+        "autovacuum": ("on", "slow", "dead versions pile up, and claims walk over them"),
+    }
+    rows = connection.execute("SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", (list(wanted),)).fetchall()
+    fine = True
+    for setting, value in rows:
+        right, level, why = wanted[setting]
+        if (value == "off") if right is None else (value != right):
+            fine = False
+            yield Finding("bad" if level == "bad" else "slow", f"{setting} is {value}: {why}", f"set {setting} = on")
+    if fine:
+        yield Finding("good", "what is committed is on disk, and dead versions are cleaned away")
+
+
+def _snapshots(connection: Connection) -> Iterator[Finding]:
+    (oldest,) = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE xact_start < clock_timestamp() - %s::interval "
+        "AND backend_type = 'client backend'",
+        (_LONG,),
+    ).fetchall()
+    if oldest[0]:
+        yield Finding(
+            "slow",
+            f"{oldest[0]} transaction(s) have been open for more than {_LONG}, and nothing that died since can be cleaned away",
+            "find them in pg_stat_activity; set idle_in_transaction_session_timeout",
+        )
+
+
+def _drift(door: Connections, name: str) -> Iterator[Finding]:
+    try:
+        differences = schema.drift(door, name)
+    except StoreError:
+        yield Finding("good", f"schema {schema.SCHEMA} (this role may not build it anew to compare)")
+        return
+    for line in differences:
+        what = line.splitlines()[0]
+        if line.startswith("-"):
+            bad = "UNIQUE" in line or "constraint" in line
+            yield Finding("bad" if bad else "slow", f"missing: {what[2:]}", "create it again, as it is written here")
+    if not any(line.startswith("-") for line in differences):
+        yield Finding("good", f"schema {schema.SCHEMA}: all tables, indexes and functions are there")

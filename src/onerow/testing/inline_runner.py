@@ -1,0 +1,178 @@
+"""The runner of rehearsals: handlers run at once, one after the other, in the test's own thread; accidents on demand."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
+from typing import Any
+
+from onerow.core.failure import failure
+from onerow.engine.handler.context import Context, current
+from onerow.engine.handler.outcome import Crashed, Outcome, Stopped, outcome_of_result
+from onerow.engine.handler.requests import Remember, Request
+from onerow.engine.processes import ProcessHost
+from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.batch import Batch
+from onerow.engine.runners.command import Commands
+from onerow.engine.runners.threads import LoopCall, outcome_of, run_in_thread
+from onerow.pipelines.command import Command
+
+_GRACE = 5.0
+
+
+class WorkerDied(BaseException):
+    """Raised where the process that runs a rehearsed handler dies: nothing after it is done."""
+
+
+class Accidents:
+    """What goes wrong in which phase, and how often still."""
+
+    def __init__(self) -> None:
+        self._planned: list[tuple[str, str, Any]] = []  # kind, phase, what
+
+    def plan(self, kind: str, phase: str, what: Any = None, times: int = 1) -> None:
+        self._planned += [(kind, phase, what)] * times
+
+    def take(self, kind: str, attempt: Attempt, what: Any = None) -> Any:
+        """The next accident of this kind for the attempt's phase, or None."""
+        task = attempt.task
+        for place, planned in enumerate(self._planned):
+            known, phase, detail = planned
+            if known == kind and phase in (task.phase, f"{task.pipeline}.{task.phase}") and what in (None, detail):
+                del self._planned[place]
+                return planned
+        return None
+
+
+class InlineRunner:
+    """Runs whatever it is given before `submit` returns."""
+
+    on_loop = False
+
+    def __init__(self, accidents: Accidents) -> None:
+        self._accidents = accidents
+        self._loop: _Loop | None = None
+        self._process_host: ProcessHost | None = None
+        self.stubs: dict[str, Callable[[Attempt], Any]] = {}
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        served = attempts[0].served
+        if served.phase.kind == "batch":
+            size = served.phase.batch_size
+            for start in range(0, len(attempts), size):
+                self._batch(attempts[start : start + size])
+            return
+        for attempt in attempts:
+            contextvars.copy_context().run(self._run, attempt)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Nothing runs between two calls of ours, so there is nothing to stop."""
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+        if self._process_host is not None:
+            self._process_host.close()
+
+    def _run(self, attempt: Attempt) -> None:
+        attempt.started_at = monotonic()
+        current.set(attempt)
+        try:
+            outcome = self._outcome(attempt)
+            if self._accidents.take("crash after", attempt):
+                raise WorkerDied
+        except WorkerDied:
+            self._die([attempt])
+            return
+        attempt.in_flight.finish(attempt, outcome)
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        try:
+            self._before(attempt)
+            if self._accidents.take("timeout", attempt):
+                return Stopped("timeout")
+            stub = self.stubs.get(f"{attempt.task.pipeline}.{attempt.task.phase}") or self.stubs.get(attempt.task.phase)
+            if stub is not None:
+                return outcome_of_result(stub(attempt))
+            return self._call(attempt)
+        except WorkerDied:
+            raise
+        except BaseException as error:
+            return outcome_of(attempt, error)
+
+    def _before(self, attempt: Attempt) -> None:
+        if self._accidents.take("crash before", attempt):
+            raise WorkerDied
+        if (planned := self._accidents.take("failure", attempt)) is not None:
+            raise planned[2]
+
+    def _call(self, attempt: Attempt) -> Outcome:
+        call = attempt.served.call
+        if isinstance(call.function, Command):
+            self._process_host = self._process_host or ProcessHost()
+            return Commands(self._process_host, _GRACE, leased=False)(attempt)
+        if not call.handler.is_async:
+            return run_in_thread(attempt)
+        context = Context(attempt.task, attempt) if call.wants_context else None
+        positional, named = call.arguments(attempt.task, context)
+        results: list[Any] = []
+
+        async def run() -> None:
+            results.append(await call.function(*positional, **named))
+
+        self._on_loop().begin(run()).wait()
+        return outcome_of_result(results[0])
+
+    def _batch(self, attempts: Sequence[Attempt]) -> None:
+        going: list[Attempt] = []
+        for attempt in attempts:
+            try:
+                self._before(attempt)
+            except WorkerDied:
+                self._die(attempts)
+                return
+            except BaseException as error:
+                attempt.in_flight.finish(attempt, outcome_of(attempt, error))
+            else:
+                going.append(attempt)
+        if going:
+            is_async = going[0].served.call.handler.is_async
+            batch = Batch(going, self._on_loop() if is_async else None)  # type: ignore[arg-type]
+            contextvars.copy_context().run(batch.run)
+
+    def _die(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            if attempt.task.suspect or attempt.served.phase.isolated:
+                # It runs in a process of its own, whose death leaves the worker alive.
+                message = f"the process that ran {attempt.task.phase} died, as rehearsed"
+                attempt.in_flight.finish(attempt, Crashed(failure(message, "crash", exception="Crash")))
+            else:
+                attempt.in_flight.attempts.pop(attempt.task.task_id, None)
+
+    def after_ask(self, attempt: Attempt, request: Request) -> None:
+        """Die right after a step was remembered, if so planned."""
+        if isinstance(request, Remember) and self._accidents.take("crash after step", attempt, request.name):
+            raise WorkerDied
+
+    def _on_loop(self) -> "_Loop":
+        if self._loop is None:
+            self._loop = _Loop()
+        return self._loop
+
+
+class _Loop:
+    """An event loop in a thread of its own: the test may run on one itself."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="onerow-rehearsal", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> LoopCall:
+        return LoopCall(self._loop, work)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
