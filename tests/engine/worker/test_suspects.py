@@ -73,8 +73,8 @@ def kill_host(own: int, host: int) -> None:
     os.kill(host, signal.SIGKILL)
 
 
-def terminate_process(own: int, host: int) -> None:
-    os.kill(own, signal.SIGTERM)
+def hang_up_process(own: int, host: int) -> None:
+    os.kill(own, signal.SIGHUP)
 
 
 def hurt(queue: Queue, pipeline: Pipeline, task: Task, how: Callable[[int, int], None]) -> Task:
@@ -106,7 +106,7 @@ def test_an_isolated_process_that_dies_by_itself_counts_as_a_crash(queue: Queue,
 
 
 @ON_SQLITE
-@pytest.mark.parametrize("how", [kill_host, terminate_process])
+@pytest.mark.parametrize("how", [kill_host, hang_up_process])
 def test_an_isolated_process_that_was_ended_from_outside_counts_as_nothing(
     queue: Queue, how: Callable[[int, int], None]
 ) -> None:
@@ -116,7 +116,7 @@ def test_an_isolated_process_that_was_ended_from_outside_counts_as_nothing(
     assert (after.history[-1].what, after.error) == ("rescued", None)
     assert after.history[-1].note in (
         "the process host of its worker was killed",
-        "its process was sent SIGTERM from outside",
+        "its process was sent SIGHUP from outside",
     )
 
 

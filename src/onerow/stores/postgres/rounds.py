@@ -100,6 +100,9 @@ class Rounds:
             return [], []
         if claim is not None and claim.ids is None and (kept := self._take_kept(claim.worker)):
             return self._again_if_it_collides(moves, None)[0] if moves else [], kept
+        if claim is not None and moves:
+            # The claim sees what these moves write, so a low-water mark must not hide a task that they return.
+            self._hints.put(move.after for move in moves)
         # A claim that depends on what the swaps leave behind (a slot, a key) has to wait for them.
         if claim is not None and len(moves) >= MANY and is_free(claim) and not any(map(is_contested, moves)):
             try:

@@ -6,4 +6,4 @@ import sys
 
 # Appended, not prepended: nothing beside this folder may shadow the standard library.
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-importlib.import_module("host.keep").main(*map(int, sys.argv[1:]))
+importlib.import_module("host.main").main(*map(int, sys.argv[1:]))
