@@ -1,4 +1,4 @@
-"""What the engine asks of the world: stores, inboxes, wakers. Protocols with their contracts.
+"""What the engine asks of the world: stores and wakers. Protocols with their contracts.
 
 A store decides nothing: it inserts, claims and swaps; every atomic step touches one row; losing is an answer.
 """
@@ -419,22 +419,3 @@ class Administrable(Protocol):
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """A whole, consistent copy while others write; `progress` hears of it from 0 to 1."""
-
-
-class Receipt(Protocol):
-    """One message from an inbox, to be acknowledged once its row stands in the store."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    def acknowledge(self) -> None: ...
-
-    def refuse(self, reason: str) -> None: ...
-
-
-class Inbox(Protocol):
-    """Where work arrives from outside; a lost, doubled or late message costs latency and nothing else."""
-
-    def receive(self, limit: int, wait_for: timedelta) -> Sequence[Receipt]: ...
-
-    def close(self) -> None: ...

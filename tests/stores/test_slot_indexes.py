@@ -37,7 +37,7 @@ def test_sqlite_refuses_a_second_holder_of_a_slot(tmp_path: Path, column: str) -
 def test_postgresql_refuses_a_second_holder_of_a_slot(postgres_url: str, column: str) -> None:
     two_running(PostgresStore(postgres_url))
     with psycopg.connect(postgres_url) as connection, pytest.raises(psycopg.errors.UniqueViolation):
-        connection.execute(f"UPDATE onerow.task_queue SET {column} = 0")  # type: ignore[arg-type]
+        connection.execute(f"UPDATE onerow.task_queue SET {column} = 0")
 
 
 @pytest.mark.parametrize("column", ["slot", "key_slot"])

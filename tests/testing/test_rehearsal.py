@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status, TaskCompleted
-from onerow.testing import TestQueue
+from onerow.testing import Rehearsal
 
 pytest_plugins = ["pytester"]
 
@@ -32,7 +32,7 @@ def studio() -> Pipeline:
     return videos
 
 
-def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: TestQueue) -> None:
+def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: Rehearsal) -> None:
     at = rehearsal.now + timedelta(days=2)
     task = rehearsal.add(studio(), {"topic": "tides", "at": at.isoformat()})
     assert rehearsal.run() == 0
@@ -44,7 +44,7 @@ def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: TestQueue) -> No
     assert (done.status, done.result) == (Status.COMPLETED, ["script of tides", ["a.png"]])
 
 
-def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: TestQueue) -> None:
+def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: Rehearsal) -> None:
     rehearsal.fail("script", ConnectionError("no net"), times=2)
     began = rehearsal.now
     task = rehearsal.add(studio(), {"topic": "tides"})
@@ -60,7 +60,7 @@ def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: TestQu
     assert (rehearsal.get(task).status, rehearsal.get(task).error_class) == (Status.FAILED, "timeout")
 
 
-def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: TestQueue) -> None:
+def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: Rehearsal) -> None:
     rehearsal.fail("videos.script", Permanent("no such topic"))
     one = rehearsal.add(studio(), {"topic": "a"})
     assert rehearsal.run_until(one).error == "no such topic"
@@ -69,7 +69,7 @@ def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: TestQueue) -
     assert rehearsal.run_until(two).error_class == "timeout"
 
 
-def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: TestQueue) -> None:
+def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: Rehearsal) -> None:
     sent: list[str] = []
     mails = Pipeline("mails")
 
@@ -89,7 +89,7 @@ def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: TestQueu
     assert [entry.what for entry in done.history] == ["rescued", "completed"]
 
 
-def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: TestQueue) -> None:
+def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: Rehearsal) -> None:
     ran: list[str] = []
     films = Pipeline("films")
 
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: TestQueue
     assert ran == ["download", "cut", "end"]
 
 
-def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_failed(rehearsal: TestQueue) -> None:
+def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_failed(rehearsal: Rehearsal) -> None:
     rehearsal.crash_before("script", times=4)
     task = rehearsal.run_until(rehearsal.add(studio(), {"topic": "a"}))
     assert (task.status, task.error_class, task.crash_count) == (Status.FAILED, "crash", 3)
@@ -116,7 +116,7 @@ def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_
     ]
 
 
-def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: TestQueue) -> None:
+def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: Rehearsal) -> None:
     sizes: list[int] = []
     parts, whole = Pipeline("parts"), Pipeline("whole")
 
@@ -142,7 +142,7 @@ def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: TestQueu
     assert rehearsal.run_until(task).result == [42, "yes"]
 
 
-def test_rates_and_holds_let_time_go_on(rehearsal: TestQueue) -> None:
+def test_rates_and_holds_let_time_go_on(rehearsal: Rehearsal) -> None:
     calls = Pipeline("calls")
     asked: list[int] = []
 
@@ -159,7 +159,7 @@ def test_rates_and_holds_let_time_go_on(rehearsal: TestQueue) -> None:
     assert rehearsal.now - began >= timedelta(minutes=11)
 
 
-def test_schedules_fire_as_time_goes_on(rehearsal: TestQueue) -> None:
+def test_schedules_fire_as_time_goes_on(rehearsal: Rehearsal) -> None:
     reports = Pipeline("reports")
 
     @reports.phase
@@ -175,7 +175,7 @@ def test_schedules_fire_as_time_goes_on(rehearsal: TestQueue) -> None:
     assert {(task.result, task.scheduled_time.hour) for task in tasks if task.scheduled_time} == {("daily", 0)}
 
 
-def test_a_phase_can_be_stubbed(rehearsal: TestQueue) -> None:
+def test_a_phase_can_be_stubbed(rehearsal: Rehearsal) -> None:
     films = Pipeline("films")
 
     @films.phase
@@ -192,7 +192,7 @@ def test_a_phase_can_be_stubbed(rehearsal: TestQueue) -> None:
     assert rehearsal.run_until(rehearsal.add(films, "tides")).result == ["frames of tides", "film.mp4"]
 
 
-def test_a_snoozing_handler_and_its_log(rehearsal: TestQueue) -> None:
+def test_a_snoozing_handler_and_its_log(rehearsal: Rehearsal) -> None:
     films = Pipeline("films")
 
     @films.phase
@@ -217,7 +217,7 @@ def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) ->
     queue.serve(films)
     heard: list[str] = []
     queue.on(TaskCompleted, lambda event: heard.append(event.task.payload))
-    with TestQueue().borrow(queue) as rehearsal:
+    with Rehearsal().borrow(queue) as rehearsal:
         queue.add(films, "first")
         assert rehearsal.run_until_idle() == 2
         assert len(queue.find().tasks) == 2
@@ -226,15 +226,15 @@ def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) ->
     queue.close()
 
 
-def test_a_task_that_does_not_get_there_is_told_of(rehearsal: TestQueue) -> None:
+def test_a_task_that_does_not_get_there_is_told_of(rehearsal: Rehearsal) -> None:
     task = rehearsal.add(studio(), {"topic": "tides"})
     with pytest.raises(AssertionError, match="is waiting at image"):
         rehearsal.run_until(task, "youtube")
 
 
-def test_nothing_is_left_running(rehearsal: TestQueue) -> None:
+def test_nothing_is_left_running(rehearsal: Rehearsal) -> None:
     before = threading.active_count()
-    with TestQueue() as another:
+    with Rehearsal() as another:
         task = another.add(studio(), {"topic": "a"})
         another.run_until(task, "image")
         another.queue.signal(task.task_id, "images.ready")

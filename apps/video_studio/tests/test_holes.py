@@ -13,7 +13,7 @@ from apps.video_studio.tests.chat_server import ChatServer, hanging, refusing
 from apps.video_studio.tests.chat_server import good as good_answer
 from apps.video_studio.tests.kit import at, ended, good, joined, picture, processing, row_only, until, work, works
 from onerow import Queue
-from onerow.testing import TestQueue
+from onerow.testing import Rehearsal
 from video_studio import add_video, queue_counts, schedules_by_tab, update_queue_status
 from video_studio.pipeline import Job, videos
 from video_studio.uploads import upload
@@ -85,7 +85,7 @@ def test_a_finish_that_comes_after_a_cancel_does_not_overwrite_it(queue: Queue) 
 
 
 @pytest.mark.contract("max_retries is checked.", "Retries back off.", "What fails is retried by itself.")
-def test_what_fails_is_retried_by_itself_with_back_off_until_max_retries(queue: Queue, rehearsal: TestQueue) -> None:
+def test_what_fails_is_retried_by_itself_with_back_off_until_max_retries(queue: Queue, rehearsal: Rehearsal) -> None:
     rehearsal.borrow(queue)
     joined("t1")
     queue.add(videos, Job(), task_id="t1")
@@ -101,7 +101,7 @@ def test_what_fails_is_retried_by_itself_with_back_off_until_max_retries(queue: 
 
 @pytest.mark.contract("image holds no slot while it waits.", "image does not time out at 15 minutes.")
 def test_image_holds_no_slot_while_it_waits_and_does_not_time_out_at_15_minutes(
-    queue: Queue, rehearsal: TestQueue
+    queue: Queue, rehearsal: Rehearsal
 ) -> None:
     rehearsal.borrow(queue)
     for number in range(5):

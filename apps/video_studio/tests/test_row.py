@@ -11,7 +11,7 @@ import pytest
 
 from apps.video_studio.tests.kit import at, ended, good, row_only, work
 from onerow import BadInput, IllegalMove, Queue, UnknownName
-from onerow.testing import TestQueue
+from onerow.testing import Rehearsal
 from video_studio import add_video, next_phase, update_queue_status, videos
 from video_studio.library import find_video, writing
 
@@ -145,7 +145,7 @@ def test_next_phase_goes_through_the_five_phases_is_none_for_youtube_and_an_erro
     "The message of a timeout names the phase and the 15 minutes.",
 )
 def test_a_timeout_after_15_minutes_fails_the_task_at_its_phase_and_is_not_retried(
-    queue: Queue, rehearsal: TestQueue
+    queue: Queue, rehearsal: Rehearsal
 ) -> None:
     rehearsal.borrow(queue)
     for phase in ("script", "video", "youtube"):

@@ -6,7 +6,7 @@ import pytest
 
 from apps.video_studio.tests.kit import good, joined
 from onerow import BadInput, Queue, Status, TaskAdvanced
-from onerow.testing import TestQueue
+from onerow.testing import Rehearsal
 from video_studio import add_video, videos
 from video_studio.library import find_video
 from video_studio.pipeline import Job
@@ -23,7 +23,7 @@ def due(queue: Queue, task_id: str, moment: datetime, priority: int = 0) -> None
     "A schedule that is not yet due must not count as success and jump on.",
 )
 def test_a_schedule_passes_when_its_time_has_come_and_stays_waiting_until_then(
-    queue: Queue, rehearsal: TestQueue
+    queue: Queue, rehearsal: Rehearsal
 ) -> None:
     rehearsal.borrow(queue)
     due(queue, "t1", rehearsal.now + timedelta(hours=1))
@@ -37,7 +37,7 @@ def test_a_schedule_passes_when_its_time_has_come_and_stays_waiting_until_then(
 
 
 @pytest.mark.contract("A row that is not due must not hide due ones behind it.")
-def test_a_row_that_is_not_due_does_not_hide_due_ones_behind_it(queue: Queue, rehearsal: TestQueue) -> None:
+def test_a_row_that_is_not_due_does_not_hide_due_ones_behind_it(queue: Queue, rehearsal: Rehearsal) -> None:
     rehearsal.borrow(queue)
     for number in range(30):
         due(queue, f"later-{number}", rehearsal.now + timedelta(days=1), priority=-100)
@@ -48,7 +48,7 @@ def test_a_row_that_is_not_due_does_not_hide_due_ones_behind_it(queue: Queue, re
 
 
 @pytest.mark.contract("Priority decides the order, and then the due time.")
-def test_priority_decides_the_order_and_then_the_due_time(queue: Queue, rehearsal: TestQueue) -> None:
+def test_priority_decides_the_order_and_then_the_due_time(queue: Queue, rehearsal: Rehearsal) -> None:
     rehearsal.borrow(queue)
     order: list[str] = []
     queue.on(TaskAdvanced, lambda event: order.append(event.task.task_id) if event.phase == "script" else None)

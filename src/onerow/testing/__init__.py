@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from onerow.testing.test_queue import TestQueue
+    from onerow.testing.rehearsal import Rehearsal
 
-__all__ = ["TestQueue", "rehearsal"]
+__all__ = ["Rehearsal", "rehearsal"]
 
 
 @pytest.fixture
-def rehearsal() -> Iterator["TestQueue"]:
+def rehearsal() -> Iterator["Rehearsal"]:
     """A queue in memory, with a virtual clock; see onerow.testing.Rehearsal."""
-    from onerow.testing.test_queue import TestQueue
+    from onerow.testing.rehearsal import Rehearsal
 
-    with TestQueue() as made:
+    with Rehearsal() as made:
         yield made
 
 
 def __getattr__(name: str) -> object:
     # Late, so that pytest runs which don't use it don't pay for it.
-    if name == "TestQueue":
-        from onerow.testing.test_queue import TestQueue
+    if name == "Rehearsal":
+        from onerow.testing.rehearsal import Rehearsal
 
-        return TestQueue
+        return Rehearsal
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ from onerow.cli.app import load_app
 from onerow.cli.start.reload import watch_sources
 from onerow.core.durations import parse_duration
 from onerow.engine.events.log import write_log
-from onerow.engine.output.capture import MaskedFormatter
 from onerow.engine.queue.queue import Queue
+from onerow.engine.runners.capture import MaskedFormatter
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised

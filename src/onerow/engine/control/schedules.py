@@ -1,20 +1,14 @@
 """Schedules in the store: when each last fired, when it fires next, and whether someone paused it."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from onerow.core import schedule
-from onerow.core.errors import UnknownName
 from onerow.core.schedule import Cron
-from onerow.core.times import read, spell
-from onerow.engine.control import definitions
-from onerow.engine.control.definitions import PAUSE, Pause
+from onerow.core.times import spell
+from onerow.engine.control.definitions import Pause
 from onerow.ports import Note, Store
-
-if TYPE_CHECKING:
-    from onerow.engine.queue.queue import Queue
 
 MARK = "cron"
 
@@ -53,53 +47,6 @@ def read_mark(body: Any) -> Mark:
 def written(store: Store, name: str, mark: Mark, version: int) -> bool:
     """Whether the mark was written, because nobody else did meanwhile."""
     return store.write_notes([Note(MARK, name, msgspec.to_builtins(mark), version)])[0]
-
-
-class Crons:
-    """What `queue.crons` offers."""
-
-    def __init__(self, queue: "Queue") -> None:
-        self._queue = queue
-
-    def all(self) -> list[Scheduled]:
-        """Every schedule that was published, with its last and next time."""
-        store = self._queue.store
-        now = store.now()
-        marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
-        pauses = definitions.load_controls(store).pauses
-        found = []
-        plans = {name: p.plan for name, p in self._queue.pipelines.items()} | definitions.load_plans(store)
-        for plan in plans.values():
-            for cron in plan.crons:
-                mark = marks.get(mark_name(plan.name, cron))
-                found.append(
-                    Scheduled(
-                        plan.name,
-                        cron,
-                        read(mark.last) if mark and mark.task_id else None,
-                        mark.task_id if mark else "",
-                        schedule.next_time(cron, now),
-                        pauses.get((plan.name, f"cron:{cron.name}")),
-                    )
-                )
-        return found
-
-    def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
-        """A schedule fires no more until it is resumed; the times that pass meanwhile are not made up for."""
-        definitions.set_pause(self._queue.store, pipeline, f"cron:{self._known(pipeline, name).name}", by, reason)
-
-    def resume(self, pipeline: str, name: str) -> bool:
-        """Undo a pause; whether there was one."""
-        cron = self._known(pipeline, name)
-        return self._queue.store.drop_notes(PAUSE, [pause_name(pipeline, cron.name)]) > 0
-
-    def _known(self, pipeline: str, name: str) -> Cron:
-        crons = self._queue.plan(pipeline).crons
-        for cron in crons:
-            if cron.name == name:
-                return cron
-        there = ", ".join(repr(cron.name) for cron in crons) or "none"
-        raise UnknownName(f"pipeline {pipeline!r} has no schedule {name!r} ({there})", field="cron")
 
 
 def fresh_mark(now: datetime) -> Mark:

@@ -67,7 +67,7 @@ class TaskActed(TaskEvent, frozen=True):
     by: str = ""
 
 
-class LeaseLostEvent(TaskEvent, frozen=True):
+class TaskLeaseLost(TaskEvent, frozen=True):
     """We lost the lease while working; the work was stopped and nothing written."""
 
 

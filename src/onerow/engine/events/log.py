@@ -30,7 +30,7 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.INFO, f"{_name(task)} cancelled in {task.phase}"
         case e.TaskRescued(task=task, worker=worker):
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
-        case e.LeaseLostEvent(task=task):
+        case e.TaskLeaseLost(task=task):
             return logging.WARNING, f"{_name(task)} is no longer ours in {task.phase}; nothing was written"
         case e.WorkerHung(task=task, reason=reason):
             return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
@@ -76,7 +76,7 @@ def write_log(events: e.Events, masker: Masker = NO_SECRETS) -> None:
             write(*found, event.trace if isinstance(event, e.RoleFailed) else "")
 
     kinds: list[type[e.Event]] = [
-        e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.LeaseLostEvent,
+        e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
         e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone, e.StoreBack, e.RoleFailed, e.AlertLost,
         e.HookOverdue, e.HookEventsDropped,
     ]  # fmt: skip

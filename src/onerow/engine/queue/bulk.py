@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -18,10 +18,8 @@ from onerow.core.times import spell
 from onerow.engine.queue import operations
 from onerow.engine.queue.compare_and_swap import act as act_on_one
 from onerow.engine.queue.operations import Act
+from onerow.engine.queue.scope import Scope
 from onerow.ports import Conflict, Filter, Move, Note, Swapped
-
-if TYPE_CHECKING:
-    from onerow.engine.queue.queue import Queue
 
 BULK = "bulk"
 _PAGE = 200
@@ -53,7 +51,7 @@ class Selection:
     Every act takes `pace` ('20/min'), `limit` (at the most so many), `progress` (called now and then), `by` and `note`.
     """
 
-    def __init__(self, queue: "Queue", where: Filter) -> None:
+    def __init__(self, queue: Scope, where: Filter) -> None:
         self._queue = queue
         self._where = where
         self._sleep: Callable[[float], None] = time.sleep
@@ -121,7 +119,7 @@ class _Run:
 
     def __init__(
         self,
-        queue: "Queue",
+        queue: Scope,
         where: Filter,
         act: Act,
         step: float,
@@ -242,6 +240,6 @@ class _Run:
             self._store.drop_notes(BULK, old)
 
 
-def records(queue: "Queue") -> list[Progress]:
+def records(queue: Scope) -> list[Progress]:
     """What bulk acts were done lately, the latest first."""
     return [msgspec.convert(note.body, Progress) for note in reversed(queue.store.notes(BULK))]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from uuid import uuid4
 
 from onerow.core.errors import BadInput, StoreUnavailable
@@ -13,11 +13,9 @@ from onerow.engine.queue.lease import Leased, Leases, hand_back
 from onerow.engine.queue.lease_extender import LeaseExtender
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.lost_claims import LostClaims
+from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord
-
-if TYPE_CHECKING:
-    from onerow.engine.queue.queue import Queue
 
 LONG_DEAD = 20
 """How many leases ago a lease must have ended by the store's clock for a program too young to have observed it."""
@@ -32,7 +30,7 @@ class Puller:
 
     def __init__(
         self,
-        queue: "Queue",
+        queue: Scope,
         pipeline: Pipeline | str,
         name: str,
         phase: str,

@@ -22,7 +22,6 @@ from onerow.engine.control import definitions
 from onerow.engine.control.alerts import AlertRule, Send, Webhook, watch
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.control.relocation import RelocationCheck
-from onerow.engine.control.schedules import Crons
 from onerow.engine.events.events import (
     Events,
     EventType,
@@ -45,6 +44,7 @@ from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.operations import Act
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
+from onerow.engine.queue.schedules import Crons
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, TaskCount
 

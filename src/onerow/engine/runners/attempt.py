@@ -1,7 +1,8 @@
 """One attempt in this worker's hands: the task, its call, and how to stop it."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from onerow.core import values
 from onerow.core.outcomes import Cancelled
@@ -9,13 +10,41 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.resources import Resources
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
-from onerow.engine.handler.outcome import StopReason
+from onerow.engine.handler.outcome import Outcome, StopReason
 from onerow.engine.handler.requests import Request
+from onerow.engine.output.buffer import Output
+from onerow.engine.output.masking import Masker
 
-if TYPE_CHECKING:
-    from onerow.engine.output.buffer import Output
-    from onerow.engine.runners.threads import Runner
-    from onerow.engine.worker.in_flight import InFlight
+
+class AttemptSink(Protocol):
+    """What an attempt reports to: the attempts in flight of one worker."""
+
+    attempts: "dict[str, Attempt]"
+    masker: Masker
+    answer: "Callable[[Attempt, Request], str]"
+    stop_asked: Callable[[float], bool]
+    was_signalled: Callable[[], bool]
+
+    def finish(self, attempt: "Attempt", outcome: Outcome) -> None: ...
+
+    def output_of(self, attempt: "Attempt") -> Output: ...
+
+    def let_speak(self, output: Output) -> None: ...
+
+
+class Runner(Protocol):
+    """Runs attempts of one kind."""
+
+    on_loop: bool
+    """Whether its attempts share one event loop, so that one of them can block the others."""
+
+    def submit(self, attempts: "Sequence[Attempt]") -> None:
+        """Start these, in order, as room allows."""
+
+    def stop(self, attempt: "Attempt") -> None:
+        """Make the attempt end; `attempt.stop` says why. Its outcome comes as always."""
+
+    def close(self) -> None: ...
 
 
 class ServedPhase:
@@ -23,7 +52,7 @@ class ServedPhase:
 
     __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout", "weight")
 
-    def __init__(self, plan: Plan, phase: PhasePlan, call: Call, runner: "Runner", isolated: "Runner") -> None:
+    def __init__(self, plan: Plan, phase: PhasePlan, call: Call, runner: Runner, isolated: Runner) -> None:
         self.plan = plan
         self.phase = phase
         self.pipeline = plan.name
@@ -54,7 +83,7 @@ class Attempt:
         "task",
     )
 
-    def __init__(self, task: Task, served: ServedPhase, in_flight: "InFlight", sent_at: float) -> None:
+    def __init__(self, task: Task, served: ServedPhase, in_flight: AttemptSink, sent_at: float) -> None:
         self.task = task
         self.served = served
         self.in_flight = in_flight

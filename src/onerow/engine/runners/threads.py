@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from onerow.core.failure import classify, failure
 from onerow.core.outcomes import Cancelled, Parked, Snooze
@@ -22,21 +22,6 @@ from onerow.engine.runners.blocking import LoopWatch
 
 _ARRIVES_WITHIN = 1000  # loop iterations in which an exception sent to this thread is raised; the first one does
 _YIELD_AFTER = 0.005
-
-
-class Runner(Protocol):
-    """Runs attempts of one kind."""
-
-    on_loop: bool
-    """Whether its attempts share one event loop, so that one of them can block the others."""
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Start these, in order, as room allows."""
-
-    def stop(self, attempt: Attempt) -> None:
-        """Make the attempt end; `attempt.stop` says why. Its outcome comes as always."""
-
-    def close(self) -> None: ...
 
 
 def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:

@@ -12,7 +12,7 @@ from onerow.core.errors import StoreUnavailable
 from onerow.core.failure import Failure, failure
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, LeaseLostEvent, TaskAdvanced, TaskCompleted
+from onerow.engine.events.events import Events, TaskAdvanced, TaskCompleted, TaskLeaseLost
 from onerow.engine.handler.outcome import (
     Crashed,
     Done,
@@ -397,7 +397,7 @@ class Producer:
         self._forget(attempt)
         if lost:
             self._leave(attempt.task)
-            self._events.send(LeaseLostEvent(attempt.task))
+            self._events.send(TaskLeaseLost(attempt.task))
 
     def _leave(self, task: Task) -> None:
         """Its work may not have ended (a thread that won't stop), so it is not ours to hand back before its lease ends."""

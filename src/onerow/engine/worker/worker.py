@@ -36,16 +36,16 @@ from onerow.engine.events.events import (
 from onerow.engine.events.hooks import GuardState
 from onerow.engine.handler.call import Call
 from onerow.engine.handler.outcome import Stopped, Unstarted
-from onerow.engine.output.capture import Capture
 from onerow.engine.processes import ProcessHost
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.queue import Queue
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import Attempt, Runner, ServedPhase
 from onerow.engine.runners.batch import BatchRunner
+from onerow.engine.runners.capture import Capture
 from onerow.engine.runners.command import Commands
 from onerow.engine.runners.isolated import Isolated
 from onerow.engine.runners.process_stop import StopDeadlines, TreeStopper
-from onerow.engine.runners.threads import LoopRunner, Runner, ThreadRunner, run_in_thread
+from onerow.engine.runners.threads import LoopRunner, ThreadRunner, run_in_thread
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.host_resources import HostResources, host
 from onerow.engine.worker.identity import Identity

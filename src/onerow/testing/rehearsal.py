@@ -33,7 +33,7 @@ from onerow.testing.inline_runner import Accidents, InlineRunner
 _MOST_ROUNDS = 100_000
 
 
-class TestQueue:
+class Rehearsal:
     """Runs pipelines in the test's own thread, without sleeping; time goes on only when the test says so."""
 
     def __init__(self, *pipelines: Pipeline, start: datetime | None = None) -> None:

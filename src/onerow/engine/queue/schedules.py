@@ -1,0 +1,57 @@
+"""The schedules of a queue: list, pause and resume them."""
+
+from onerow.core import schedule
+from onerow.core.errors import UnknownName
+from onerow.core.schedule import Cron
+from onerow.core.times import read
+from onerow.engine.control import definitions
+from onerow.engine.control.definitions import PAUSE
+from onerow.engine.control.schedules import MARK, Scheduled, mark_name, pause_name, read_mark
+from onerow.engine.queue.scope import Scope
+
+
+class Crons:
+    """What `queue.crons` offers."""
+
+    def __init__(self, queue: Scope) -> None:
+        self._queue = queue
+
+    def all(self) -> list[Scheduled]:
+        """Every schedule that was published, with its last and next time."""
+        store = self._queue.store
+        now = store.now()
+        marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
+        pauses = definitions.load_controls(store).pauses
+        found = []
+        plans = {name: p.plan for name, p in self._queue.pipelines.items()} | definitions.load_plans(store)
+        for plan in plans.values():
+            for cron in plan.crons:
+                mark = marks.get(mark_name(plan.name, cron))
+                found.append(
+                    Scheduled(
+                        plan.name,
+                        cron,
+                        read(mark.last) if mark and mark.task_id else None,
+                        mark.task_id if mark else "",
+                        schedule.next_time(cron, now),
+                        pauses.get((plan.name, f"cron:{cron.name}")),
+                    )
+                )
+        return found
+
+    def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
+        """A schedule fires no more until it is resumed; the times that pass meanwhile are not made up for."""
+        definitions.set_pause(self._queue.store, pipeline, f"cron:{self._known(pipeline, name).name}", by, reason)
+
+    def resume(self, pipeline: str, name: str) -> bool:
+        """Undo a pause; whether there was one."""
+        cron = self._known(pipeline, name)
+        return self._queue.store.drop_notes(PAUSE, [pause_name(pipeline, cron.name)]) > 0
+
+    def _known(self, pipeline: str, name: str) -> Cron:
+        crons = self._queue.plan(pipeline).crons
+        for cron in crons:
+            if cron.name == name:
+                return cron
+        there = ", ".join(repr(cron.name) for cron in crons) or "none"
+        raise UnknownName(f"pipeline {pipeline!r} has no schedule {name!r} ({there})", field="cron")
