@@ -146,7 +146,7 @@ class Claiming:
         (want,), (mark,) = sent.wants, sent.marks
         passed = [task for task, (is_passed, _) in zip(found, tracked, strict=True) if is_passed]
         if mark is not None and not mark.is_before(found[0]):
-            self._low_water.record_end(want, mark, None, self._invalidations)  # there may be more tasks before the mark
+            self._low_water.record_end(want, mark, None, self._invalidations)  # there may be more before it
         elif passed and not self._keys:
             self._low_water.record_end(want, mark, passed[-1], self._invalidations)
         started_at = found[0].started_at

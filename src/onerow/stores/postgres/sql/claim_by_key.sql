@@ -23,7 +23,7 @@ busy (slots) AS MATERIALIZED (
     FROM (SELECT limit_key, jsonb_agg(key_slot) AS slots FROM taken WHERE limit_key <> '' GROUP BY limit_key) AS key
 ),
 -- First the tasks after the low-water mark, where the last claim ended; those before it only if too few come after. The
--- priority of the mark is used as it is: seeking it would scan the dead versions that the mark skips.
+-- priority of the low-water mark is used directly: a seek for it would scan the dead versions that it skips.
 look (behind, below, last) AS (
   SELECT true, 32767::smallint, NULL::smallint
   UNION ALL
