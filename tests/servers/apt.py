@@ -1,4 +1,4 @@
-"""Debian packages unpacked into a folder: nothing is installed, and root is not needed."""
+"""Unpacks Debian packages into a directory, without installing them and without root."""
 
 import re
 import shutil
@@ -14,9 +14,9 @@ SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 def unpack(
     package: str, into: Path, *, suite: str | None = None, architecture: str | None = None, needs: bool | None = None
 ) -> None:
-    """Unpack a package, and with `needs` (the default unless a suite is given) what it depends on and the system lacks.
+    """Unpack a package, and with `needs` (the default unless a suite is given) its missing dependencies.
 
-    For another architecture the system counts as empty: everything down to the C library is unpacked.
+    For another architecture all dependencies are unpacked, including the C library.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Missing(f"{package} can only be fetched with apt-get")
@@ -24,7 +24,7 @@ def unpack(
     shutil.rmtree(work, ignore_errors=True)
     (work / "lists" / "partial").mkdir(parents=True)
     (work / "archives" / "partial").mkdir(parents=True)
-    # Lists and archives of our own; the system's stay as they are, and no lock of the system's is needed.
+    # Separate lists and archives, so that the system's are not changed or locked.
     options = [
         f"Dir::State::lists={work / 'lists'}",
         f"Dir::Cache::archives={work / 'archives'}",
@@ -55,7 +55,7 @@ def unpack(
 
 
 def _sources_of(suite: str) -> str:
-    """The system's first source of packages, for another suite."""
+    """Return the system's first package source, changed to another suite."""
     if not SOURCES.exists():
         raise Missing(f"{SOURCES} is not here: this needs Debian 12 or newer")
     first = re.sub(r"^#.*\n", "", SOURCES.read_text(), flags=re.MULTILINE).strip().split("\n\n")[0]

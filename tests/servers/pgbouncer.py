@@ -7,20 +7,20 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.servers import CACHE, Missing
-from tests.servers.process import Process, free_port, make_room, within_reach
+from tests.servers.process import Process, free_port, make_directory, readable_copy
 
 UNPACKED = CACHE / "pgbouncer"
 
 
 class PgBouncer:
-    """Hands each transaction any server connection: what is set for a session may be gone at the next statement."""
+    """PgBouncer in transaction mode: each transaction may use another server connection, so session settings are lost."""
 
     def __init__(self, postgres_url: str) -> None:
         binary, libraries = _find()
         behind = urlsplit(postgres_url)
-        self._room = make_room("pgbouncer")
+        self._directory = make_directory("pgbouncer")
         self._port = free_port()
-        config = self._room / "pgbouncer.ini"
+        config = self._directory / "pgbouncer.ini"
         password = f" password={behind.password}" if behind.password else ""
         config.write_text(
             "[databases]\n"
@@ -34,25 +34,25 @@ class PgBouncer:
             "default_pool_size = 5\n"
             "max_client_conn = 500\n"
         )
-        env = {"LD_LIBRARY_PATH": ":".join(str(within_reach(path, self._room)) for path in libraries)}
-        binary = within_reach(binary.parent, self._room) / binary.name
-        self._process = Process([binary, config], log=self._room / "log", env=env if libraries else None)
+        env = {"LD_LIBRARY_PATH": ":".join(str(readable_copy(path, self._directory)) for path in libraries)}
+        binary = readable_copy(binary.parent, self._directory) / binary.name
+        self._process = Process([binary, config], log=self._directory / "log", env=env if libraries else None)
         self._process.wait_until(
             lambda: psycopg.connect(self.in_front_of(postgres_url), prepare_threshold=None).close(),
             errors=psycopg.OperationalError,
         )
 
     def in_front_of(self, postgres_url: str) -> str:
-        """The same database, through the bouncer."""
+        """Return the URL of the same database through PgBouncer."""
         return f"postgresql://postgres@127.0.0.1:{self._port}{urlsplit(postgres_url).path}"
 
     def close(self) -> None:
         self._process.kill()
-        shutil.rmtree(self._room, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _find() -> tuple[Path, list[Path]]:
-    """The binary, and where its libraries lie if they aren't the system's."""
+    """Return the binary, and the directories of its libraries if they are not the system's."""
     if installed := shutil.which(
         "pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
     ):

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from tests.servers import Missing
-from tests.servers.process import NOBODY, Process, free_port, make_room, within_reach
+from tests.servers.process import UNPRIVILEGED, Process, free_port, make_directory, readable_copy
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
@@ -22,20 +22,20 @@ _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.
 
 
 class Databases:
-    """A PostgreSQL server that someone runs; we may create databases on it."""
+    """A PostgreSQL server that is already running and on which databases may be created."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def fresh_database(self) -> str:
-        """The URL of a new, empty database."""
+        """Create an empty database; return its URL."""
         name = f"onerow_{uuid.uuid4().hex[:12]}"
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
     def drop_database(self, url: str) -> None:
-        """Gone, and with it every connection that is still open."""
+        """Drop the database and close all its connections."""
         name = urlsplit(url).path.removeprefix("/")
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
@@ -44,18 +44,18 @@ class Databases:
 
 
 class PostgresServer(Databases):
-    """A PostgreSQL server of our own: it may be stopped, killed and started again on the same port and data."""
+    """A PostgreSQL server for tests: it can be stopped, killed and restarted on the same port and data."""
 
     def __init__(self, binaries: Path | None = None, *, replica_of: "PostgresServer | None" = None) -> None:
         found = (binaries or _from_wheel()).resolve()
         if not (found / "initdb").exists():
             raise Missing(f"There is no PostgreSQL in {found}.")
-        self._room = make_room("postgres")
+        self._directory = make_directory("postgres")
         # The whole package, because the binaries find lib, share and the wheel's own libraries by relative paths.
         package = found.parents[1]
-        self._binaries = within_reach(package, self._room) / found.relative_to(package)
+        self._binaries = readable_copy(package, self._directory) / found.relative_to(package)
         if (libraries := package.with_name(f"{package.name}.libs")).exists():
-            within_reach(libraries, self._room)
+            readable_copy(libraries, self._directory)
         self._port = free_port()
         self._process: Process | None = None
         super().__init__(f"postgresql://postgres@127.0.0.1:{self._port}/postgres")
@@ -78,40 +78,40 @@ class PostgresServer(Databases):
             "fsync": "on",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        command: list[str | Path] = [self._binaries / "postgres", "-D", self._room / "data", *options]
-        self._process = Process(command, log=self._room / "log")
+        command: list[str | Path] = [self._binaries / "postgres", "-D", self._directory / "data", *options]
+        self._process = Process(command, log=self._directory / "log")
         self._process.wait_until(lambda: psycopg.connect(self.url).close(), errors=psycopg.OperationalError)
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
-        """As `pg_ctl stop -m` does; 'immediate' is a crash that is followed by recovery."""
+        """Stop like `pg_ctl stop -m`; 'immediate' is a crash that is followed by recovery."""
         if self._process:
             self._process.stop(_SIGNALS[mode])
 
     def kill(self) -> None:
-        """kill -9 of every process of the server."""
+        """Send SIGKILL to all processes of the server."""
         if self._process:
             self._process.kill()
 
     def close(self) -> None:
         self.stop("immediate")
-        shutil.rmtree(self._room, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _initdb(self) -> None:
         self._make_data("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
 
     def _copy(self, primary: "PostgresServer") -> None:
-        """Be its standby, which follows it and may only be read."""
+        """Create the data directory of a standby of `primary`."""
         self._make_data("pg_basebackup", "-d", primary.url, "-R", "-X", "stream", "-c", "fast")
 
     def _make_data(self, program: str, *options: str) -> None:
         as_root = os.geteuid() == 0
         done = subprocess.run(
-            [self._binaries / program, "-D", self._room / "data", *options],
+            [self._binaries / program, "-D", self._directory / "data", *options],
             capture_output=True,
             text=True,
             cwd="/",
-            user=NOBODY if as_root else None,
-            group=NOBODY if as_root else None,
+            user=UNPRIVILEGED if as_root else None,
+            group=UNPRIVILEGED if as_root else None,
             extra_groups=[] if as_root else None,
         )
         if done.returncode:
@@ -119,7 +119,7 @@ class PostgresServer(Databases):
 
 
 def open_postgres() -> Databases:
-    """The server given by its URL, else one of our own."""
+    """Return the server at ONEROW_TEST_POSTGRES_URL, or start one."""
     given = os.environ.get("ONEROW_TEST_POSTGRES_URL")
     return Databases(given) if given else PostgresServer()
 
@@ -135,11 +135,11 @@ def _from_wheel() -> Path:
 
 
 def pg_dump(url: str) -> bytes:
-    """A database as SQL that any client can run: every row an INSERT, no psql commands."""
+    """Dump a database as SQL that any client can run: INSERT statements, no psql commands."""
     options = ["--inserts", "--rows-per-insert=200", "--no-owner", "--no-privileges", "--no-comments"]
     done = subprocess.run([_from_wheel() / "pg_dump", *options, "-d", url], capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(f"pg_dump failed:\n{done.stderr.decode()}")
-    # Newer versions of pg_dump guard their output with psql's \restrict, which only psql understands.
+    # Newer versions of pg_dump wrap their output in \restrict, which only psql understands.
     lines = [line for line in done.stdout.splitlines() if not line.startswith((b"\\restrict", b"\\unrestrict"))]
     return b"\n".join(lines)

@@ -1,4 +1,4 @@
-"""A server process of ours, run by an ordinary user and kept on a leash."""
+"""A server process that runs as an unprivileged user and ends with the test process."""
 
 import contextlib
 import os
@@ -15,33 +15,33 @@ from pathlib import Path
 
 import psutil
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
-def make_room(name: str) -> Path:
-    """A directory that belongs to the user the server runs as."""
-    room = Path(tempfile.mkdtemp(prefix=f"onerow-{name}-"))
+def make_directory(name: str) -> Path:
+    """Create a temporary directory that belongs to the user the server runs as."""
+    directory = Path(tempfile.mkdtemp(prefix=f"onerow-{name}-"))
     if os.geteuid() == 0:
-        os.chown(room, NOBODY, NOBODY)
-    return room
+        os.chown(directory, UNPRIVILEGED, UNPRIVILEGED)
+    return directory
 
 
-def within_reach(tree: Path, room: Path) -> Path:
-    """The tree itself, or a copy in the room where an ordinary user can't get to it (root's home is closed to others)."""
+def readable_copy(tree: Path, directory: Path) -> Path:
+    """Return the tree itself, or a copy in `directory` if the server's user cannot read it (as in root's home)."""
     tree = tree.resolve()
     if os.geteuid() != 0 or all(step.stat().st_mode & stat.S_IXOTH for step in (tree, *tree.parents)):
         return tree
-    copy = room / tree.name
+    copy = directory / tree.name
     if not copy.exists():
         shutil.copytree(tree, copy, symlinks=True)
     return copy
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those that the kernel hands to clients.
+    """Return a free port below the kernel's range of ephemeral ports.
 
-    A server that restarts must get its port back: from the kernel's own range, a client could sit on it meanwhile,
-    or even connect to itself.
+    A server that restarts must get its port back. A client could take a port of the ephemeral range in between, or
+    even connect to itself.
     """
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
@@ -51,11 +51,11 @@ def free_port() -> int:
 
 
 class Process:
-    """Started at once. Ends with us even when we are killed: its leash sees our end of a pipe close."""
+    """A process that starts at once. If its owner is killed, a watchdog sees the closed pipe and ends the process."""
 
     def __init__(self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> None:
         self._log = log
-        as_root = os.geteuid() == 0  # PostgreSQL and PgBouncer refuse to run as root, with good reason
+        as_root = os.geteuid() == 0  # PostgreSQL and PgBouncer refuse to run as root
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 [str(word) for word in command],
@@ -64,13 +64,13 @@ class Process:
                 stderr=output,
                 cwd="/",
                 env={**os.environ, **(env or {})},
-                start_new_session=True,  # a Ctrl-C is ours to handle, not the server's
-                user=NOBODY if as_root else None,
-                group=NOBODY if as_root else None,
+                start_new_session=True,  # the server must not receive Ctrl-C
+                user=UNPRIVILEGED if as_root else None,
+                group=UNPRIVILEGED if as_root else None,
                 extra_groups=[] if as_root else None,
             )
-        self._leash = subprocess.Popen(
-            ["sh", "-c", f"read _; kill -QUIT {self.pid}"],  # to PostgreSQL, an immediate shutdown
+        self._watchdog = subprocess.Popen(
+            ["sh", "-c", f"read _; kill -QUIT {self.pid}"],  # for PostgreSQL, an immediate shutdown
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -85,7 +85,7 @@ class Process:
         return self._popen.poll() is None
 
     def wait_until(self, ready: Callable[[], object], *, errors: type[Exception], seconds: float = 60) -> None:
-        """Until `ready` no longer raises one of the errors."""
+        """Wait until `ready` no longer raises one of the errors."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -104,21 +104,21 @@ class Process:
                 self._popen.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.kill()
-        self._unleash()
+        self._stop_watchdog()
 
     def kill(self) -> None:
-        """kill -9, its children too, and wait until the last is gone."""
+        """Send SIGKILL to the process and its children, and wait for all of them."""
         if self.is_running:
-            family = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-            for member in family:
+            processes = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+            for member in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     member.kill()
             self._popen.wait()
-            psutil.wait_procs(family[1:], timeout=30)
-        self._unleash()
+            psutil.wait_procs(processes[1:], timeout=30)
+        self._stop_watchdog()
 
-    def _unleash(self) -> None:
-        assert self._leash.stdin is not None
-        self._leash.kill()
-        self._leash.wait()
-        self._leash.stdin.close()
+    def _stop_watchdog(self) -> None:
+        assert self._watchdog.stdin is not None
+        self._watchdog.kill()
+        self._watchdog.wait()
+        self._watchdog.stdin.close()

@@ -1,7 +1,7 @@
-"""A MongoDB replica set: mongod 7.0 for aarch64 on loopback ports, under qemu where the machine is another.
+"""A MongoDB replica set: mongod 7.0 for aarch64 on loopback ports, under qemu on other machines.
 
-Under qemu a start takes about 30 s of processor time for each member, to translate its code. So a test session has one
-set, which its processes share; `ONEROW_TEST_MONGO_MEMBERS` says how many members it has.
+Under qemu the start of a member takes about 30 s of CPU time, to translate its code. So the processes of a test session
+share one set; `ONEROW_TEST_MONGO_MEMBERS` is its number of members.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pymongo.errors import AutoReconnect, PyMongoError
 
 from tests.servers import CACHE, Missing
 from tests.servers.mongo import MongoDatabases
-from tests.servers.process import Process, free_port, make_room, within_reach
+from tests.servers.process import Process, free_port, make_directory, readable_copy
 
 FETCHED = CACHE / "mongod"
 NAME = "onerow"
@@ -27,7 +27,7 @@ PATIENCE = 300.0
 
 
 class MongoReplicaSet(MongoDatabases):
-    """A replica set of our own: its members may be killed, started again and asked to step down."""
+    """A replica set for tests: its members can be killed, restarted and asked to step down."""
 
     def __init__(self, members: int = 3, *, election_timeout_ms: int = 10_000) -> None:
         if not (FETCHED / ".ready").exists():
@@ -35,8 +35,8 @@ class MongoReplicaSet(MongoDatabases):
                 "The mongod of a replica set is not here. `make servers` fetches one (it needs Linux, npm and apt-get); "
                 "or give a set of yours in ONEROW_TEST_MONGO_REPLICA_SET_URL."
             )
-        self._room = make_room("mongod")
-        fetched = within_reach(FETCHED, self._room)
+        self._directory = make_directory("mongod")
+        fetched = readable_copy(FETCHED, self._directory)
         self._mongod = [*_runner(fetched), fetched / "mongod"]
         self._processes: dict[int, Process] = {}
         ports = [free_port() for _ in range(members)]
@@ -53,11 +53,11 @@ class MongoReplicaSet(MongoDatabases):
 
     @property
     def members(self) -> list[int]:
-        """The ports of all members."""
+        """Return the ports of all members."""
         return list(self._processes)
 
     def primary(self) -> int:
-        """The port of the member that accepts writes, once there is one."""
+        """Wait for a primary; return its port."""
         with pymongo.MongoClient[dict[str, Any]](self.url, serverSelectionTimeoutMS=int(PATIENCE * 1000)) as client:
             while True:
                 with contextlib.suppress(PyMongoError):
@@ -66,16 +66,16 @@ class MongoReplicaSet(MongoDatabases):
                         return client.address[1]
 
     def kill(self, port: int) -> None:
-        """kill -9 of one member."""
+        """Send SIGKILL to one member."""
         self._processes[port].kill()
 
     def start(self, port: int) -> None:
-        """Start a killed member again, on its own data."""
+        """Restart a killed member on its data."""
         self._start(port)
         self._wait_until_it_answers(port)
 
     def step_down(self, seconds: int = 15) -> int:
-        """Ask the primary to hand over, and to stay a secondary for some seconds; its port."""
+        """Make the primary step down for some seconds; return its port."""
         deadline = time.monotonic() + PATIENCE
         while True:
             port = self.primary()
@@ -85,20 +85,20 @@ class MongoReplicaSet(MongoDatabases):
                     client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=10)
                 return port
             except AutoReconnect:
-                return port  # it may close all connections
+                return port  # stepping down may close all connections
             except PyMongoError:
                 if time.monotonic() > deadline:
-                    raise  # else no other member has caught up yet
+                    raise  # otherwise no other member has caught up yet
 
     def close(self) -> None:
         for process in self._processes.values():
             process.kill()
-        shutil.rmtree(self._room, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _start(self, port: int) -> None:
-        data = self._room / str(port)
+        data = self._directory / str(port)
         data.mkdir(exist_ok=True)
-        shutil.chown(data, self._room.stat().st_uid, self._room.stat().st_gid)
+        shutil.chown(data, self._directory.stat().st_uid, self._directory.stat().st_gid)
         options = {
             "--dbpath": data,
             "--port": port,
@@ -110,7 +110,7 @@ class MongoReplicaSet(MongoDatabases):
         }
         words = [str(word) for option in options.items() for word in option]
         command = [*self._mongod, *words, "--nounixsocket", "--quiet"]
-        self._processes[port] = Process(command, log=self._room / f"{port}.log")
+        self._processes[port] = Process(command, log=self._directory / f"{port}.log")
 
     def _wait_until_it_answers(self, port: int) -> None:
         def ping() -> None:
@@ -131,7 +131,7 @@ class MongoReplicaSet(MongoDatabases):
                 with contextlib.suppress(PyMongoError):
                     found = {member["stateStr"] for member in client.admin.command("replSetGetStatus")["members"]}
                     if found <= {"PRIMARY", "SECONDARY"} and "PRIMARY" in found:
-                        # The first writes are slow, since their code is translated too; no test should wait for that.
+                        # The first writes are slow, because qemu translates their code; do them before the tests.
                         client.warm.warm.insert_one({})
                         return
                 time.sleep(0.2)
@@ -139,7 +139,7 @@ class MongoReplicaSet(MongoDatabases):
 
 
 def _runner(fetched: Path) -> list[str | Path]:
-    """How to start the mongod with the libraries that were fetched for it."""
+    """Return the command that starts mongod with its fetched libraries."""
     root = fetched / "root"
     if platform.machine() == "aarch64":
         libraries = f"{root}/lib/aarch64-linux-gnu:{root}/usr/lib/aarch64-linux-gnu"
@@ -153,34 +153,34 @@ def open_replica_set() -> MongoReplicaSet:
 
 @contextlib.contextmanager
 def shared_replica_set(folder: Path, start: Callable[[], MongoDatabases]) -> Iterator[MongoDatabases]:
-    """The set that the processes of one test session share: the first starts it, and ends it when none uses it."""
+    """Share one set between the processes of a test session: the first starts it, and ends it after the last use."""
     given = os.environ.get("ONEROW_TEST_MONGO_REPLICA_SET_URL")
     if given:
         yield MongoDatabases(given)
         return
     address = folder / "mongo-replica-set.url"
     with (folder / "mongo-replica-set.users").open("a") as users:
-        own = None
+        started = None
         with (folder / "mongo-replica-set.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_SH)
             found = address.read_text() if address.exists() else ""
             if not found:
-                own = start()
-                address.write_text(own.url)
+                started = start()
+                address.write_text(started.url)
         try:
-            yield own or MongoDatabases(found)
+            yield started or MongoDatabases(found)
         finally:
-            if own is not None:
-                # New users take the lock first, so none can come between the last user's end and the removal.
+            if started is not None:
+                # New users take the lock first, so that none can start between the end of the last user and the removal.
                 with (folder / "mongo-replica-set.lock").open("a") as lock:
                     _wait_for_others(users, lock)
                     address.unlink()
-                own.close()
+                started.close()
 
 
 def _wait_for_others(users: Any, lock: Any) -> None:
-    """Until no other process uses the set; then the lock is ours, too."""
+    """Wait until no other process uses the set; return with the lock held."""
     while True:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

@@ -11,7 +11,7 @@ async function main() {
   const server = net.createServer({ noDelay: true }, (client) => {
     const engine = net.connect(db.socketPath);
     client.pipe(engine).pipe(client);
-    // Either side may vanish at any time; then the other has nobody to talk to.
+    // If one socket closes or fails, destroy the other.
     for (const [one, other] of [[client, engine], [engine, client]]) {
       one.on('error', () => {});
       one.on('close', () => other.destroy());

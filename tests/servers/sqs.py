@@ -1,6 +1,6 @@
-"""SQS and S3 (and the rest of moto) over real HTTP.
+"""SQS, S3 and the other services of moto over real HTTP.
 
-Where it differs from AWS: a stale receipt handle deletes the redelivered message, a desired capacity above MaxSize is
+Differences from AWS: a stale receipt handle deletes the redelivered message, a desired capacity above MaxSize is
 accepted, and messages are hardly ever duplicated or reordered.
 """
 
@@ -10,7 +10,7 @@ from moto.server import ThreadedMotoServer
 
 
 class SqsServer:
-    """One endpoint for every service; it forgets everything at `reset`."""
+    """One endpoint for all services; `reset` deletes all data."""
 
     def __init__(self) -> None:
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -1,4 +1,4 @@
-"""The servers themselves: each starts, does one round trip, and comes back from a kill -9."""
+"""The test servers: each starts, answers a request, and restarts after SIGKILL."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def test_postgres_15_answers(postgres_15_url: str) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("how", ["stop", "stop immediate", "kill"])
-def test_postgres_keeps_what_was_committed(own_postgres: PostgresServer, how: str) -> None:
+def test_postgres_keeps_committed_rows_after_a_restart(own_postgres: PostgresServer, how: str) -> None:
     url = own_postgres.fresh_database()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
@@ -51,16 +51,16 @@ def test_postgres_keeps_what_was_committed(own_postgres: PostgresServer, how: st
         assert _one(connection, "SELECT n FROM kept") == 1
 
 
-def test_pgbouncer_forgets_the_session_between_transactions(pgbouncer_url: str) -> None:
+def test_pgbouncer_does_not_keep_the_session_between_transactions(pgbouncer_url: str) -> None:
     with (
         psycopg.connect(pgbouncer_url, autocommit=True, prepare_threshold=None) as one,
         psycopg.connect(pgbouncer_url, autocommit=True, prepare_threshold=None) as two,
     ):
-        # Both clients are given the same server connection in turn.
+        # PgBouncer gives both clients the same server connection, one after the other.
         assert _one(one, "SELECT pg_backend_pid()") == _one(two, "SELECT pg_backend_pid()")
 
 
-def test_mongo_finds_what_was_inserted(mongo_url: str) -> None:
+def test_mongo_finds_an_inserted_document(mongo_url: str) -> None:
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client.get_default_database(write_concern=WriteConcern(j=True))
         assert database.list_collection_names() == []
@@ -69,7 +69,7 @@ def test_mongo_finds_what_was_inserted(mongo_url: str) -> None:
 
 
 @pytest.mark.faults
-def test_mongo_keeps_what_was_journaled(own_mongo: MongoServer) -> None:
+def test_mongo_keeps_journaled_writes_after_a_kill(own_mongo: MongoServer) -> None:
     url = own_mongo.fresh_database()
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         tasks = client.get_default_database(write_concern=WriteConcern(j=True)).tasks
@@ -82,14 +82,14 @@ def test_mongo_keeps_what_was_journaled(own_mongo: MongoServer) -> None:
         assert client.get_default_database().tasks.count_documents({}) == 100
 
 
-def test_a_queue_gives_back_what_was_sent(sqs_endpoint: str) -> None:
+def test_a_queue_returns_a_sent_message(sqs_endpoint: str) -> None:
     sqs = boto3.client("sqs", endpoint_url=sqs_endpoint)
     queue = sqs.create_queue(QueueName="inbox")["QueueUrl"]
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
     assert [message["Body"] for message in sqs.receive_message(QueueUrl=queue)["Messages"]] == ["hello"]
 
 
-def test_a_bucket_gives_back_what_was_put(sqs_endpoint: str) -> None:
+def test_a_bucket_returns_a_stored_object(sqs_endpoint: str) -> None:
     s3 = boto3.client("s3", endpoint_url=sqs_endpoint)
     s3.create_bucket(Bucket="raw", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     s3.put_object(Bucket="raw", Key="a", Body=b"hello")
@@ -100,7 +100,7 @@ def test_each_test_finds_sqs_empty(sqs_endpoint: str) -> None:
     assert "QueueUrls" not in boto3.client("sqs", endpoint_url=sqs_endpoint).list_queues()
 
 
-def test_sqlite_url_names_a_file_that_is_not_there_yet(sqlite_url: str) -> None:
+def test_sqlite_url_names_a_file_that_does_not_exist(sqlite_url: str) -> None:
     path = Path(urlsplit(sqlite_url).path)
     assert path.is_absolute()
     assert path.parent.is_dir()

@@ -1,4 +1,4 @@
-"""A PostgreSQL store by itself, on the server's own clock."""
+"""Fixtures: a PostgreSQL store on the server's clock, a raw connection, a proxy."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.stores.postgres.proxy import Proxy
 
 @pytest.fixture
 def store(postgres_url: str) -> Iterator[PostgresStore]:
-    """Prepared, with nothing in it."""
+    """A prepared, empty store."""
     store = PostgresStore(postgres_url)
     store.prepare()
     yield store
@@ -20,14 +20,14 @@ def store(postgres_url: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def sql(postgres_url: str) -> Iterator[psycopg.Connection]:
-    """Someone else's connection to the same database, each statement a transaction."""
+    """A separate connection to the same database, in autocommit mode."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
 def proxy(postgres_url: str) -> Iterator[Proxy]:
-    """In front of the database of `postgres_url`."""
+    """A proxy in front of the database of `postgres_url`."""
     proxy = Proxy(postgres_url)
     yield proxy
     proxy.close()

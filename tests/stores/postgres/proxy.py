@@ -1,4 +1,4 @@
-"""A TCP proxy of our own, to cut a connection at a chosen moment."""
+"""A TCP proxy that cuts connections at a chosen moment."""
 
 import contextlib
 import selectors
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Between a client and a server: passes everything on, until told otherwise.
+    """A proxy between clients and a server that forwards everything by default.
 
-    `cut()` ends every connection at once. `deafen()` passes on what clients say and swallows what the server answers.
+    `cut()` closes all connections. `deafen()` forwards requests and drops the answers of the server.
     """
 
     def __init__(self, url: str, *, host: str = "127.0.0.1") -> None:
@@ -41,7 +41,7 @@ class Proxy:
             time.sleep(0.01)
 
     def cut(self) -> None:
-        """Every connection is gone, as when a router restarts."""
+        """Close all connections, as when a router restarts."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -51,14 +51,14 @@ class Proxy:
                 end.close()
 
     def deafen(self) -> None:
-        """From now on clients hear nothing, though the server does all they ask."""
+        """Drop all answers from now on; the server still executes all requests."""
         self._deaf = True
 
     def heal(self) -> None:
         self._deaf = self._refuses = False
 
     def refuse(self) -> None:
-        """Cut, and let nobody in until healed."""
+        """Close all connections and refuse new ones until `heal`."""
         self._refuses = True
         self.cut()
 

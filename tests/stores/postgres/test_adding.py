@@ -1,4 +1,4 @@
-"""Adding: the short ways of tasks that nobody can be in the way of, and what happens when somebody is after all."""
+"""Inserts: the fast paths for tasks that cannot conflict, and the fallback when an id is taken."""
 
 from datetime import timedelta
 
@@ -19,8 +19,8 @@ def batch(store: PostgresStore, count: int) -> list[Task]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_batch_of_any_size_goes_in_as_it_is(store: PostgresStore, size: int) -> None:
-    """With what a task may have at birth: in some of them, in all, in none."""
+def test_a_batch_of_any_size_is_stored_unchanged(store: PostgresStore, size: int) -> None:
+    """With optional fields set in some tasks, in all tasks, in none."""
     now = store.now()
     tasks = [
         new(
@@ -46,7 +46,9 @@ def test_a_batch_of_any_size_goes_in_as_it_is(store: PostgresStore, size: int) -
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_when_an_id_is_taken_after_all_the_others_go_in_and_its_owner_is_named(store: PostgresStore, size: int) -> None:
+def test_if_an_id_is_taken_the_other_tasks_are_inserted_and_the_existing_one_is_returned(
+    store: PostgresStore, size: int
+) -> None:
     tasks = batch(store, size)
     owner = put(store, tasks[-1].task_id, title="was here first")
     answers = store.insert(tasks)
@@ -60,22 +62,22 @@ def test_when_an_id_is_taken_after_all_the_others_go_in_and_its_owner_is_named(s
 def test_adding_is_one_statement(store: PostgresStore, size: int) -> None:
     seen = store.count_statements()
     tasks = batch(store, size)
-    before = seen()  # the clock was asked
+    before = seen()  # reading the clock is one statement
     store.insert(tasks)
     assert seen() - before == 1
 
 
-def test_more_kinds_of_tasks_than_a_connection_keeps_statements_for_go_in_all_the_same(
+def test_inserts_work_beyond_the_maximum_number_of_prepared_statements(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared, "_MOST", 1)
+    monkeypatch.setattr(prepared, "_MAX_PREPARED", 1)
     for number, given in enumerate(({}, {"title": "one"}, {"user_id": "ann"}, {"title": "two"})):
         put(store, f"t{number}", **given)
     assert [row.title for row in every_row(store).values()] == ["", "one", "", "two"]
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_whoever_listens_hears_of_it_once(store: PostgresStore, sql: psycopg.Connection, size: int) -> None:
+def test_an_insert_sends_one_notification(store: PostgresStore, sql: psycopg.Connection, size: int) -> None:
     sql.execute('LISTEN "onerow.onerow"')
     put_many(store, size)
     assert len(list(sql.notifies(timeout=5, stop_after=1))) == 1

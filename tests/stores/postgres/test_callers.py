@@ -1,4 +1,4 @@
-"""Adding in the caller's own transaction, whoever's connection or session it is."""
+"""Adding tasks in the caller's transaction, for every supported kind of connection and session."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,7 +29,7 @@ OpenedAsync = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 class Undo(Exception):
-    """Raised by a test inside a transaction, so that it is rolled back."""
+    """Raised by a test inside a transaction to roll it back."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def ids(queue: Queue) -> set[str]:
     return {task.task_id for task in queue.find().tasks}
 
 
-# ── who brings a transaction ──────────────────────────────────────────────────────────────────────────────────────
+# ── sync connections and sessions ─────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
@@ -51,8 +51,8 @@ def by_psycopg(url: str) -> Iterator[Any]:
 
 
 @contextmanager
-def by_psycopg_of_another_taste(url: str) -> Iterator[Any]:
-    """With rows as dictionaries, and cursors that put the parameters in by themselves."""
+def by_psycopg_with_other_factories(url: str) -> Iterator[Any]:
+    """With rows as dictionaries, and cursors that bind parameters on the client."""
     with (
         psycopg.connect(url, autocommit=True, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as connection,
         connection.transaction(),
@@ -88,14 +88,14 @@ def by_django(url: str) -> Iterator[Any]:
 
 
 @contextmanager
-def by_django_s_alias(url: str) -> Iterator[Any]:
+def by_django_alias(url: str) -> Iterator[Any]:
     with by_django(url) as connection:
         yield connection.alias
 
 
 @contextmanager
 def django_at(url: str) -> Iterator[Any]:
-    """Django's default connection, led to another database."""
+    """Point Django's default connection to the database at `url`."""
     parts = urlsplit(url)
     if not settings.configured:
         settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}}, USE_TZ=True)
@@ -118,11 +118,11 @@ def django_at(url: str) -> Iterator[Any]:
 
 SYNC: list[Opened] = [
     by_psycopg,
-    by_psycopg_of_another_taste,
+    by_psycopg_with_other_factories,
     by_session,
     by_sqlalchemy_connection,
     by_django,
-    by_django_s_alias,
+    by_django_alias,
 ]
 
 
@@ -139,7 +139,7 @@ def test_the_task_appears_when_the_caller_commits(queue: Queue, postgres_url: st
     assert queue.get(task.task_id) == task
 
 
-def test_rolled_back_there_is_no_task(queue: Queue, postgres_url: str, opened: Opened) -> None:
+def test_a_rollback_leaves_no_task(queue: Queue, postgres_url: str, opened: Opened) -> None:
     def add_and_undo() -> None:
         with opened(postgres_url) as tx:
             queue.add(posts, {"n": 1}, tx=tx)
@@ -151,9 +151,7 @@ def test_rolled_back_there_is_no_task(queue: Queue, postgres_url: str, opened: O
     assert ids(queue) == set()
 
 
-def test_keys_and_ids_that_are_taken_are_answered_in_the_transaction_too(
-    queue: Queue, postgres_url: str, opened: Opened
-) -> None:
+def test_taken_keys_and_ids_return_the_existing_task(queue: Queue, postgres_url: str, opened: Opened) -> None:
     known = queue.add(posts, {"n": [1.0, 5e-324, "é\u2028"]}, unique="k", title="it's 100 % here", metadata={"a": None})
     with opened(postgres_url) as tx:
         assert queue.add(posts, {"n": 2}, unique="k", tx=tx) == known
@@ -164,7 +162,7 @@ def test_keys_and_ids_that_are_taken_are_answered_in_the_transaction_too(
     assert queue.get(known.task_id) == known
 
 
-def test_what_goes_in_comes_out(queue: Queue, postgres_url: str, opened: Opened) -> None:
+def test_all_fields_are_stored_unchanged(queue: Queue, postgres_url: str, opened: Opened) -> None:
     payload = {"z": 1, "a": [-0.0, 1e308, 2**63 - 1, "\\", '"', "%s :x $1", "\n", "조수 🌊", None, True]}
     with opened(postgres_url) as tx:
         task = queue.add(
@@ -175,7 +173,7 @@ def test_what_goes_in_comes_out(queue: Queue, postgres_url: str, opened: Opened)
     assert list(queue.get(task.task_id).payload) == ["z", "a"]
 
 
-def test_a_payload_of_nothing_goes_in_too(queue: Queue, postgres_url: str, opened: Opened) -> None:
+def test_a_null_payload_is_stored(queue: Queue, postgres_url: str, opened: Opened) -> None:
     with opened(postgres_url) as tx:
         task = queue.add(posts, None, tx=tx)
         again = queue.add_many(posts, [None, {"n": None}], tx=tx)
@@ -194,7 +192,7 @@ def test_a_worker_is_woken_by_the_commit_and_not_before(
     waker.close()
 
 
-# ── in an event loop ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── async connections and sessions ────────────────────────────────────────────────────────────────────────────────
 
 
 @asynccontextmanager
@@ -214,7 +212,7 @@ async def by_asyncpg(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_asyncpg_s_pool(url: str) -> AsyncIterator[Any]:
+async def by_asyncpg_pool(url: str) -> AsyncIterator[Any]:
     pool = asyncpg.create_pool(url, min_size=1, max_size=1)
     async with pool, pool.acquire() as connection, connection.transaction():
         yield connection
@@ -264,7 +262,7 @@ async def _async_engine(url: str, driver: str) -> AsyncIterator[sqlalchemy_async
 ASYNC: list[OpenedAsync] = [
     by_async_psycopg,
     by_asyncpg,
-    by_asyncpg_s_pool,
+    by_asyncpg_pool,
     by_async_session,
     by_async_session_on_asyncpg,
     by_async_sqlalchemy_connection,
@@ -278,7 +276,7 @@ def opened_async(request: pytest.FixtureRequest) -> OpenedAsync:
     return found
 
 
-def test_awaited_the_task_appears_when_the_caller_commits(
+def test_async_the_task_appears_when_the_caller_commits(
     queue: Queue, postgres_url: str, opened_async: OpenedAsync
 ) -> None:
     async def main() -> None:
@@ -293,7 +291,7 @@ def test_awaited_the_task_appears_when_the_caller_commits(
     asyncio.run(main())
 
 
-def test_awaited_and_rolled_back_there_is_no_task(queue: Queue, postgres_url: str, opened_async: OpenedAsync) -> None:
+def test_async_a_rollback_leaves_no_task(queue: Queue, postgres_url: str, opened_async: OpenedAsync) -> None:
     async def main() -> None:
         async with opened_async(postgres_url) as tx:
             await queue.aadd(posts, {"n": 1}, tx=tx)
@@ -304,7 +302,7 @@ def test_awaited_and_rolled_back_there_is_no_task(queue: Queue, postgres_url: st
     assert ids(queue) == set()
 
 
-# ── what can't be joined ──────────────────────────────────────────────────────────────────────────────────────────
+# ── refused transactions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_connection_without_a_transaction_is_refused(queue: Queue, postgres_url: str) -> None:
@@ -323,7 +321,7 @@ def test_a_connection_without_a_transaction_is_refused(queue: Queue, postgres_ur
     assert ids(queue) == set()
 
 
-def test_what_must_be_awaited_says_so(queue: Queue, postgres_url: str) -> None:
+def test_an_async_connection_in_a_sync_call_is_refused(queue: Queue, postgres_url: str) -> None:
     async def main() -> None:
         async with by_async_psycopg(postgres_url) as tx:
             with pytest.raises(BadInput, match=r"await queue\.aadd"):
@@ -335,7 +333,7 @@ def test_what_must_be_awaited_says_so(queue: Queue, postgres_url: str) -> None:
     asyncio.run(main())
 
 
-def test_what_is_no_transaction_is_refused(queue: Queue) -> None:
+def test_an_unknown_object_is_refused(queue: Queue) -> None:
     with pytest.raises(BadInput, match="not object"):
         queue.add(posts, {}, tx=object())
 
@@ -346,14 +344,12 @@ def test_another_database_is_refused(queue: Queue, postgres_url: str, opened: Op
         queue.add(posts, {}, tx=tx)
 
 
-# ── giving way ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── serialization failures and deadlocks ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("opened", [by_psycopg, by_session, by_django])
-def test_a_serialization_failure_says_that_the_transaction_must_be_run_again(
-    queue: Queue, postgres_url: str, opened: Opened
-) -> None:
-    """Under REPEATABLE READ, someone else's task with the same key is in the way and can't be seen."""
+def test_a_serialization_failure_raises_retry_transaction(queue: Queue, postgres_url: str, opened: Opened) -> None:
+    """Under REPEATABLE READ, a concurrent task with the same key conflicts and is invisible."""
 
     def collide() -> None:
         with opened(postgres_url) as tx:
@@ -370,7 +366,7 @@ def test_a_serialization_failure_says_that_the_transaction_must_be_run_again(
     assert len(ids(queue)) == 1
 
 
-def test_a_deadlock_says_so_too(queue: Queue, postgres_url: str) -> None:
+def test_a_deadlock_raises_retry_transaction(queue: Queue, postgres_url: str) -> None:
     async def main() -> list[Any]:
         async def add(keys: list[str], ready: asyncio.Event, go: asyncio.Event) -> None:
             async with by_async_psycopg(postgres_url) as tx:

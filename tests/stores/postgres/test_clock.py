@@ -1,4 +1,4 @@
-"""Time is the server's, and asking for it costs no round trip."""
+"""The store uses the server's clock, and reading it needs no round trip."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from tests.conformance.kit import MINUTE, claim_one, put, stored, swap
 
 
 class Server:
-    """A clock somewhere else, and how long its answers travel."""
+    """A fake server clock with travel times."""
 
     def __init__(self) -> None:
         self.ours = 1_000.0
@@ -38,11 +38,11 @@ class Server:
 
 
 def lag(server: Server, clock: ServerClock) -> float:
-    """By how many seconds the estimate is behind."""
+    """Return by how many seconds the estimate lags."""
     return (moment(server.micros) - clock.now()) / timedelta(seconds=1)
 
 
-def test_the_estimate_is_behind_by_an_answer_s_way_and_never_ahead() -> None:
+def test_the_estimate_lags_by_the_travel_time_of_an_answer_and_is_never_ahead() -> None:
     server = Server()
     clock = ServerClock(server.ask, server.monotonic)
     server.back = 0.050
@@ -50,15 +50,15 @@ def test_the_estimate_is_behind_by_an_answer_s_way_and_never_ahead() -> None:
     assert 0.050 <= lag(server, clock) <= 0.0511
     server.back = 0.001
     sent_at = server.ours
-    clock.heard(server.ask(), sent_at)
+    clock.observe(server.ask(), sent_at)
     assert 0.001 <= lag(server, clock) <= 0.0021
     server.back = 0.500
     sent_at = server.ours
-    clock.heard(server.ask(), sent_at)
-    assert 0.001 <= lag(server, clock) <= 0.0021, "a slow answer doesn't spoil what a quick one told"
+    clock.observe(server.ask(), sent_at)
+    assert 0.001 <= lag(server, clock) <= 0.0021, "a slow answer does not make the estimate worse"
 
 
-def test_the_server_is_asked_now_and_then_only() -> None:
+def test_the_server_is_asked_once_per_refresh_interval() -> None:
     server = Server()
     clock = ServerClock(server.ask, server.monotonic)
     for _ in range(100):
@@ -70,13 +70,13 @@ def test_the_server_is_asked_now_and_then_only() -> None:
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-def test_a_clock_that_was_set_is_followed(step: float) -> None:
+def test_the_estimate_follows_a_clock_that_was_set(step: float) -> None:
     server = Server()
     clock = ServerClock(server.ask, server.monotonic)
     clock.now()
     server.ahead += step
     sent_at = server.ours
-    clock.heard(server.ask(), sent_at)
+    clock.observe(server.ask(), sent_at)
     assert -0.0021 <= lag(server, clock) <= 0.0021
 
 
@@ -103,7 +103,7 @@ def test_a_claim_starts_and_a_lease_ends_by_the_server_s_clock(store: PostgresSt
     assert stored(store) == done
 
 
-def test_columns_that_nobody_gives_have_the_server_s_time_to_the_millisecond(
+def test_time_columns_default_to_the_server_s_time_in_milliseconds(
     store: PostgresStore, sql: psycopg.Connection
 ) -> None:
     sql.execute("INSERT INTO onerow.task_queue (task_id, type) VALUES ('raw', 'script')")

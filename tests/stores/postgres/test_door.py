@@ -1,4 +1,4 @@
-"""Connections: few, kept, never a dead one twice; and errors that say what to do."""
+"""Connection pool: size, reuse, forks, replicas, and translation of errors."""
 
 import os
 import threading
@@ -24,7 +24,7 @@ from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
-from onerow.stores.postgres.connections import ours
+from onerow.stores.postgres.connections import store_error
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
 from tests.engine.kit import until
@@ -32,9 +32,9 @@ from tests.servers.postgres import PostgresServer
 from tests.stores.postgres.proxy import Proxy
 
 
-def test_a_full_pool_waits_and_then_says_so(postgres_url: str, store: PostgresStore) -> None:
+def test_a_full_pool_waits_and_then_raises(postgres_url: str, store: PostgresStore) -> None:
     small = PostgresStore(postgres_url, pool_size=2, patience=0.2)
-    with small._door.connection(), small._door.connection():
+    with small._connections.connection(), small._connections.connection():
         with pytest.raises(StoreUnavailable, match="all 2 connections have been busy"):
             small.fetch(["t1"])
         threading.Thread(target=lambda: time.sleep(0.05)).start()
@@ -53,19 +53,19 @@ def test_many_threads_share_few_connections(postgres_url: str, store: PostgresSt
     (row,) = sql.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onerow' AND datname = current_database()"
     ).fetchall()
-    assert row[0] <= 3 + 1  # and the fixture's own
+    assert row[0] <= 3 + 1  # plus one of the fixture
     small.close()
 
 
-def test_a_connection_that_was_cut_while_idle_is_not_given_out(store: PostgresStore, proxy: Proxy) -> None:
-    ours_ = PostgresStore(proxy.url)
-    put(ours_)
+def test_a_connection_that_was_cut_while_idle_is_not_reused(store: PostgresStore, proxy: Proxy) -> None:
+    proxied = PostgresStore(proxy.url)
+    put(proxied)
     proxy.cut()
-    assert [task.task_id for task in claim(ours_)] == ["t1"]
-    ours_.close()
+    assert [task.task_id for task in claim(proxied)] == ["t1"]
+    proxied.close()
 
 
-def test_closed_it_opens_again_when_used(store: PostgresStore) -> None:
+def test_a_closed_store_reconnects_when_used(store: PostgresStore) -> None:
     put(store)
     store.close()
     assert stored(store).task_id == "t1"
@@ -73,7 +73,7 @@ def test_closed_it_opens_again_when_used(store: PostgresStore) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_has_connections_of_its_own(store: PostgresStore) -> None:
+def test_a_forked_process_opens_its_own_connections(store: PostgresStore) -> None:
     put_many(store, 2)
     child = os.fork()
     if child == 0:
@@ -85,22 +85,22 @@ def test_a_fork_has_connections_of_its_own(store: PostgresStore) -> None:
     assert [task.task_id for task in claim(store, 2)] == ["t0001"]
 
 
-def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     nowhere = PostgresStore("postgresql://postgres:secret@127.0.0.1:1/x")
     with pytest.raises(StoreUnavailable, match="refused") as caught:
         nowhere.prepare()
     assert "secret" not in str(caught.value)
 
 
-def test_a_database_that_is_not_there_is_said_to_be_so(postgres_url: str) -> None:
+def test_a_missing_database_is_reported(postgres_url: str) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         PostgresStore(postgres_url + "_not").prepare()
 
 
-def test_a_statement_timeout_is_an_outage_and_leaves_nothing_behind(
+def test_a_statement_timeout_raises_store_unavailable_and_writes_nothing(
     store: PostgresStore, sql: psycopg.Connection, postgres_url: str
 ) -> None:
-    """A statement that waits for a lock longer than the role may: nothing was written, and trying again helps."""
+    """A statement waits for a lock longer than statement_timeout: nothing is written, and a retry succeeds."""
     put(store)
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D200")
     with psycopg.connect(postgres_url) as holder:
@@ -112,14 +112,14 @@ def test_a_statement_timeout_is_an_outage_and_leaves_nothing_behind(
     hasty.close()
 
 
-def test_a_statement_timeout_leaves_room_for_large_batches(store: PostgresStore, postgres_url: str) -> None:
+def test_large_batches_stay_below_a_statement_timeout(store: PostgresStore, postgres_url: str) -> None:
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D5000")
     answers = hasty.insert([new(hasty, f"t{n:05d}") for n in range(12_000)])
     assert len(answers) == 12_000
     hasty.close()
 
 
-def test_a_server_that_may_only_be_read_is_said_to_be_so(store: PostgresStore, postgres_url: str) -> None:
+def test_a_read_only_server_is_reported(store: PostgresStore, postgres_url: str) -> None:
     put(store)
     reader = PostgresStore(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     assert stored(reader).task_id == "t1"
@@ -128,7 +128,7 @@ def test_a_server_that_may_only_be_read_is_said_to_be_so(store: PostgresStore, p
     reader.close()
 
 
-def test_a_role_that_is_used_to_stricter_transactions_gets_ours(store: PostgresStore, postgres_url: str) -> None:
+def test_the_isolation_level_of_a_role_is_overridden(store: PostgresStore, postgres_url: str) -> None:
     strict = PostgresStore(f"{postgres_url}?options=-c%20default_transaction_isolation%3Dserializable")
     put_many(strict, 20)
     taken: list[str] = []
@@ -145,7 +145,7 @@ def test_a_role_that_is_used_to_stricter_transactions_gets_ours(store: PostgresS
 
 
 def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore) -> None:
-    """Which here is the same server, only that it may not be written to."""
+    """The replica is the same server in read-only mode."""
     put(store, payload={"topic": "tides"})
     both = PostgresStore(postgres_url, replica=f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     views = both.for_views()
@@ -153,14 +153,14 @@ def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore
     assert [task.task_id for task in views.find(Filter()).tasks] == ["t1"]
     assert views.fetch(["t1"]) == [stored(store)]
     assert [tally.count for tally in views.count(Filter())] == [1]
-    read_only = views._door.read(lambda c: c.execute("SHOW default_transaction_read_only").fetchone())
+    read_only = views._connections.read(lambda c: c.execute("SHOW default_transaction_read_only").fetchone())
     assert read_only == ("on",)
     assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
     assert [task.task_id for task in claim(both)] == ["t1"]
     both.close()
 
 
-def test_views_follow_a_real_standby_and_acts_go_to_the_primary(own_postgres: PostgresServer) -> None:
+def test_views_read_from_a_standby_and_writes_go_to_the_primary(own_postgres: PostgresServer) -> None:
     url = own_postgres.fresh_database()
     standby = PostgresServer(replica_of=own_postgres)
     at_standby = urlsplit(standby.url)._replace(path=urlsplit(url).path).geturl()
@@ -168,7 +168,7 @@ def test_views_follow_a_real_standby_and_acts_go_to_the_primary(own_postgres: Po
     both.prepare()
     put(both)
     views = both.for_views()
-    until(lambda: _there(views), "the task at the standby")
+    until(lambda: _has_tasks(views), "the task at the standby")
     assert [task.task_id for task in claim(both)] == ["t1"]
     until(lambda: views.fetch(["t1"])[0].status is PROCESSING, "the claim at the standby")
     alone = PostgresStore(at_standby)
@@ -179,10 +179,10 @@ def test_views_follow_a_real_standby_and_acts_go_to_the_primary(own_postgres: Po
     standby.close()
 
 
-def _there(views: PostgresStore | OnReplica) -> bool:
+def _has_tasks(views: PostgresStore | OnReplica) -> bool:
     try:
         return bool(views.find(Filter()).tasks)
-    except SchemaMissing:  # not even the tables have arrived
+    except SchemaMissing:  # the tables are not replicated yet
         return False
 
 
@@ -190,7 +190,7 @@ def _there(views: PostgresStore | OnReplica) -> bool:
     "url",
     ["mysql://localhost/x", "postgresql://localhost/x?nonsense=1", "postgresql://[localhost/x"],
 )
-def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(BadStoreUrl):
         PostgresStore(url)
 
@@ -220,5 +220,5 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
         (psycopg.errors.CheckViolation, RowRefused),
     ],
 )
-def test_what_the_server_says_becomes_what_we_say(error: type[psycopg.Error], becomes: type[StoreError]) -> None:
-    assert type(ours(error("it said so"), "here")) is becomes
+def test_driver_errors_become_store_errors(error: type[psycopg.Error], becomes: type[StoreError]) -> None:
+    assert type(store_error(error("it said so"), "here")) is becomes

@@ -1,4 +1,4 @@
-"""What a store may not lose or do twice when the server or the network goes away at the worst moment."""
+"""Crashes of server and network: nothing acknowledged is lost, and nothing is done twice."""
 
 import contextlib
 import os
@@ -33,30 +33,30 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def through(store: PostgresStore, proxy: Proxy) -> Iterator[PostgresStore]:
-    """The same store, through a proxy that can be told to misbehave."""
-    through = PostgresStore(f"{proxy.url}?tcp_user_timeout=2000&connect_timeout=2")
-    through.now()
-    yield through
-    through.close()
+def proxied(store: PostgresStore, proxy: Proxy) -> Iterator[PostgresStore]:
+    """The same store, connected via the proxy."""
+    proxied = PostgresStore(f"{proxy.url}?tcp_user_timeout=2000&connect_timeout=2")
+    proxied.now()
+    yield proxied
+    proxied.close()
 
 
-def patiently(act: Callable[[], object], seconds: float = 60) -> None:
-    """Again until the store is back, as a worker does."""
+def retrying(operation: Callable[[], object], seconds: float = 60) -> None:
+    """Retry an operation until the store is available, as a worker does."""
     give_up = time.monotonic() + seconds
     while True:
         try:
-            act()
+            operation()
             return
         except StoreError:
             assert time.monotonic() < give_up
             time.sleep(0.05)
 
 
-def failing(act: Callable[[], object], failed: list[StoreError]) -> None:
-    """Do something in a thread, and keep what it raises."""
+def keep_error(operation: Callable[[], object], failed: list[StoreError]) -> None:
+    """Run an operation and record its StoreError."""
     try:
-        act()
+        operation()
     except StoreError as error:
         failed.append(error)
 
@@ -92,7 +92,7 @@ def test_p1_a_server_that_crashes_mid_run_loses_nothing_that_was_acknowledged(
             except StoreError:
                 time.sleep(0.02)
 
-    threads = [threading.Thread(target=act) for act in (add, work)]
+    threads = [threading.Thread(target=operation) for operation in (add, work)]
     for thread in threads:
         thread.start()
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_p1_a_server_that_crashes_mid_run_loses_nothing_that_was_acknowledged(
     store.close()
 
 
-def test_a_server_that_restarts_is_found_again(own_postgres: PostgresServer) -> None:
+def test_a_store_reconnects_to_a_restarted_server(own_postgres: PostgresServer) -> None:
     store = PostgresStore(own_postgres.fresh_database())
     store.prepare()
     put_many(store, 3)
@@ -125,7 +125,7 @@ def test_a_server_that_restarts_is_found_again(own_postgres: PostgresServer) -> 
     with pytest.raises(StoreUnavailable):
         store.find(Filter())
     own_postgres.start()
-    patiently(lambda: claim(store, 1))
+    retrying(lambda: claim(store, 1))
     assert waker.wait(30)
     while not waker.hears:
         waker.wait(0.1)
@@ -134,7 +134,7 @@ def test_a_server_that_restarts_is_found_again(own_postgres: PostgresServer) -> 
 
 
 @pytest.mark.parametrize("how", ["immediate", "kill"])
-def test_a_worker_outlives_its_server_s_crashes_and_records_each_outcome_once(
+def test_a_worker_survives_server_crashes_and_records_each_outcome_once(
     own_postgres: PostgresServer, tmp_path: Path, how: str
 ) -> None:
     url = own_postgres.fresh_database()
@@ -156,7 +156,7 @@ def test_a_worker_outlives_its_server_s_crashes_and_records_each_outcome_once(
                 own_postgres.stop("immediate")
             until(lambda many=crash: output.read_text().count("away") >= many, "that it notices")  # type: ignore[misc]
             own_postgres.start()
-            patiently(queue.count)
+            retrying(queue.count)
         until(lambda: done(queue) == len(ids), "the rest")
     finally:
         worker.kill()
@@ -165,7 +165,7 @@ def test_a_worker_outlives_its_server_s_crashes_and_records_each_outcome_once(
     store.close()
 
 
-def test_a_stopped_worker_ends_after_its_grace_and_without_a_busy_loop_although_the_server_is_down(
+def test_a_stopped_worker_exits_after_its_grace_period_without_a_busy_loop_while_the_server_is_down(
     own_postgres: PostgresServer, tmp_path: Path
 ) -> None:
     url = own_postgres.fresh_database()
@@ -202,17 +202,17 @@ def test_a_stopped_worker_ends_after_its_grace_and_without_a_busy_loop_although_
     assert "is back" not in output.read_text()
 
 
-def test_p4_a_commit_whose_answer_was_lost_landed_once(
-    store: PostgresStore, through: PostgresStore, proxy: Proxy
+def test_p4_a_commit_whose_answer_was_lost_is_applied_once(
+    store: PostgresStore, proxied: PostgresStore, proxy: Proxy
 ) -> None:
     put(store)
-    held = claim_one(through)
-    move = Move(held, rules.complete(held, '"done"', through.now()))
+    held = claim_one(proxied)
+    move = Move(held, rules.complete(held, '"done"', proxied.now()))
     proxy.deafen()
     landed = threading.Event()
     proxy.on_answer = lambda data: landed.set() if b"COMMIT" in data else None
     failed: list[StoreError] = []
-    thread = threading.Thread(target=failing, args=(lambda: through.swap([move]), failed))
+    thread = threading.Thread(target=keep_error, args=(lambda: proxied.swap([move]), failed))
     thread.start()
     assert landed.wait(30)
     proxy.cut()
@@ -221,19 +221,17 @@ def test_p4_a_commit_whose_answer_was_lost_landed_once(
     assert [type(error) for error in failed] == [StoreUnavailable]
     now_there = stored(store)
     assert (now_there.status, now_there.token) == (COMPLETED, held.token), "our own write, by its token"
-    assert through.swap([move]) == [Stale("t1")]
+    assert proxied.swap([move]) == [Stale("t1")]
     assert stored(store) == now_there
 
 
-def test_a_claim_whose_answer_was_lost_is_leased_until_its_claimer_or_its_lease_ends_it(
-    store: PostgresStore, through: PostgresStore, proxy: Proxy
-) -> None:
+def test_a_claim_whose_answer_was_lost_stays_leased(store: PostgresStore, proxied: PostgresStore, proxy: Proxy) -> None:
     put(store)
     proxy.deafen()
     landed = threading.Event()
     proxy.on_answer = lambda data: landed.set() if b"COMMIT" in data else None
     failed: list[StoreError] = []
-    thread = threading.Thread(target=failing, args=(lambda: claim(through, worker="lost"), failed))
+    thread = threading.Thread(target=keep_error, args=(lambda: claim(proxied, worker="lost"), failed))
     thread.start()
     assert landed.wait(30)
     proxy.cut()
@@ -246,13 +244,13 @@ def test_a_claim_whose_answer_was_lost_is_leased_until_its_claimer_or_its_lease_
     assert store.swap([Move(lost, rescued, if_dead=True)]) == [Stale("t1")], "it lives until its lease ends"
 
 
-def test_a_worker_hands_back_at_once_what_a_commit_claimed_whose_answer_was_lost(
-    store: PostgresStore, through: PostgresStore, proxy: Proxy
+def test_a_worker_returns_tasks_of_a_claim_whose_answer_was_lost(
+    store: PostgresStore, proxied: PostgresStore, proxy: Proxy
 ) -> None:
-    """All connections are cut between COMMIT and its answer, three times; the lease is far longer than the test."""
+    """All connections are cut between COMMIT and its answer, three times; the lease is much longer than the test."""
     pipeline = Pipeline("patient")
     pipeline.phase(name="run", lease="1h")(lambda job: job)
-    queue, seen = Queue(through), threading.Event()
+    queue, seen = Queue(proxied), threading.Event()
     cuts: list[list[Status]] = []
 
     def cut_after_the_claim(data: bytes) -> None:
@@ -275,22 +273,22 @@ def test_a_worker_hands_back_at_once_what_a_commit_claimed_whose_answer_was_lost
         assert [entry.what for entry in task.history] == ["completed"]
 
 
-def test_a_cut_before_the_commit_leaves_nothing(store: PostgresStore, through: PostgresStore, proxy: Proxy) -> None:
-    """The transaction is one piece: either all of a turn is there or nothing."""
+def test_a_cut_before_the_commit_writes_nothing(store: PostgresStore, proxied: PostgresStore, proxy: Proxy) -> None:
+    """A round is one transaction: either all of it is applied or nothing."""
     put_many(store, 20)
-    held = claim(through, 10)
-    with psycopg.connect(store._door.address.conninfo) as other:
+    held = claim(proxied, 10)
+    with psycopg.connect(store._connections.address.conninfo) as other:
         other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (held[9].task_id,))
-        moves = [Move(task, rules.complete(task, None, through.now())) for task in held]
+        moves = [Move(task, rules.complete(task, None, proxied.now())) for task in held]
         failed: list[StoreError] = []
         thread = threading.Thread(
-            target=failing, args=(lambda: through.settle_and_claim(moves, Claim("w1", [want(5)])), failed)
+            target=keep_error, args=(lambda: proxied.settle_and_claim(moves, Claim("w1", [want(5)])), failed)
         )
         thread.start()
-        _wait_for_a_waiter(other)
+        _wait_for_a_blocked_statement(other)
         proxy.cut()
         thread.join(30)
-        # The server notices only when it wants to answer; until then it waits for the lock as before.
+        # The server detects the cut only when it answers; until then it waits for the lock.
         other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid() "
             "AND datname = current_database()"
@@ -302,7 +300,7 @@ def test_a_cut_before_the_commit_leaves_nothing(store: PostgresStore, through: P
     assert sum(row.status is WAITING for row in every_row(store).values()) == 10
 
 
-def _wait_for_a_waiter(connection: psycopg.Connection) -> None:
+def _wait_for_a_blocked_statement(connection: psycopg.Connection) -> None:
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up:
         waiters = connection.execute(
@@ -312,22 +310,22 @@ def _wait_for_a_waiter(connection: psycopg.Connection) -> None:
             return
         connection.execute("SELECT pg_stat_clear_snapshot()")
         time.sleep(0.01)
-    raise AssertionError("nobody waits")
+    raise AssertionError("no statement is blocked")
 
 
-def test_a_silent_network_is_noticed(store: PostgresStore, through: PostgresStore, proxy: Proxy) -> None:
-    """Neither a reset nor an answer: the act fails once the cut is seen, and the next one works."""
+def test_a_silent_network_is_detected(store: PostgresStore, proxied: PostgresStore, proxy: Proxy) -> None:
+    """No reset and no answer: the operation fails when the cut is detected, and the next one succeeds."""
     put(store)
     proxy.deafen()
     threading.Timer(0.3, proxy.cut).start()
     with pytest.raises(StoreUnavailable):
-        claim(through)
+        claim(proxied)
     proxy.heal()
-    assert stored(through).task_id == "t1"
+    assert stored(proxied).task_id == "t1"
 
 
-def test_whoever_gives_way_to_another_tries_again_by_itself(store: PostgresStore) -> None:
-    """Two who write the same rows in opposite order: the server picks one to give way, and nobody hears of it."""
+def test_a_deadlocked_write_is_retried(store: PostgresStore) -> None:
+    """Threads write the same rows in different orders: the server aborts one, and the store retries it."""
     put_many(store, 40)
     held = claim(store, 40)
     failed: list[Exception] = []
@@ -350,10 +348,8 @@ def test_whoever_gives_way_to_another_tries_again_by_itself(store: PostgresStore
     assert sorted(written) == sorted(task.task_id for task in held), "each row by one of them, once"
 
 
-def test_a_worker_that_is_stopped_in_the_middle_of_a_claim_holds_nobody_up(
-    store: PostgresStore, postgres_url: str
-) -> None:
-    """SIGSTOP while limited phases are claimed: locks end with the transaction, which doesn't wait for its client."""
+def test_a_worker_stopped_during_a_claim_does_not_block_others(store: PostgresStore, postgres_url: str) -> None:
+    """SIGSTOP while limited phases are claimed: locks end with the transaction, which does not wait for its client."""
     put_many(store, 5_000)
     script = (
         "import sys\n"

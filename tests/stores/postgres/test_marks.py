@@ -1,4 +1,4 @@
-"""Low-water marks of limited phases: dead rows cost nothing, and neither a task nor a limit is missed."""
+"""Low-water marks: dead rows are skipped, no task is missed, and limits hold."""
 
 import re
 import threading
@@ -18,13 +18,13 @@ from tests.conformance.kit import HOUR, claim, claimed_ids, every_row, new, put,
 from tests.engine.kit import PATIENCE, until
 from tests.stores.postgres.test_plans import explained, of_table
 
-EVERY_WAY = pytest.mark.parametrize(
+EVERY_LIMIT = pytest.mark.parametrize(
     "limits", [{}, {"slots": 100}, {"key_slots": 100}, {"slots": 100, "key_slots": 100}], ids=str
 )
 
 
 class Time:
-    """Monotonic time that passes only when a test says so."""
+    """A fake monotonic clock; tests advance it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
@@ -38,14 +38,14 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 @pytest.fixture
 def elsewhere(store: PostgresStore, postgres_url: str) -> Any:
-    """Another process's store, which knows nothing of our marks."""
+    """The store of another process, which does not share our low-water marks."""
     other = PostgresStore(postgres_url)
     yield other
     other.close()
 
 
 def pages_read(plan: str, index: str) -> int:
-    """Pages that all scans of an index read, with the rows that they led to."""
+    """Return the pages that all scans of an index read, including table pages."""
     total = 0
     lines = plan.splitlines()
     for number, line in enumerate(lines):
@@ -61,7 +61,7 @@ def pages_read(plan: str, index: str) -> int:
 
 
 @pytest.mark.parametrize("limits", [{"slots": 50}, {"key_slots": 50}], ids=str)
-def test_a_claim_of_a_limited_phase_skips_the_dead_versions_of_earlier_ones(
+def test_a_claim_of_a_limited_phase_skips_dead_row_versions(
     store: PostgresStore, postgres_url: str, time: Time, limits: dict[str, Any]
 ) -> None:
     """While a transaction holds an old snapshot, no dead version can be removed from an index."""
@@ -90,8 +90,8 @@ def test_a_claim_of_a_limited_phase_skips_the_dead_versions_of_earlier_ones(
     assert marked["task_leased"] * 3 < unmarked["task_leased"], read
 
 
-@EVERY_WAY
-def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresStore, limits: dict[str, Any]) -> None:
+@EVERY_LIMIT
+def test_a_low_water_mark_hides_no_task_of_this_process(store: PostgresStore, limits: dict[str, Any]) -> None:
     put_many(store, 30)
     assert len(claim(store, 10, **limits)) == 10
     put(store, "urgent", priority=-9)
@@ -101,8 +101,8 @@ def test_a_mark_hides_nothing_that_this_process_puts_before_it(store: PostgresSt
     assert claimed_ids(store, 1, **limits) == ["older"]
 
 
-@EVERY_WAY
-def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
+@EVERY_LIMIT
+def test_a_low_water_mark_hides_tasks_of_other_processes_for_a_second_at_most(
     store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, Any]
 ) -> None:
     put_many(store, 300)
@@ -114,8 +114,8 @@ def test_a_mark_hides_what_others_put_before_it_for_a_second_at_most(
     assert claimed_ids(store, 1, **limits) == ["urgent"]
 
 
-@EVERY_WAY
-def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(
+@EVERY_LIMIT
+def test_a_claim_that_finds_too_few_tasks_also_looks_before_the_low_water_mark(
     store: PostgresStore, elsewhere: PostgresStore, limits: dict[str, Any]
 ) -> None:
     put_many(store, 30)
@@ -128,8 +128,8 @@ def test_a_mark_hides_nothing_from_a_claim_that_finds_too_little(
     assert claimed_ids(store, 30, **limits) == ["late"]
 
 
-def test_a_task_that_a_full_key_keeps_waiting_is_not_left_behind(store: PostgresStore, time: Time) -> None:
-    """The mark stays before the first task that could not start."""
+def test_the_low_water_mark_stays_before_a_task_of_a_full_key(store: PostgresStore, time: Time) -> None:
+    """The first task that could not start limits the low-water mark."""
     for n in range(300):
         put(store, f"t{n:03d}", limit_key="full" if n in (0, 1) else f"k{n}")
     first = claim(store, 5, key_slots=1)
@@ -140,7 +140,7 @@ def test_a_task_that_a_full_key_keeps_waiting_is_not_left_behind(store: Postgres
 
 
 @pytest.mark.parametrize("limits", [{"slots": 4}, {"key_slots": 4}], ids=str)
-def test_p7_what_others_claim_between_two_claims_of_ours_is_counted(
+def test_p7_tasks_that_other_processes_claim_between_two_claims_are_counted(
     store: PostgresStore, elsewhere: PostgresStore, time: Time, limits: dict[str, Any]
 ) -> None:
     put_many(store, 40, limit_key="k")
@@ -156,7 +156,7 @@ def test_p7_what_others_claim_between_two_claims_of_ours_is_counted(
     assert sorted((task.slot if "slots" in limits else task.key_slot) or 0 for task in running) == [0, 1, 2, 3]
 
 
-def test_p7_more_than_can_be_remembered_are_counted_each_time(store: PostgresStore, time: Time) -> None:
+def test_p7_above_the_recorded_maximum_all_processing_tasks_are_counted(store: PostgresStore, time: Time) -> None:
     put_many(store, 400)
     for _ in range(4):
         assert len(claim(store, 75, slots=301)) == 75
@@ -164,10 +164,10 @@ def test_p7_more_than_can_be_remembered_are_counted_each_time(store: PostgresSto
     assert claim(store, 75, slots=301) == []
 
 
-def test_after_a_collision_a_claim_counts_all_that_is_processing(
+def test_after_a_slot_collision_a_claim_counts_all_processing_tasks(
     store: PostgresStore, sql: psycopg.Connection, time: Time
 ) -> None:
-    """A clock that was set back: what started in the meantime seems to have started before we looked."""
+    """The clock was set back: a task that started after the last claim has an earlier started_at."""
     put_many(store, 10)
     assert [task.slot for task in claim(store, 1, slots=4)] == [0]
     sql.execute(
@@ -194,7 +194,7 @@ def test_a_claim_does_not_wait_for_a_row_that_another_transaction_has_locked(
 def test_a_claim_of_a_limited_phase_waits_for_the_phases_lock(
     store: PostgresStore, postgres_url: str, sql: psycopg.Connection, limits: dict[str, Any]
 ) -> None:
-    """Each claim holds it until its commit, so that the next one sees what it took."""
+    """A claim holds the lock until its commit, so that the next claim sees its tasks."""
     put_many(store, 2, limit_key="k")
     put(store, "other", phase="video", limit_key="k")
     found: list[str] = []
@@ -202,7 +202,7 @@ def test_a_claim_of_a_limited_phase_waits_for_the_phases_lock(
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_key("onerow", "videos", "script"),))
         claiming.start()
-        until(lambda: sql.execute(WAITING_FOR_A_LOCK).fetchone(), "the claim waits for the lock")
+        until(lambda: sql.execute(LOCK_WAITERS).fetchone(), "the claim waits for the lock")
         assert found == []
         assert claimed_ids(store, 1, phase="video", **limits) == ["other"], "another phase has another lock"
         assert len(claim(store, 1)) == 1, "a claim without limits needs none"
@@ -210,26 +210,26 @@ def test_a_claim_of_a_limited_phase_waits_for_the_phases_lock(
     assert found == ["t0001"]
 
 
-WAITING_FOR_A_LOCK = (
+LOCK_WAITERS = (
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 
 
-def test_a_version_written_where_the_claimed_one_lay_is_not_overwritten(
+def test_a_newer_version_at_the_same_row_location_is_not_overwritten(
     store: PostgresStore, sql: psycopg.Connection
 ) -> None:
-    """A place is used again after a vacuum, also for a newer version of the same task."""
+    """After a vacuum, a ctid can be reused by a newer version of the same task."""
     put_many(store, 1)
     (held,) = claim(store, 1)
-    (place,) = sql.execute("SELECT ctid::text FROM onerow.task_queue").fetchone() or ("",)
+    (location,) = sql.execute("SELECT ctid::text FROM onerow.task_queue").fetchone() or ("",)
     for _ in range(50):
         sql.execute("UPDATE onerow.task_queue SET version = version + 1, created_at = created_at + interval '1 ms'")
         sql.execute("VACUUM onerow.task_queue")
-        if sql.execute("SELECT ctid::text FROM onerow.task_queue").fetchone() == (place,):
+        if sql.execute("SELECT ctid::text FROM onerow.task_queue").fetchone() == (location,):
             break
     else:
-        pytest.fail("the place was not used again")
+        pytest.fail("the location was not used again")
     before = stored(store, "t0000")
     (answer,) = store.swap([Move(held, rules.complete(held, None, store.now()))])
     assert type(answer).__name__ == "Stale"

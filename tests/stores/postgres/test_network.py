@@ -1,4 +1,4 @@
-"""A worker in a network of its own, whose cable is pulled: no reset, no answer, nothing."""
+"""A worker in its own network namespace whose link goes down: no reset, no answer."""
 
 import os
 import shutil
@@ -24,34 +24,34 @@ pytestmark = [
 ]
 
 
-class Island:
-    """A network namespace with one cable to this host."""
+class IsolatedNetwork:
+    """A network namespace with one link to this host."""
 
     def __init__(self) -> None:
         self.name = f"onerow{uuid4().hex[:8]}"
         number = os.getpid() % 250
-        self.shore, self._inside = f"10.213.{number}.1", f"10.213.{number}.2"
-        self._cable = f"or{uuid4().hex[:8]}"
+        self.host_address, self._inner_address = f"10.213.{number}.1", f"10.213.{number}.2"
+        self._link = f"or{uuid4().hex[:8]}"
         _ip("netns", "add", self.name)
-        _ip("link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.name)
-        _ip("addr", "add", f"{self.shore}/30", "dev", self._cable)
-        _ip("link", "set", self._cable, "up")
-        _ip("-n", self.name, "addr", "add", f"{self._inside}/30", "dev", "eth0")
+        _ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        _ip("addr", "add", f"{self.host_address}/30", "dev", self._link)
+        _ip("link", "set", self._link, "up")
+        _ip("-n", self.name, "addr", "add", f"{self._inner_address}/30", "dev", "eth0")
         _ip("-n", self.name, "link", "set", "eth0", "up")
         _ip("-n", self.name, "link", "set", "lo", "up")
 
-    def pull(self) -> None:
-        _ip("link", "set", self._cable, "down")
+    def disconnect(self) -> None:
+        _ip("link", "set", self._link, "down")
 
-    def plug(self) -> None:
-        _ip("link", "set", self._cable, "up")
+    def reconnect(self) -> None:
+        _ip("link", "set", self._link, "up")
 
     def run(self, *argv: str, output: Path) -> subprocess.Popen[bytes]:
         with output.open("wb") as file:
             return subprocess.Popen(["ip", "netns", "exec", self.name, *argv], stdout=file, stderr=file)
 
     def close(self) -> None:
-        _ip("netns", "del", self.name)  # and the cable with it
+        _ip("netns", "del", self.name)  # also deletes the link
 
 
 def _ip(*argv: str) -> None:
@@ -61,29 +61,29 @@ def _ip(*argv: str) -> None:
 
 
 @pytest.fixture
-def island() -> Iterator[Island]:
-    island = Island()
-    yield island
-    island.close()
+def network() -> Iterator[IsolatedNetwork]:
+    network = IsolatedNetwork()
+    yield network
+    network.close()
 
 
-def test_a_worker_whose_cable_was_pulled_goes_on_when_it_is_back(
-    store: PostgresStore, postgres_url: str, island: Island, tmp_path: Path
+def test_a_worker_resumes_after_its_network_was_cut(
+    store: PostgresStore, postgres_url: str, network: IsolatedNetwork, tmp_path: Path
 ) -> None:
-    """It notices by itself, its tasks are given back meanwhile, and each has one recorded outcome."""
+    """The worker detects the outage, and each task has one recorded outcome."""
     queue = Queue(store)
     ids = added(queue, 600)
-    proxy = Proxy(postgres_url, host=island.shore)
+    proxy = Proxy(postgres_url, host=network.host_address)
     output = tmp_path / "output.txt"
     url = f"{proxy.url}?tcp_user_timeout=1500&connect_timeout=2"
-    worker = island.run(sys.executable, "-m", "tests.stores.postgres.worker", url, output=output)
+    worker = network.run(sys.executable, "-m", "tests.stores.postgres.worker", url, output=output)
     try:
         until(lambda: done(queue) > 50, f"the worker\n{output.read_text()}")
-        island.pull()
+        network.disconnect()
         until(lambda: "away" in output.read_text(), f"that it notices\n{output.read_text()}")
         before = done(queue)
         assert before < len(ids)
-        island.plug()
+        network.reconnect()
         until(lambda: done(queue) == len(ids), "the rest")
     finally:
         worker.kill()

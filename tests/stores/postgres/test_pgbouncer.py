@@ -1,4 +1,4 @@
-"""Through PgBouncer in transaction mode: no session is ours, and everything works all the same."""
+"""PgBouncer in transaction mode: sessions are shared, and all operations work."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ def pooled(pgbouncer_url: str) -> Iterator[PostgresStore]:
     store.close()
 
 
-def test_a_pooler_is_noticed(pooled: PostgresStore, store: PostgresStore) -> None:
-    assert pooled._door.is_pooled
-    assert not store._door.is_pooled
+def test_a_pooler_is_detected(pooled: PostgresStore, store: PostgresStore) -> None:
+    assert pooled._connections.is_pooled
+    assert not store._connections.is_pooled
 
 
-def test_a_whole_life_goes_through_it(pooled: PostgresStore, store: PostgresStore) -> None:
+def test_all_operations_work_through_a_pooler(pooled: PostgresStore, store: PostgresStore) -> None:
     put_many(pooled, 50)
     put(pooled, "limited", phase="video", limit_key="ann")
     held = claim(pooled, 10)
@@ -51,10 +51,8 @@ def test_a_whole_life_goes_through_it(pooled: PostgresStore, store: PostgresStor
     assert stored(store, "limited").key_slot == 0
 
 
-def test_many_clients_share_few_sessions_without_mixing_up_their_statements(
-    pgbouncer_url: str, store: PostgresStore
-) -> None:
-    """Prepared statements would collide in the server's sessions; each of these would fail or, worse, answer another's."""
+def test_many_clients_share_few_sessions_without_mixing_statements(pgbouncer_url: str, store: PostgresStore) -> None:
+    """Prepared statements would collide in the shared sessions: a client would get an error or the wrong statement."""
     put_many(store, 400)
     clients = [PostgresStore(pgbouncer_url) for _ in range(12)]
     taken: list[list[str]] = [[] for _ in clients]
@@ -85,7 +83,7 @@ def test_many_clients_share_few_sessions_without_mixing_up_their_statements(
     assert sorted(task_id for ids in taken for task_id in ids) == sorted(f"t{n:04d}" for n in range(400))
 
 
-def test_settings_of_ours_stay_in_our_transactions(pgbouncer_url: str, pooled: PostgresStore) -> None:
+def test_settings_are_limited_to_the_transaction(pgbouncer_url: str, pooled: PostgresStore) -> None:
     put(pooled)
     claim(pooled)
     with psycopg.connect(pgbouncer_url, autocommit=True, prepare_threshold=None) as neighbour:
@@ -93,46 +91,46 @@ def test_settings_of_ours_stay_in_our_transactions(pgbouncer_url: str, pooled: P
             assert neighbour.execute(f"SHOW {name}").fetchone() == ("on",)
 
 
-def test_without_a_way_to_listen_a_waker_is_its_timeout(pooled: PostgresStore, store: PostgresStore) -> None:
+def test_without_listen_a_waker_waits_for_its_timeout(pooled: PostgresStore, store: PostgresStore) -> None:
     waker = pooled.waker()
     assert not waker.hears
     put(store)
     assert not waker.wait(0.1)
     put(pooled, "t2")
-    assert waker.wait(10), "what this process adds it knows without being told"
+    assert waker.wait(10), "an insert wakes the wakers of its own process"
     waker.close()
 
 
-def test_without_a_way_to_listen_only_moves_that_give_work_wake_this_process(pooled: PostgresStore) -> None:
+def test_without_listen_only_moves_that_create_work_wake_this_process(pooled: PostgresStore) -> None:
     put_many(pooled, 2)
     waker = pooled.waker()
     done, again = claim(pooled, 2)
     assert claim(pooled, 2) == []
     pooled.swap([Move(done, rules.complete(done, None, pooled.now()))])
-    assert not waker.wait(0), "neither a claim nor an end gives a worker something to do"
+    assert not waker.wait(0), "neither a claim nor a completion creates work"
     pooled.swap([Move(again, rules.hand_back(again, pooled.now()))])
     assert waker.wait(10)
     waker.close()
 
 
-def test_without_a_way_to_listen_an_idle_worker_claims_once_in_its_interval(
+def test_without_listen_an_idle_worker_claims_once_per_interval(
     pooled: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted, not timed: rounds of another role, each about a second apart, show that time has passed."""
+    """Another role reads its notes about once a second; four such reads show that time has passed."""
     claims: list[Claim | None] = []
     rounds = threading.Semaphore(0)
-    turn, notes = pooled.settle_and_claim, pooled.notes
+    settle_and_claim, notes = pooled.settle_and_claim, pooled.notes
 
-    def counted_turn(moves: Sequence[Move], wanted: Claim | None) -> Any:
+    def counted_rounds(moves: Sequence[Move], wanted: Claim | None) -> Any:
         claims.append(wanted)
-        return turn(moves, wanted)
+        return settle_and_claim(moves, wanted)
 
     def counted_notes(kind: str, **more: Any) -> Any:
         if kind == definitions.LIMIT:
             rounds.release()
         return notes(kind, **more)
 
-    monkeypatch.setattr(pooled, "settle_and_claim", counted_turn)
+    monkeypatch.setattr(pooled, "settle_and_claim", counted_rounds)
     monkeypatch.setattr(pooled, "notes", counted_notes)
     with working(Queue(pooled), posts, interval="1h"):
         for _ in range(4):
@@ -140,7 +138,7 @@ def test_without_a_way_to_listen_an_idle_worker_claims_once_in_its_interval(
     assert len(claims) <= 2
 
 
-def test_with_a_way_around_the_pooler_it_listens_there(
+def test_with_a_listen_url_it_listens_on_the_server(
     pgbouncer_url: str, postgres_url: str, store: PostgresStore
 ) -> None:
     pooled = PostgresStore(pgbouncer_url, listen=postgres_url)
@@ -152,17 +150,17 @@ def test_with_a_way_around_the_pooler_it_listens_there(
     pooled.close()
 
 
-def test_tx_goes_through_it_too(pgbouncer_url: str, pooled: PostgresStore) -> None:
+def test_tx_works_through_a_pooler(pgbouncer_url: str, pooled: PostgresStore) -> None:
     queue = Queue(pooled)
     with psycopg.connect(pgbouncer_url, prepare_threshold=None) as tx:
         tasks = [queue.add(posts, {"n": n}, tx=tx) for n in range(10)]
     assert len(pooled.fetch([task.task_id for task in tasks])) == 10
 
 
-def test_what_is_said_about_preparing_is_believed(postgres_url: str, store: PostgresStore) -> None:
+def test_prepare_no_in_the_url_disables_prepared_statements(postgres_url: str, store: PostgresStore) -> None:
     cautious = PostgresStore(f"{postgres_url}?prepare=no")
     for n in range(10):
         cautious.insert([new(cautious, f"t{n}")])
-    with cautious._door.connection() as connection:
+    with cautious._connections.connection() as connection:
         assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
     cautious.close()

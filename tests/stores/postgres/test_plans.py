@@ -1,4 +1,4 @@
-"""Plans: through an index whatever the table has grown to, and whatever the statistics say."""
+"""Query plans: all statements use an index, at any table size and with any statistics."""
 
 import re
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ def fill(sql: psycopg.Connection, name: str, count: int, **more: Any) -> None:
 
 @contextmanager
 def explained(store: PostgresStore) -> Iterator[list[str]]:
-    """The plans of all statements that the store runs meanwhile, as the server tells them with auto_explain."""
+    """Collect the plans of all statements that the store runs in the block, with auto_explain."""
     plans: list[str] = []
     store.close()
-    opening = store._door.open
+    opening = store._connections.open
 
     def open_and_explain() -> Any:
         connection = opening()
@@ -49,16 +49,16 @@ def explained(store: PostgresStore) -> Iterator[list[str]]:
         connection.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
         return connection
 
-    store._door.open = open_and_explain  # type: ignore[method-assign]
+    store._connections.open = open_and_explain  # type: ignore[method-assign]
     try:
         yield plans
     finally:
-        store._door.open = opening  # type: ignore[method-assign]
+        store._connections.open = opening  # type: ignore[method-assign]
         store.close()
 
 
 def rows_read(plan: str) -> int:
-    """The most rows that any scan of the table read, those it threw away included."""
+    """Return the largest number of rows that a scan of the table read, including filtered rows."""
     most = 0
     lines = plan.splitlines()
     for number, line in enumerate(lines):
@@ -83,8 +83,8 @@ def must_use_indexes(plans: list[str], *, at_most: int) -> None:
         assert rows_read(plan) <= at_most, plan
 
 
-def act(store: PostgresStore, number: int) -> None:
-    """Everything that a worker does all day."""
+def run_all_operations(store: PostgresStore, number: int) -> None:
+    """Run all regular operations of a worker."""
     held = claim(store, 20)
     assert len(held) == 20
     claim(store, 3, phase="limited", slots=1000)
@@ -105,10 +105,10 @@ SIZES = [
 
 
 @pytest.mark.parametrize("rows", SIZES)
-def test_however_many_rows_there_are_every_act_of_a_worker_goes_through_an_index(
+def test_all_worker_operations_use_an_index_at_any_table_size(
     store: PostgresStore, sql: psycopg.Connection, rows: int
 ) -> None:
-    """P14: however much stands in front, due or not, and however much has ended."""
+    """P14: with any number of waiting tasks, due or not, and of ended tasks."""
     fill(sql, "early", rows // 2, priority=-5, later=3600)
     fill(sql, "ended", rows // 2, status="completed")
     fill(sql, "due", 5_000)
@@ -121,16 +121,16 @@ def test_however_many_rows_there_are_every_act_of_a_worker_goes_through_an_index
             sql.execute("VACUUM ANALYZE onerow.task_queue")
         with explained(store) as plans:
             for number in range(1, 4):
-                act(store, number)
+                run_all_operations(store, number)
         must_use_indexes(plans, at_most=300)
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
 @pytest.mark.parametrize("rows", SIZES)
-def test_however_many_rows_there_are_rescue_purge_and_pages_go_through_an_index(
+def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
     store: PostgresStore, sql: psycopg.Connection, rows: int, analyzed: bool
 ) -> None:
-    """A table that was just filled has no statistics, and everybody looks at it each second nevertheless."""
+    """A table that was just filled has no statistics, and workers query it every second."""
     fill(sql, "due", rows // 2)
     fill(sql, "ended", rows // 2, status="completed")
     fill(sql, "failed", 100, status="failed")
@@ -163,10 +163,10 @@ def test_however_many_rows_there_are_rescue_purge_and_pages_go_through_an_index(
     must_use_indexes(plans, at_most=2_300)
 
 
-def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:
-    """Plans are kept by a connection for as long as it lives, and statistics lag behind by minutes."""
+def test_a_plan_made_for_an_empty_table_is_good_for_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """A connection keeps its plans until it is closed, and statistics lag by minutes."""
     sql.execute("ALTER TABLE onerow.task_queue SET (autovacuum_enabled = off)")
-    sql.execute("VACUUM ANALYZE onerow.task_queue")  # from now on they say that it is empty
+    sql.execute("VACUUM ANALYZE onerow.task_queue")  # from now on the statistics describe an empty table
     put_many(store, 30)
     for _ in range(10):
         held = claim(store, 2)
@@ -177,29 +177,27 @@ def test_a_plan_made_for_an_empty_table_serves_a_full_one(store: PostgresStore, 
     fill(sql, "due", 60_000)
     with explained(store) as plans:
         for number in range(1, 8):
-            act(store, number)
+            run_all_operations(store, number)
     must_use_indexes(plans, at_most=300)
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
-def test_what_is_not_due_yet_costs_nothing_to_those_who_look_for_what_is(
-    store: PostgresStore, sql: psycopg.Connection, analyzed: bool
-) -> None:
-    """P14, for the phases without code, which are looked at every second."""
+def test_tasks_that_are_not_due_are_not_scanned(store: PostgresStore, sql: psycopg.Connection, analyzed: bool) -> None:
+    """P14, for phases without a handler, which are queried every second."""
     for priority in (-5, 0, 5):
         fill(sql, f"early{priority}", 20_000, priority=priority, later=3600)
     fill(sql, "due", 700)
     if analyzed:
         sql.execute("VACUUM ANALYZE onerow.task_queue")
     with explained(store) as plans:
-        for _ in range(7):  # long enough for a plan that serves any parameters
+        for _ in range(7):  # enough for PostgreSQL to switch to a generic plan
             assert len(store.due("videos", "script", store.now(), 500)) == 500
             assert store.due("videos", "script", store.now() - HOUR, 500) == []
     must_use_indexes(plans, at_most=510)
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
-def test_which_phases_have_work_is_found_from_phase_to_phase_by_seeks(
+def test_phases_with_due_tasks_are_found_by_index_seeks(
     store: PostgresStore, sql: psycopg.Connection, analyzed: bool
 ) -> None:
     fill(sql, "early", 20_000, priority=-5, later=3600)
@@ -210,13 +208,15 @@ def test_which_phases_have_work_is_found_from_phase_to_phase_by_seeks(
         sql.execute("VACUUM ANALYZE onerow.task_queue")
     asked = {("videos", "script"), *(("videos", f"phase{number:02d}") for number in range(20))}
     with explained(store) as plans:
-        for _ in range(7):  # long enough for a plan that serves any parameters
+        for _ in range(7):  # enough for PostgreSQL to switch to a generic plan
             found = store.ready(asked, store.now())
     assert sorted(found) == sorted(phase for phase in asked if phase[1] == "script" or int(phase[1][-2:]) % 2 == 0)
     must_use_indexes(plans, at_most=100)
 
 
-def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_tasks_without_a_key_are_found_behind_any_number_of_full_keys(
+    store: PostgresStore, sql: psycopg.Connection
+) -> None:
     fill(sql, "keyed", 40_000, phase="keyed")
     sql.execute("UPDATE onerow.task_queue SET limit_key = 'k' || right(task_id, 1)")
     fill(sql, "free", 5, phase="keyed")
@@ -226,9 +226,7 @@ def test_what_has_no_key_is_found_behind_any_number_of_full_keys(store: Postgres
     must_use_indexes(plans, at_most=300)
 
 
-def test_where_keys_are_limited_a_claim_looks_at_some_hundred_keys_at_most(
-    store: PostgresStore, sql: psycopg.Connection
-) -> None:
+def test_a_claim_scans_a_few_hundred_keys_at_most(store: PostgresStore, sql: psycopg.Connection) -> None:
     fill(sql, "full", 5_000, phase="keyed", priority=-1)
     fill(sql, "keyed", 40_000, phase="keyed")
     sql.execute("UPDATE onerow.task_queue SET limit_key = CASE WHEN priority < 0 THEN 'full' ELSE task_id END")
@@ -242,10 +240,10 @@ def test_where_keys_are_limited_a_claim_looks_at_some_hundred_keys_at_most(
         must_use_indexes(plans, at_most=1_300)
 
 
-def test_what_ran_before_is_not_walked_over_again(
+def test_a_claim_skips_dead_row_versions(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an old snapshot held open, dead versions can't be cleaned away; a low-water mark skips them."""
+    """An old snapshot keeps vacuum from removing dead versions; a low-water mark skips them."""
     put_many(store, 4_000)
     with psycopg.connect(postgres_url) as old:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -1,4 +1,4 @@
-"""Rescue while the server is locked or keeps cutting connections."""
+"""Rescue while the table is locked or connections are cut repeatedly."""
 
 import threading
 import time
@@ -16,13 +16,13 @@ from tests.engine.kit import ended, working
 pytestmark = pytest.mark.faults
 
 
-def test_a_rescue_that_waited_for_a_lock_lets_the_holder_go_first(store: PostgresStore) -> None:
+def test_a_rescue_that_waited_for_a_lock_is_stale(store: PostgresStore) -> None:
     put(store)
     held = claim_one(store, lease_for=BLINK)
     time.sleep(0.3)
     move = Move(held, rules.rescue(held, store.now()), if_dead=True)
     answers: list[object] = []
-    with psycopg.connect(store._door.address.conninfo) as other:
+    with psycopg.connect(store._connections.address.conninfo) as other:
         other.execute("LOCK TABLE onerow.task_queue IN EXCLUSIVE MODE")
         waiting = threading.Thread(target=lambda: answers.append(store.swap([move])))
         waiting.start()
@@ -34,7 +34,7 @@ def test_a_rescue_that_waited_for_a_lock_lets_the_holder_go_first(store: Postgre
     assert isinstance(store.swap([move])[0], Swapped)
 
 
-def test_connections_that_are_cut_again_and_again_do_not_prevent_a_rescue(store: PostgresStore) -> None:
+def test_repeatedly_cut_connections_do_not_prevent_a_rescue(store: PostgresStore) -> None:
     posts = Pipeline("posts")
     posts.phase(name="publish", lease="2s")(lambda job: "done")
     queue = Queue(store)
@@ -44,7 +44,7 @@ def test_connections_that_are_cut_again_and_again_do_not_prevent_a_rescue(store:
     stop = threading.Event()
 
     def cut() -> None:
-        with psycopg.connect(store._door.address.conninfo, autocommit=True, application_name="cutter") as other:
+        with psycopg.connect(store._connections.address.conninfo, autocommit=True, application_name="cutter") as other:
             while not stop.wait(0.7):
                 other.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -63,7 +63,7 @@ def test_connections_that_are_cut_again_and_again_do_not_prevent_a_rescue(store:
 
 
 def ended_through_cuts(queue: Queue, task_id: str) -> Status:
-    """The status of a task once it has ended, asked for until the store answers."""
+    """Wait until the task has ended; return its status. Retries while the store is unavailable."""
     give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
         try:

@@ -1,4 +1,4 @@
-"""Migrations: once each, whoever comes first; by hand where a worker may not; and a check that nothing has drifted."""
+"""Migrations: each runs once, automatically or by hand, and drift is detected."""
 
 import threading
 
@@ -13,7 +13,7 @@ from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from tests.conformance.kit import claim_one, put, stored
 
 
-def test_a_database_without_our_tables_says_what_to_do(postgres_url: str) -> None:
+def test_the_error_for_missing_tables_names_the_command(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     with pytest.raises(SchemaMissing, match="onerow migrate"):
         store.check()
@@ -24,50 +24,50 @@ def test_a_database_without_our_tables_says_what_to_do(postgres_url: str) -> Non
     store.close()
 
 
-def test_the_sql_that_is_printed_is_the_migration(postgres_url: str, sql: psycopg.Connection) -> None:
+def test_the_printed_sql_is_the_migration(postgres_url: str, sql: psycopg.Connection) -> None:
     store = PostgresStore(postgres_url)
     printed = store.migration()
     assert (printed.stored, printed.known) == (0, schema.SCHEMA)
     sql.execute(printed.sql)
     store.check()
-    assert schema.drift(store._door, "onerow") == []
+    assert schema.drift(store._connections, "onerow") == []
     assert store.migration().sql == ""
     put(store)
     store.close()
 
 
-def test_every_migration_is_known_by_its_number(store: PostgresStore) -> None:
+def test_migration_files_are_numbered_without_gaps(store: PostgresStore) -> None:
     assert schema.known_files() == [f"schema_{number}.sql" for number in range(1, schema.SCHEMA + 1)]
 
 
-def test_what_the_migrations_make_has_not_drifted(store: PostgresStore, sql: psycopg.Connection) -> None:
-    assert schema.drift(store._door, "onerow") == []
+def test_drift_from_the_migrations_is_reported(store: PostgresStore, sql: psycopg.Connection) -> None:
+    assert schema.drift(store._connections, "onerow") == []
     sql.execute("DROP INDEX onerow.task_slot")
     sql.execute("ALTER TABLE onerow.task_queue ADD COLUMN mine text")
-    missing, extra = schema.drift(store._door, "onerow")
+    missing, extra = schema.drift(store._connections, "onerow")
     assert missing.startswith("- CREATE UNIQUE INDEX task_slot")
     assert extra == "+ column task_queue.mine text"
     assert sql.execute("SELECT FROM pg_namespace WHERE nspname LIKE 'onerow_check%'").fetchall() == []
 
 
-def test_columns_that_we_don_t_know_survive(store: PostgresStore, sql: psycopg.Connection) -> None:
-    """Schema N serves code N - 1."""
+def test_unknown_columns_keep_their_values(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """Schema N works with code N - 1."""
     sql.execute("ALTER TABLE onerow.task_queue ADD COLUMN newer text DEFAULT 'kept'")
     put(store)
     claim_one(store)
     assert sql.execute("SELECT newer FROM onerow.task_queue").fetchall() == [("kept",)]
 
 
-def test_code_that_is_too_old_is_told_so(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_code_that_is_too_old_is_refused(store: PostgresStore, sql: psycopg.Connection) -> None:
     sql.execute("UPDATE onerow.onerow_meta SET value = 99 WHERE key = 'schema'")
     store.check()
     sql.execute("UPDATE onerow.onerow_meta SET value = 99 WHERE key = 'min_code'")
-    for act in (store.check, store.prepare):
+    for operation in (store.check, store.prepare):
         with pytest.raises(CodeTooOld, match="upgrade"):
-            act()
+            operation()
 
 
-def test_a_role_that_may_not_create_works_on_what_is_there(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_a_role_without_create_rights_works_on_existing_tables(store: PostgresStore, sql: psycopg.Connection) -> None:
     database = sql.info.dbname
     sql.execute("DROP ROLE IF EXISTS onerow_worker")
     sql.execute("CREATE ROLE onerow_worker LOGIN")
@@ -89,7 +89,7 @@ def test_a_role_that_may_not_create_works_on_what_is_there(store: PostgresStore,
         sql.execute("DROP ROLE onerow_worker")
 
 
-def test_many_may_prepare_at_once(postgres_url: str) -> None:
+def test_concurrent_prepares_succeed(postgres_url: str) -> None:
     stores = [PostgresStore(postgres_url) for _ in range(8)]
     failed: list[Exception] = []
 
@@ -110,14 +110,14 @@ def test_many_may_prepare_at_once(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1st", "my-schema", 'x"y', "a" * 51, "스키마"])
-def test_a_schema_s_name_is_kept_simple(name: str) -> None:
+def test_an_invalid_schema_name_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="can't name a schema"):
         PostgresStore(
             f"postgresql://localhost/x?schema={name}" if name else "postgresql://localhost/x", schema=name or " "
         )
 
 
-def test_the_columns_are_those_of_a_task(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_the_columns_match_the_fields_of_a_task(store: PostgresStore, sql: psycopg.Connection) -> None:
     rows = sql.execute(
         "SELECT column_name, data_type, column_default FROM information_schema.columns "
         "WHERE table_schema = 'onerow' AND table_name = 'task_queue'"
@@ -128,13 +128,13 @@ def test_the_columns_are_those_of_a_task(store: PostgresStore, sql: psycopg.Conn
     }
 
 
-def test_the_defaults_are_those_that_an_insert_leaves_out(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_column_defaults_match_the_defaults_of_a_task(store: PostgresStore, sql: psycopg.Connection) -> None:
     sql.execute("INSERT INTO onerow.task_queue (task_id, type) VALUES ('t1', 'script')")
     task = stored(store)
     assert {field: getattr(task, field) for field in DEFAULTS} == DEFAULTS
 
 
-def test_the_table_knows_the_statuses_of_the_core(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_the_table_accepts_exactly_the_statuses_of_the_core(store: PostgresStore, sql: psycopg.Connection) -> None:
     for status in Status:
         sql.execute("INSERT INTO onerow.task_queue (task_id, type, status) VALUES (%s, 'x', %s)", (status, status))
     with pytest.raises(psycopg.errors.CheckViolation):

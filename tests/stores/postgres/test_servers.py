@@ -1,4 +1,4 @@
-"""Databases and servers that are not as usual: encodings, names of schemas, standbys, replicas, malformed URLs."""
+"""Unusual databases and servers: encodings, schema names, standbys, replicas, malformed URLs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +34,7 @@ def encoded(server: Databases, encoding: str) -> str:
     return urlsplit(server.url)._replace(path=f"/{name}").geturl()
 
 
-def test_texts_in_any_script_work_in_a_database_without_an_encoding(
-    postgres_server: Databases, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_text_works_in_an_sql_ascii_database(postgres_server: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
     queue = Queue(encoded(postgres_server, "SQL_ASCII"))
     task = queue.add(notes, "조수 🌊", title="달 …")
@@ -46,9 +44,7 @@ def test_texts_in_any_script_work_in_a_database_without_an_encoding(
     queue.close()
 
 
-def test_a_client_encoding_in_the_environment_changes_nothing(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pgclientencoding_is_ignored(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     store = PostgresStore(postgres_url)
     store.prepare()
@@ -68,7 +64,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_cr
 
 
 @pytest.mark.parametrize("schema", ["MyApp", "select", "_x"])
-def test_a_schema_may_have_capital_letters_or_a_keyword_for_a_name(postgres_url: str, schema: str) -> None:
+def test_a_schema_name_may_have_capital_letters_or_be_a_keyword(postgres_url: str, schema: str) -> None:
     store = PostgresStore(f"{postgres_url}?schema={schema}")
     store.prepare()
     assert [finding.what for finding in store.inspect() if finding.level != "good"] == []
@@ -82,7 +78,7 @@ def test_a_schema_may_have_capital_letters_or_a_keyword_for_a_name(postgres_url:
     store.close()
 
 
-def test_a_waker_hears_of_work_in_a_schema_with_capital_letters(postgres_url: str) -> None:
+def test_a_waker_works_in_a_schema_with_capital_letters(postgres_url: str) -> None:
     store = PostgresStore(f"{postgres_url}?schema=MyApp")
     store.prepare()
     waker = store.waker()
@@ -102,7 +98,7 @@ def standby(postgres_server: Databases) -> Iterator[PostgresServer]:
 
 
 @pytest.mark.faults
-def test_a_standby_as_the_store_says_so(postgres_url: str, standby: PostgresServer) -> None:
+def test_a_standby_as_the_store_is_reported(postgres_url: str, standby: PostgresServer) -> None:
     primary = PostgresStore(postgres_url)
     primary.prepare()
     put(primary)
@@ -122,11 +118,11 @@ def test_a_standby_as_the_store_says_so(postgres_url: str, standby: PostgresServ
 def _has_task(store: PostgresStore) -> bool:
     try:
         return bool(store.fetch(["t1"]))
-    except StoreError:  # the database itself isn't there yet
+    except StoreError:  # the database is not replicated yet
         return False
 
 
-def test_commands_go_on_with_the_primary_while_the_replica_is_down(postgres_url: str) -> None:
+def test_commands_use_the_primary_while_the_replica_is_down(postgres_url: str) -> None:
     url = f"{postgres_url}?replica=postgresql://nobody@127.0.0.1:1/gone"
     queue = Queue(url)
     queue.publish(notes)
@@ -208,7 +204,7 @@ def test_a_pool_size_that_is_not_a_number_of_connections_is_refused(postgres_url
         PostgresStore(f"{postgres_url}?pool_size={size}")
 
 
-def test_a_key_that_is_too_long_for_an_index_does_not_say_that_the_disk_is_full(store: PostgresStore) -> None:
+def test_a_key_that_is_too_long_for_an_index_is_not_reported_as_a_full_disk(store: PostgresStore) -> None:
     queue = EngineQueue(store)
     queue.publish(notes)
     import secrets
@@ -219,7 +215,7 @@ def test_a_key_that_is_too_long_for_an_index_does_not_say_that_the_disk_is_full(
     assert not isinstance(raised.value, StoreFull)
 
 
-def test_a_read_whose_connection_the_server_ends_is_made_again(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_a_read_is_retried_if_the_server_ends_its_connection(store: PostgresStore, sql: psycopg.Connection) -> None:
     put(store)
     seen: list[int] = []
 
@@ -231,5 +227,5 @@ def test_a_read_whose_connection_the_server_ends_is_made_again(store: PostgresSt
         (count,) = connection.execute("SELECT count(*) FROM onerow.task_queue, pg_sleep(0.2)").fetchone() or (0,)
         return int(count)
 
-    assert store._door.read(work) == 1
+    assert store._connections.read(work) == 1
     assert len(seen) == 2

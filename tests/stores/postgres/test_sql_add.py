@@ -1,4 +1,4 @@
-"""onerow.add: a task from any language, by the same rules as Queue.add."""
+"""The SQL function onerow.add, which follows the same rules as Queue.add."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -56,7 +56,7 @@ def add(sql: psycopg.Connection, *args: Any, **named: Any) -> str:
     return str(row[0])
 
 
-def test_a_task_added_in_sql_is_the_task_that_the_queue_would_add(queue: Queue, sql: psycopg.Connection) -> None:
+def test_sql_adds_the_same_task_as_the_queue(queue: Queue, sql: psycopg.Connection) -> None:
     by_sql = queue.get(add(sql, "videos", {"topic": "tides", "length": 3}, user_id="u1", priority=-5, limit_key="k"))
     by_queue = queue.add("videos", {"topic": "tides", "length": 3}, user_id="u1", priority=-5, limit_key="k")
     for field in by_queue.__struct_fields__:
@@ -71,7 +71,7 @@ def test_a_task_added_in_sql_is_the_task_that_the_queue_would_add(queue: Queue, 
     "pipeline, payload, phase",
     [("timed", {"at": "2099-11-15T09:00:00+09:00"}, "schedule"), ("timed", {}, "schedule"), ("waiting", {}, "image"), ("endless", {}, "image")],
 )  # fmt: skip
-def test_it_stands_before_its_first_phase_as_the_rule_says(
+def test_the_first_phase_is_prepared_as_by_the_queue(
     queue: Queue, sql: psycopg.Connection, pipeline: str, payload: dict[str, str], phase: str
 ) -> None:
     by_sql, by_queue = queue.get(add(sql, pipeline, payload)), queue.add(pipeline, payload)
@@ -85,13 +85,13 @@ def test_it_stands_before_its_first_phase_as_the_rule_says(
     assert (by_sql.scheduled_time is None) == (by_queue.scheduled_time is None)
 
 
-def test_a_time_is_kept_as_asked_for(queue: Queue, sql: psycopg.Connection) -> None:
+def test_a_given_time_is_stored(queue: Queue, sql: psycopg.Connection) -> None:
     at = datetime(2099, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
     task = queue.get(add(sql, "plain", run_at=at))
     assert (task.run_at, task.scheduled_time) == (at, at)
 
 
-def test_the_same_key_again_gives_the_task_that_holds_it(queue: Queue, sql: psycopg.Connection) -> None:
+def test_a_taken_unique_key_returns_the_existing_task(queue: Queue, sql: psycopg.Connection) -> None:
     first = add(sql, "plain", unique_key="k")
     assert add(sql, "plain", unique_key="k") == first
     assert add(sql, "plain", unique_key="k", user_id="u2") != first
@@ -100,16 +100,14 @@ def test_the_same_key_again_gives_the_task_that_holds_it(queue: Queue, sql: psyc
     assert add(sql, "plain", unique_key="k") != first
 
 
-def test_a_key_whose_time_is_over_is_free(queue: Queue, sql: psycopg.Connection) -> None:
+def test_an_expired_unique_key_is_free(queue: Queue, sql: psycopg.Connection) -> None:
     first = add(sql, "plain", unique_key="k", unique_for="1ms")
     queue.cancel(first)
     sql.execute("SELECT pg_sleep(0.01)")
     assert add(sql, "plain", unique_key="k") != first
 
 
-def test_the_same_id_again_gives_the_same_task_and_nothing_of_another_user_s(
-    queue: Queue, sql: psycopg.Connection
-) -> None:
+def test_a_taken_id_returns_the_existing_task_of_the_same_user_only(queue: Queue, sql: psycopg.Connection) -> None:
     assert add(sql, "plain", {"n": 1}, "mine", user_id="u1") == "mine"
     assert add(sql, "plain", {"n": 2}, "mine", user_id="u1") == "mine"
     assert queue.get("mine").payload == {"n": 1}
@@ -117,7 +115,7 @@ def test_the_same_id_again_gives_the_same_task_and_nothing_of_another_user_s(
         add(sql, "plain", {"n": 3}, "mine", user_id="u2")
 
 
-def test_a_given_id_goes_on_counting_after_its_row_was_purged(queue: Queue, sql: psycopg.Connection) -> None:
+def test_token_and_version_of_a_given_id_keep_growing_after_a_purge(queue: Queue, sql: psycopg.Connection) -> None:
     add(sql, "plain", {}, task_id="again")
     (lease,) = queue.claim("plain", "run")
     first = lease.complete()
@@ -130,7 +128,7 @@ def test_a_given_id_goes_on_counting_after_its_row_was_purged(queue: Queue, sql:
     assert (queue.get(add(sql, "plain", {})).token, queue.get(add(sql, "plain", {})).version) == (0, 1)
 
 
-def test_rolled_back_there_is_no_task(queue: Queue, sql: psycopg.Connection) -> None:
+def test_a_rollback_leaves_no_task(queue: Queue, sql: psycopg.Connection) -> None:
     with sql.transaction(force_rollback=True):
         task_id = add(sql, "plain")
         assert sql.execute("SELECT FROM onerow.task_queue WHERE task_id = %s", (task_id,)).fetchone() is not None
@@ -161,7 +159,7 @@ def test_rolled_back_there_is_no_task(queue: Queue, sql: psycopg.Connection) -> 
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_can_t_be_added_is_refused_and_says_why(
+def test_invalid_input_is_refused_with_a_reason(
     queue: Queue, sql: psycopg.Connection, args: tuple[Any, ...], named: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=what):
@@ -169,12 +167,12 @@ def test_what_can_t_be_added_is_refused_and_says_why(
     assert sum(tally.count for tally in queue.count()) == 0
 
 
-def test_whole_numbers_of_64_bits_and_long_fractions_are_taken(queue: Queue, sql: psycopg.Connection) -> None:
+def test_64_bit_integers_and_long_fractions_are_accepted(queue: Queue, sql: psycopg.Connection) -> None:
     payload = {"most": 2**63 - 1, "least": -(2**63), "long": 0.12345678901234567, "text": "1" * 30}
     assert queue.get(add(sql, "plain", payload)).payload == payload
 
 
-def test_it_wakes_a_worker_when_it_is_committed(queue: Queue, store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_the_commit_wakes_a_worker(queue: Queue, store: PostgresStore, sql: psycopg.Connection) -> None:
     waker = store.waker()
     while waker.wait(0):
         pass
@@ -185,7 +183,7 @@ def test_it_wakes_a_worker_when_it_is_committed(queue: Queue, store: PostgresSto
     waker.close()
 
 
-def test_it_is_claimed_like_any_other(queue: Queue, sql: psycopg.Connection) -> None:
+def test_a_task_added_in_sql_is_claimed(queue: Queue, sql: psycopg.Connection) -> None:
     task_id = add(sql, "plain", {"n": 1})
     with queue.claim("plain", "run", lease_for=timedelta(minutes=1)) as leases:
         assert [lease.task.task_id for lease in leases] == [task_id]
@@ -201,11 +199,11 @@ def test_a_time_without_a_zone_is_refused(queue: Queue, sql: psycopg.Connection,
 
 
 @pytest.mark.parametrize("time", ["2030-02-03T09:00:00Z", "2030-02-03 09:00:00.5+09", "2030-02-03T09:00+0900"])
-def test_a_time_with_a_zone_is_read_as_python_reads_it(queue: Queue, sql: psycopg.Connection, time: str) -> None:
+def test_a_time_with_a_zone_is_read_as_in_python(queue: Queue, sql: psycopg.Connection, time: str) -> None:
     assert queue.get(add(sql, "timed", {"at": time})).run_at == queue.add("timed", {"at": time}).run_at
 
 
-def test_a_key_cannot_be_remembered_for_longer_than_python_can_read(queue: Queue, sql: psycopg.Connection) -> None:
+def test_unique_for_has_the_same_maximum_as_in_python(queue: Queue, sql: psycopg.Connection) -> None:
     with pytest.raises(psycopg.Error, match="under 100 years"):
         add(sql, "plain", {}, unique_key="k", unique_for="999999999999d")
     with pytest.raises(psycopg.Error, match="under 100 years"):

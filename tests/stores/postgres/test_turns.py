@@ -1,4 +1,4 @@
-"""Turns: swaps and a claim at once, on two connections when they are many; what was claimed is written where it lies."""
+"""Rounds: swaps and a claim together, on two connections if there are many swaps; writes by row location."""
 
 import psycopg
 import pytest
@@ -8,7 +8,7 @@ from onerow.core.errors import StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
 from onerow.ports import Claim, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore, rounds
-from onerow.stores.postgres.rounds import MANY
+from onerow.stores.postgres.rounds import MIN_PARALLEL
 from tests.conformance.kit import claim, every_row, put, put_many, want
 from tests.stores.postgres.test_plans import explained, of_table
 
@@ -20,52 +20,54 @@ def completing(store: PostgresStore, count: int) -> list[Move]:
 
 
 @pytest.mark.parametrize("pool_size", [1, 2, 10])
-def test_a_large_turn_answers_each_move_and_claims_what_it_may(postgres_url: str, pool_size: int) -> None:
-    """With a single connection too, then one after the other."""
+def test_a_large_round_answers_each_move_and_claims_within_its_limit(postgres_url: str, pool_size: int) -> None:
+    """With a single connection, the two transactions run one after the other."""
     store = PostgresStore(postgres_url, pool_size=pool_size)
     store.prepare()
-    put_many(store, 3 * MANY)
-    moves = completing(store, MANY)
-    stale = completing(store, MANY)
+    put_many(store, 3 * MIN_PARALLEL)
+    moves = completing(store, MIN_PARALLEL)
+    stale = completing(store, MIN_PARALLEL)
     store.swap(stale[:5])
-    answers, tasks = store.settle_and_claim([*moves, *stale], Claim("w1", [want(2 * MANY)]))
-    assert [isinstance(answer, Swapped) for answer in answers] == [True] * MANY + [False] * 5 + [True] * (MANY - 5)
-    assert [task.task_id for task in tasks] == [f"t{n:04d}" for n in range(2 * MANY, 3 * MANY)]
+    answers, tasks = store.settle_and_claim([*moves, *stale], Claim("w1", [want(2 * MIN_PARALLEL)]))
+    assert [isinstance(answer, Swapped) for answer in answers] == [True] * MIN_PARALLEL + [False] * 5 + [True] * (
+        MIN_PARALLEL - 5
+    )
+    assert [task.task_id for task in tasks] == [f"t{n:04d}" for n in range(2 * MIN_PARALLEL, 3 * MIN_PARALLEL)]
     statuses = [row.status for row in every_row(store).values()]
-    assert (statuses.count(COMPLETED), statuses.count(PROCESSING)) == (2 * MANY, MANY)
+    assert (statuses.count(COMPLETED), statuses.count(PROCESSING)) == (2 * MIN_PARALLEL, MIN_PARALLEL)
     store.close()
 
 
-def test_a_slot_that_a_large_turn_frees_is_taken_in_the_same_turn(store: PostgresStore) -> None:
-    put_many(store, 2 * MANY)
-    held = claim(store, MANY, slots=MANY)
+def test_a_slot_that_a_large_round_frees_is_taken_in_the_same_round(store: PostgresStore) -> None:
+    put_many(store, 2 * MIN_PARALLEL)
+    held = claim(store, MIN_PARALLEL, slots=MIN_PARALLEL)
     moves = [Move(task, rules.complete(task, None, store.now())) for task in held]
-    _, tasks = store.settle_and_claim(moves, Claim("w1", [want(MANY, slots=MANY)]))
-    assert len(tasks) == MANY
+    _, tasks = store.settle_and_claim(moves, Claim("w1", [want(MIN_PARALLEL, slots=MIN_PARALLEL)]))
+    assert len(tasks) == MIN_PARALLEL
 
 
-def test_what_was_claimed_beside_swaps_that_failed_is_given_with_the_next_claim(
+def test_tasks_claimed_concurrently_with_failed_swaps_are_returned_by_the_next_claim(
     store: PostgresStore, postgres_url: str
 ) -> None:
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D700")
-    put_many(store, 2 * MANY)
-    moves = completing(hasty, MANY)
+    put_many(store, 2 * MIN_PARALLEL)
+    moves = completing(hasty, MIN_PARALLEL)
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (moves[7].before.task_id,))
         with pytest.raises(StoreUnavailable):
             hasty.settle_and_claim(moves, Claim("w1", [want(10)]))
     statuses = [row.status for row in every_row(store).values()]
-    assert (statuses.count(PROCESSING), statuses.count(WAITING)) == (MANY + 10, MANY - 10)
+    assert (statuses.count(PROCESSING), statuses.count(WAITING)) == (MIN_PARALLEL + 10, MIN_PARALLEL - 10)
     answers, tasks = hasty.settle_and_claim(moves, Claim("w1", [want(10)]))
     assert all(isinstance(answer, Swapped) for answer in answers)
     assert {task.task_id for task in tasks} == {
         row.task_id for row in every_row(store).values() if row.status is PROCESSING
     }, "nothing is held that its holder doesn't know"
-    assert len(claim(hasty, 100)) == MANY - 10
+    assert len(claim(hasty, 100)) == MIN_PARALLEL - 10
     hasty.close()
 
 
-def test_what_was_claimed_is_written_where_it_lies(store: PostgresStore) -> None:
+def test_a_claimed_task_is_written_by_its_row_location(store: PostgresStore) -> None:
     put_many(store, 3)
     moves = completing(store, 3)
     with explained(store) as plans:
@@ -75,8 +77,8 @@ def test_what_was_claimed_is_written_where_it_lies(store: PostgresStore) -> None
     assert "task_queue_pkey" not in plan
 
 
-def test_a_table_that_moved_meanwhile_costs_a_search(store: PostgresStore, sql: psycopg.Connection) -> None:
-    """Rows lie elsewhere after a VACUUM FULL, and are the same."""
+def test_after_the_table_was_rewritten_tasks_are_written_by_id(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """VACUUM FULL changes the ctid of every row, but not its content."""
     put_many(store, 6)
     store.swap(completing(store, 3))
     moves = completing(store, 3)
@@ -85,7 +87,7 @@ def test_a_table_that_moved_meanwhile_costs_a_search(store: PostgresStore, sql: 
     assert {row.status for row in every_row(store).values()} == {COMPLETED}
 
 
-def test_who_wrote_meanwhile_is_noticed_where_the_row_lay(store: PostgresStore, postgres_url: str) -> None:
+def test_a_concurrent_write_makes_a_swap_by_row_location_stale(store: PostgresStore, postgres_url: str) -> None:
     put_many(store, 3)
     moves = completing(store, 3)
     elsewhere = PostgresStore(postgres_url)
@@ -96,19 +98,21 @@ def test_who_wrote_meanwhile_is_noticed_where_the_row_lay(store: PostgresStore, 
     elsewhere.close()
 
 
-def test_another_task_that_lies_there_now_is_left_alone(store: PostgresStore, sql: psycopg.Connection) -> None:
+def test_another_task_at_the_same_row_location_is_not_overwritten(
+    store: PostgresStore, sql: psycopg.Connection
+) -> None:
     put_many(store, 1)
     moves = completing(store, 1)
     sql.execute("DELETE FROM onerow.task_queue")
     sql.execute("VACUUM onerow.task_queue")
-    for n in range(1, 4):  # where the claimed version lay
+    for n in range(1, 4):  # reuses the location of the claimed version
         put(store, f"new{n}")
     rows = every_row(store)
     assert [type(answer) for answer in store.swap(moves)] == [Stale]
     assert every_row(store) == rows
 
 
-def test_what_a_claim_found_before_it_failed_is_given_with_the_next(
+def test_tasks_of_a_claim_that_failed_halfway_are_returned_by_the_next_claim(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_many(store, 2)

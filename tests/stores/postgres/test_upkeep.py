@@ -1,4 +1,4 @@
-"""Upkeep: what doctor and migrate say about a database."""
+"""Maintenance: what doctor and migrate report about a database."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def slow(store: PostgresStore) -> list[str]:
     return [finding.what for finding in store.inspect() if finding.level == "slow"]
 
 
-def test_a_sound_database_is_found_good(store: PostgresStore) -> None:
+def test_a_healthy_database_has_no_findings(store: PostgresStore) -> None:
     assert isinstance(store, Administrable)
     assert (bad(store), slow(store)) == ([], [])
 
@@ -43,21 +43,21 @@ def test_commits_that_can_be_lost_are_found(store: PostgresStore, postgres_url: 
     careless.close()
 
 
-def test_a_pooler_is_pointed_out(pgbouncer_url: str, postgres_url: str, store: PostgresStore) -> None:
+def test_a_pooler_is_reported(pgbouncer_url: str, postgres_url: str, store: PostgresStore) -> None:
     pooled = PostgresStore(pgbouncer_url)
     assert [what[:8] for what in slow(pooled)] == ["a pooler"]
     pooled.close()
-    with_ears = PostgresStore(pgbouncer_url, listen=postgres_url)
-    assert slow(with_ears) == []
-    with_ears.close()
+    listening = PostgresStore(pgbouncer_url, listen=postgres_url)
+    assert slow(listening) == []
+    listening.close()
 
 
-def test_a_copy_is_left_to_the_server_s_tools(store: PostgresStore, tmp_path: Path) -> None:
+def test_backup_refers_to_pg_dump(store: PostgresStore, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="pg_dump"):
         store.backup(tmp_path / "copy", lambda share: None)
 
 
-def test_migrate_says_what_there_is_to_do_and_does_it(postgres_url: str, sql: psycopg.Connection) -> None:
+def test_migrate_prints_the_pending_sql_and_runs_it(postgres_url: str, sql: psycopg.Connection) -> None:
     def run(*words: str) -> tuple[int, str]:
         result = CliRunner().invoke(main, ["migrate", *words, "--store", postgres_url])
         return result.exit_code, result.output

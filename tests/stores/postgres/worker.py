@@ -1,4 +1,4 @@
-"""A real worker to be hurt: python -m tests.stores.postgres.worker URL. It says 'away' when it misses its store."""
+"""A real worker for fault tests: python -m tests.stores.postgres.worker URL. Prints 'away' when the store is unavailable."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ async def work(job: int) -> int:
 
 
 def added(queue: Queue, count: int) -> list[str]:
-    """The ids of so many tasks, each of which returns its number."""
+    """Add `count` tasks, each of which returns its number; return their ids."""
     queue.publish(pipeline)
     return [task.task_id for task in queue.add_many(pipeline, list(range(count)))]
 
@@ -27,7 +27,7 @@ def done(queue: Queue) -> int:
 
 
 def must_have_one_outcome(queue: Queue, ids: list[str]) -> None:
-    """Each task of `added` is completed, once, with its own result."""
+    """Assert that each task of `added` was completed once, with its own result."""
     for number, task_id in enumerate(ids):
         task = queue.get(task_id)
         assert (task.status, task.result) == (Status.COMPLETED, number)

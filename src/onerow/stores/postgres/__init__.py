@@ -1,4 +1,4 @@
-"""PostgreSQL: many machines, one table. Each act is one short transaction, sent in one piece."""
+"""PostgreSQL store: many machines share one table. Each operation is one short transaction, sent in one pipeline."""
 
 from onerow.stores.postgres.store import PostgresStore
 

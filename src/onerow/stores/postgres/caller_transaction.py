@@ -1,8 +1,8 @@
-"""The caller's own transaction: the row is added in it, and appears when it commits.
+"""Adds tasks in the caller's own transaction; they become visible when it commits.
 
-A psycopg connection takes the same way as ours. Everything else (SQLAlchemy, Django, asyncpg, psycopg in an event loop)
-is given one statement with one text, which every driver can carry; `_steps` says what to run next, and whoever runs it
-may have to await it or not.
+A psycopg connection uses the same code as our own connections. All others (SQLAlchemy, Django, asyncpg, async psycopg)
+run statements with a single text parameter, which every driver supports. The generator `_steps` yields them to a sync
+or an async runner.
 """
 
 import sys
@@ -21,33 +21,33 @@ from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.core.times import spell
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres import inserting
-from onerow.stores.postgres.connections import ours
-from onerow.stores.postgres.fast.binary import Jsons, Moments, teach
-from onerow.stores.postgres.rows import BORN_FIELDS, KINDS, SQL_TYPE, is_newborn, task_of_texts
+from onerow.stores.postgres.connections import store_error
+from onerow.stores.postgres.fast.binary import Jsons, Moments, register_adapters
+from onerow.stores.postgres.rows import INSERT_FIELDS, KINDS, SQL_TYPE, is_new, task_of_texts
 from onerow.stores.postgres.statements import statement
 
 Answers = list[Inserted | Existing]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_TRIES = 10
+_MAX_TRIES = 10
 
 
 class _Step(NamedTuple):
-    """A statement with one parameter, standing in it as {given}; its answer is a list of texts."""
+    """A statement with the placeholder {given} for its single parameter; it returns a list of texts."""
 
     sql: str
     given: str
 
 
 def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
-    """Add tasks in a transaction that someone else commits."""
+    """Insert tasks in the caller's transaction."""
     with _translated(where):
         if isinstance(tx, psycopg.Connection):
             _must_be_begun(tx)
-            with psycopg.Cursor(tx, row_factory=tuple_row) as cursor:  # of our own kind, whatever the caller's makes
+            with psycopg.Cursor(tx, row_factory=tuple_row) as cursor:  # ignores the caller's cursor and row factories
                 cursor.format = pq.Format.BINARY
-                teach(cursor.adapters)
+                register_adapters(cursor.adapters)
                 return inserting.insert(cursor, schema, tasks)
         run = _runner(tx)
         steps = _steps(schema, tasks)
@@ -60,7 +60,7 @@ def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
 
 
 async def insert_async(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
-    """As `insert`, for what has to be awaited."""
+    """Like `insert`, for async connections and sessions."""
     with _translated(where):
         run = _async_runner(tx)
         steps = _steps(schema, tasks)
@@ -75,15 +75,15 @@ async def insert_async(tx: Any, schema: str, tasks: Sequence[Task], where: str) 
 
 def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], Answers]:
     answers: dict[int, Inserted | Existing] = {}
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         left = [index for index in range(len(tasks)) if index not in answers]
         if not left:
             return [answers[index] for index in range(len(tasks))]
-        fields = BORN_FIELDS if all(map(is_newborn, tasks)) else FIELDS
+        fields = INSERT_FIELDS if all(map(is_new, tasks)) else FIELDS
         new = set((yield _Step(_insert_sql(schema, fields), _as_json([tasks[i] for i in left], fields))))
         for index in left:
             if tasks[index].task_id in new:
-                new.remove(tasks[index].task_id)  # a second one with the same id was not inserted
+                new.remove(tasks[index].task_id)  # another task in `tasks` with the same id was not inserted
                 answers[index] = Inserted(tasks[index])
         asked = [
             {"place": index, "id": task.task_id, "pipeline": task.pipeline, "who": task.user_id, "key": task.held_key}
@@ -92,8 +92,8 @@ def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], An
         ]
         if asked:
             for text in (yield _Step(_existing_sql(schema), _encode(asked).decode())):
-                place, *row = _decode(text)
-                answers[place] = Existing(task_of_texts(row))
+                index, *row = _decode(text)
+                answers[index] = Existing(task_of_texts(row))
     raise RetryTransaction("the tasks in the way kept coming and going; roll back and run the transaction again")
 
 
@@ -115,7 +115,7 @@ def _json_value(field: str, value: Any) -> Any:
 def _insert_sql(schema: str, fields: tuple[str, ...]) -> str:
     types = ", ".join(f"{COLUMN[field]} {SQL_TYPE[KINDS[field]]}" for field in fields)
     columns = ", ".join(COLUMN[field] for field in fields)
-    # A JSON null reads as no value at all; ours is a value.
+    # json_to_recordset reads a JSON null as SQL NULL; for our JSON columns it is a value.
     values = ", ".join(
         f"coalesce({COLUMN[field]}, 'null')" if KINDS[field] is Jsons else COLUMN[field] for field in fields
     )
@@ -136,7 +136,7 @@ def _existing_sql(schema: str) -> str:
     return statement("existing_json", schema).replace("{columns}", ", ".join(columns))
 
 
-# ── who runs it ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── runners: one for each kind of connection or session ───────────────────────────────────────────────────────────
 
 
 def _runner(tx: Any) -> Callable[[_Step], list[str]]:
@@ -182,7 +182,7 @@ def _async_runner(tx: Any) -> Callable[[_Step], Awaitable[list[str]]]:
     run = _runner(tx)
 
     async def by_waiting(step: _Step) -> list[str]:
-        return run(step)  # a sync session in async code blocks its loop for as long as any other use of it does
+        return run(step)  # blocks the event loop, like any other use of a sync session in async code
 
     return by_waiting
 
@@ -209,7 +209,7 @@ def _django(tx: Any) -> Callable[[_Step], list[str]]:
 
 
 def _for_sqlalchemy(step: _Step) -> tuple[Any, dict[str, str]]:
-    text = sys.modules["sqlalchemy"].text  # whoever has a session has it imported
+    text = sys.modules["sqlalchemy"].text  # imported already: the caller has a session
     return text(step.sql.replace("{given}", ":given").replace("\\:", ":")), {"given": step.given}
 
 
@@ -245,4 +245,4 @@ def _translated(where: str) -> Iterator[None]:
     except OnerowError:
         raise
     except Exception as error:
-        raise ours(error, where) from error
+        raise store_error(error, where) from error

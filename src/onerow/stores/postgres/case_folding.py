@@ -1,7 +1,7 @@
-"""Text contained in other text whatever its case, as a regular expression.
+"""Case-insensitive substring search, as a regular expression.
 
-PostgreSQL folds case by the database's collation, which may know ASCII only; so each letter of what is looked for
-stands in the pattern with all its other forms.
+PostgreSQL folds case by the database's collation, which may support ASCII only. So the pattern contains each letter of
+the searched text in all its case variants.
 """
 
 import sys
@@ -10,22 +10,22 @@ from functools import cache, lru_cache
 
 @lru_cache(maxsize=256)
 def containing(needle: str) -> str:
-    """A pattern that matches every text whose folded form contains the folded needle."""
+    """Return a pattern that matches every text whose case-folded form contains the folded needle."""
     folded = needle.casefold()
     pattern = []
-    place = 0
-    while place < len(folded):
-        # A form like 'ß' folds to several letters, so that several are looked at together first.
+    index = 0
+    while index < len(folded):
+        # A letter like 'ß' folds to several letters, so groups of letters are tried first.
         for size in (3, 2):
-            together = folded[place : place + size]
+            together = folded[index : index + size]
             if len(together) == size and together in _forms():
                 single = "".join(_any_of(letter) for letter in together)
                 pattern.append(f"(?:{single}|{_any_of(together)})")
-                place += size
+                index += size
                 break
         else:
-            pattern.append(_any_of(folded[place]))
-            place += 1
+            pattern.append(_any_of(folded[index]))
+            index += 1
     return "***:" + "".join(pattern)
 
 
@@ -36,7 +36,7 @@ def _any_of(folded: str) -> str:
 
 @cache
 def _forms() -> dict[str, str]:
-    """What a letter folds to → the letters that fold to it."""
+    """Return a mapping from folded text to the letters that fold to it."""
     forms: dict[str, str] = {}
     for code in range(sys.maxunicode + 1 if sys.maxunicode < 0x20000 else 0x20000):
         if not 0xD800 <= code < 0xE000 and (folded := chr(code).casefold()) != chr(code):

@@ -1,4 +1,4 @@
-"""The server's clock, read without a round trip: what it last said, and how long ago that was."""
+"""Estimates the server's clock without a round trip, from its last answer and the monotonic time since."""
 
 import threading
 import time
@@ -8,32 +8,32 @@ from datetime import datetime, timedelta
 from onerow.stores.postgres.fast.binary import EPOCH
 
 REFRESH_AFTER = 10.0
-"""Seconds after which the server is asked again, unless its answers to something else told meanwhile."""
+"""Seconds after which the server is asked again, unless another statement returned its time."""
 
 
 class ServerClock:
-    """Errs to the past by as long as an answer travels: a task that is due now by this clock is due for the server.
+    """An estimate that lags by at most the travel time of an answer: a task due by this clock is due on the server.
 
-    Each answer says between which bounds the difference to our own monotonic clock lies. The estimate stays within the
-    latest bounds and as low as the best answer allows.
+    Each answer gives a lower and an upper bound for the offset to our monotonic clock. The estimate is the
+    highest lower bound so far, but never above the latest upper bound.
     """
 
     def __init__(self, ask: Callable[[], int], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._ahead = float("-inf")  # the server's seconds less our monotonic clock's
-        self._heard_at = float("-inf")
+        self._offset = float("-inf")  # the server's time minus our monotonic clock, in seconds
+        self._observed_at = float("-inf")
 
     def now(self) -> datetime:
-        if self._monotonic() - self._heard_at > REFRESH_AFTER:
+        if self._monotonic() - self._observed_at > REFRESH_AFTER:
             sent_at = self._monotonic()
-            self.heard(self._ask(), sent_at)
-        return EPOCH + timedelta(milliseconds=int((self._monotonic() + self._ahead) * 1000))
+            self.observe(self._ask(), sent_at)
+        return EPOCH + timedelta(milliseconds=int((self._monotonic() + self._offset) * 1000))
 
-    def heard(self, said: int, sent_at: float) -> None:
-        """The server said what time it is (µs since 2000), in answer to what we sent then."""
+    def observe(self, micros: int, sent_at: float) -> None:
+        """Record an answer: the server's time in µs since 2000, and when the question was sent."""
         at = self._monotonic()
         with self._lock:
-            self._ahead = min(max(self._ahead, said / 1e6 - at), said / 1e6 - sent_at)
-            self._heard_at = at
+            self._offset = min(max(self._offset, micros / 1e6 - at), micros / 1e6 - sent_at)
+            self._observed_at = at

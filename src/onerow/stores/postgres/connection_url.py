@@ -1,4 +1,4 @@
-"""A store's URL: what is libpq's, what is ours, and what to assume where it says nothing."""
+"""Parses a store URL into libpq's parameters, our own options, and defaults."""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -9,9 +9,9 @@ from psycopg import ProgrammingError, conninfo
 from onerow.core.errors import BadStoreUrl
 from onerow.core.urls import mask_in, mask_password
 
-_OURS = ("schema", "replica", "listen", "prepare", "pool_size")
+_OWN_OPTIONS = ("schema", "replica", "listen", "prepare", "pool_size")
 
-# A server or a network that falls silent is noticed within seconds, not after the kernel's quarter of an hour.
+# Detects a silent server or network within seconds; the kernel's defaults take about 15 minutes.
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 5,
@@ -20,12 +20,12 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
     "fallback_application_name": "onerow",
 }
-# Whatever PGCLIENTENCODING or the database says: texts travel as UTF-8.
+# Overrides PGCLIENTENCODING and the encoding of the database.
 _ALWAYS = {"client_encoding": "utf8"}
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the database is, without our own options."""
+    """A parsed URL: `conninfo` without our own options, which are in `options`."""
 
     conninfo: str
     masked: str
@@ -34,17 +34,17 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def prepare(self) -> bool | None:
-        """Whether statements may be prepared; None: find out."""
+        """Whether statements may be prepared; None: detect a pooler."""
         return None if "prepare" not in self.options else self.options["prepare"] not in ("no", "false", "0")
 
     @property
     def pool_size(self) -> int:
-        """Connections at the most; 10 where the URL doesn't say."""
+        """The maximum number of connections; 10 by default."""
         return check_pool_size(self.options.get("pool_size", "10"))
 
 
 def check_pool_size(size: int | str) -> int:
-    """A number of connections from 1 to 1,000; raises BadStoreUrl for anything else."""
+    """Return a pool size from 1 to 1,000; raise BadStoreUrl for anything else."""
     text = str(size)
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
         raise BadStoreUrl(f"pool_size must be a whole number from 1 to 1,000, not {size!r}", field="pool_size")
@@ -52,7 +52,7 @@ def check_pool_size(size: int | str) -> int:
 
 
 def parse(url: str) -> Address:
-    """The address in a URL like postgresql://user:password@host/database?schema=onerow."""
+    """Parse a URL like postgresql://user:password@host/database?schema=onerow."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -62,8 +62,8 @@ def parse(url: str) -> Address:
             f"{parts.scheme}://… is no PostgreSQL URL; write postgresql://user@host/database", field="url"
         )
     pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
-    options = {name: unquote(value) for name, _, value in pairs if name in _OURS}
-    plain = urlunsplit(parts._replace(query="&".join("".join(pair) for pair in pairs if pair[0] not in _OURS)))
+    options = {name: unquote(value) for name, _, value in pairs if name in _OWN_OPTIONS}
+    plain = urlunsplit(parts._replace(query="&".join("".join(pair) for pair in pairs if pair[0] not in _OWN_OPTIONS)))
     try:
         known = conninfo.conninfo_to_dict(plain)
     except ProgrammingError as error:

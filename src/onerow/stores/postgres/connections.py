@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database, and the one door at which the driver's exceptions become ours."""
+"""Connection pool for one PostgreSQL database; translates the driver's exceptions into StoreError."""
 
 import os
 import select
@@ -27,125 +27,125 @@ from onerow.core.errors import (
     StoreUnavailable,
 )
 from onerow.stores.postgres.connection_url import Address
-from onerow.stores.postgres.fast.binary import teach
+from onerow.stores.postgres.fast.binary import register_adapters
 
 Cursor = psycopg.Cursor[TupleRow]
 T = TypeVar("T")
 
-_TRIES = 8
+_MAX_TRIES = 8
 _IDLE = pq.TransactionStatus.IDLE
 _ADAPTERS = AdaptersMap(psycopg.adapters)
-teach(_ADAPTERS)
+register_adapters(_ADAPTERS)
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """One of ours, which also knows what `straight` has prepared in it."""
+    """A connection that also records the statements which fast/prepared.py has prepared in it."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.prepared: dict[str, bytes] = {}
-        self.sending: Callable[[object], None] | None = None  # hears of statements that no cursor sends
-        self._hangup = select.poll()
-        self._hangup.register(self.fileno(), select.POLLIN)
+        self.sending: Callable[[object], None] | None = None  # called for statements that no cursor sends
+        self._hang_up = select.poll()
+        self._hang_up.register(self.fileno(), select.POLLIN)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server hasn't hung up: an idle connection that has something to say has come to its end."""
-        return not self.closed and not self._hangup.poll(0)
+        """Whether the server has not closed the connection: an idle connection becomes readable only when it ends."""
+        return not self.closed and not self._hang_up.poll(0)
 
 
 class Connections:
-    """A few connections, opened when needed and kept; a connection that broke is not given out again."""
+    """A connection pool: opens connections on demand, keeps them, and never reuses a broken one."""
 
     def __init__(self, address: Address, *, size: int, patience: float) -> None:
         self.address = address
         self._size = size
         self._patience = patience
         self._prepare: bool | None = address.prepare
-        self._connections: type[Connection] = Connection
+        self._connection_type: type[Connection] = Connection
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._places: SimpleQueue[None] = SimpleQueue()  # a semaphore, but in C
+        self._permits: SimpleQueue[None] = SimpleQueue()  # a semaphore; SimpleQueue is implemented in C
         for _ in range(self._size):
-            self._places.put(None)
+            self._permits.put(None)
         self._idle: list[Connection] = []
-        self._closings = 0
+        self._close_count = 0
 
     def connection(self) -> AbstractContextManager[Connection]:
-        """A connection for one act, in autocommit; whatever transaction is left open is rolled back."""
+        """Check out a connection in autocommit mode for one operation; an open transaction is rolled back at the end."""
         if self._pid != os.getpid():
-            self._reset()  # a connection must not cross a fork: two processes would talk into one another
+            self._reset()  # after a fork, two processes must not share a socket
         try:
-            self._places.get(timeout=self._patience)
+            self._permits.get(timeout=self._patience)
         except Empty:
             raise StoreUnavailable(
                 f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
                 f"allow more with pool_size, or find out what holds them"
             ) from None
-        return _Loan(self, self._places)
+        return _Checkout(self, self._permits)
 
     def spare(self) -> AbstractContextManager[Connection | None]:
-        """A second connection for an act that has one already; None when that would mean to wait."""
+        """Check out a second connection for the same operation; None if that would block."""
         try:
-            self._places.get_nowait()
+            self._permits.get_nowait()
         except Empty:
             return nullcontext()
-        return _Loan(self, self._places)
+        return _Checkout(self, self._permits)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Do something that changes nothing, and do it again if the connection turned out to be dead."""
+        """Run read-only work; run it once more if the connection was dead."""
         try:
             with self.connection() as connection:
                 return work(connection)
         except StoreUnavailable as error:
             state = sqlstate(error.__cause__)
-            if error.__cause__ is None or (state and state not in _HUNG_UP):
-                raise  # the server itself said no, or no connection was free
+            if error.__cause__ is None or (state and state not in _CONNECTION_ENDED):
+                raise  # the server refused, or no connection was free
             with self.connection() as connection:
                 return work(connection)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction of ours, and again when the server picked it to give way to another."""
-        for attempt in range(_TRIES):
+        """Run work that writes; retry it after a serialization failure or a deadlock."""
+        for attempt in range(_MAX_TRIES):
             try:
                 with self.connection() as connection:
                     return work(connection)
             except RetryTransaction:
-                if attempt == _TRIES - 1:
+                if attempt == _MAX_TRIES - 1:
                     raise
                 time.sleep(0.002 * 2**attempt)
         raise AssertionError
 
     def open(self) -> Connection:
-        """A new connection in autocommit, which the caller closes."""
+        """Open a new connection in autocommit mode; the caller closes it."""
         try:
-            connection = self._connections.connect(
-                self.address.conninfo, autocommit=True, context=_Taught(), **self.address.defaults
+            connection = self._connection_type.connect(
+                self.address.conninfo, autocommit=True, context=_AdapterContext(), **self.address.defaults
             )
             if self._prepare is None:
-                # A pooler answers with a process id of its own. Behind one a session isn't ours, and neither are the
-                # statements prepared in it.
+                # A pooler reports its own process id. Behind a pooler, sessions are shared, so that prepared statements
+                # would collide.
                 asked = connection.execute("SELECT pg_backend_pid()").fetchone()
                 self._prepare = asked == (connection.info.backend_pid,)
             connection.prepare_threshold = 1 if self._prepare else None
-            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # overrides the role's default
             return connection
         except psycopg.Error as error:
-            raise ours(error, self.address.masked) from error
+            raise store_error(error, self.address.masked) from error
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a pooler stands between us and the server, so that what belongs to a session can't be relied on."""
+        """Whether a pooler is between client and server, so that session state is unreliable."""
         if self._prepare is None:
             with self.connection():
                 pass
         return not self._prepare
 
     def count_statements(self) -> Callable[[], int]:
-        """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
+        """Start counting sent statements, without BEGIN and COMMIT; return the counter."""
         seen = 0
 
         def count(query: object) -> None:
@@ -163,14 +163,14 @@ class Connections:
                 self.cursor_factory = CountingCursor
                 self.sending = count
 
-        self._connections = CountingConnection
+        self._connection_type = CountingConnection
         self.close()
         return lambda: seen
 
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
-            self._closings += 1
+            self._close_count += 1
         if self._pid == os.getpid():
             for connection in idle:
                 connection.close()
@@ -180,70 +180,70 @@ class Connections:
             with self._lock:
                 if not self._idle:
                     break
-                connection = self._idle.pop()  # the last one used is the likeliest to be warm
+                connection = self._idle.pop()  # the most recently used connection has the warmest caches
             if connection.is_alive:
                 return connection
             connection.close()
         return self.open()
 
-    def _give_back(self, connection: Connection, closings: int) -> None:
+    def _give_back(self, connection: Connection, close_count: int) -> None:
         with self._lock:
-            if closings == self._closings and connection.pgconn.transaction_status == _IDLE:
+            if close_count == self._close_count and connection.pgconn.transaction_status == _IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
 
-class _Loan:
-    """A connection for one act and its place in the door; driver exceptions that pass become ours."""
+class _Checkout:
+    """A checked-out connection and its permit; translates driver exceptions into StoreError."""
 
-    def __init__(self, door: Connections, places: SimpleQueue[None]) -> None:
-        self._door = door
-        self._places = places
+    def __init__(self, pool: Connections, permits: SimpleQueue[None]) -> None:
+        self._pool = pool
+        self._permits = permits
 
     def __enter__(self) -> Connection:
         try:
-            self._closings = self._door._closings
-            self._connection = self._door._take()
+            self._close_count = self._pool._close_count
+            self._connection = self._pool._take()
         except BaseException:
-            self._places.put(None)
+            self._permits.put(None)
             raise
         return self._connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None:
-                _restore(self._connection)
+                _roll_back(self._connection)
                 if not isinstance(error, psycopg.Error | OnerowError):
-                    self._connection.close()  # statements may have been put together that were never sent
-            self._door._give_back(self._connection, self._closings)
+                    self._connection.close()  # it may hold buffered statements that were never sent
+            self._pool._give_back(self._connection, self._close_count)
         finally:
-            self._places.put(None)
+            self._permits.put(None)
         if isinstance(error, psycopg.Error | struct.error):
-            raise ours(error, self._door.address.masked) from error
+            raise store_error(error, self._pool.address.masked) from error
 
 
 @contextmanager
-def in_one_piece(connection: Connection) -> Iterator[Callable[[], None]]:
-    """What is executed inside is sent together, at the end or when what this yields is called; answered at the end.
+def one_send(connection: Connection) -> Iterator[Callable[[], None]]:
+    """Buffer all statements of the block and send them at once: at its end, or when the yielded function is called.
 
-    psycopg's own pipeline sends each statement as it comes. A client that is stopped in between (SIGSTOP, a starved
-    machine) would leave a transaction open, with locks that others wait for.
+    psycopg's own pipeline sends each statement immediately. A client that is paused in between (SIGSTOP, CPU
+    starvation) would leave a transaction open, with locks that block other clients.
     """
     with connection.pipeline() as pipeline:
-        pipeline._communicate_gen = _say_nothing  # type: ignore[method-assign]
+        pipeline._communicate_gen = _send_later  # type: ignore[method-assign]
         sent = False
 
         def send() -> None:
             nonlocal sent
             sent = True
             pipeline._enqueue_sync()
-            _into_the_buffer(pipeline)
+            _buffer_commands(pipeline)
             connection.wait(flush(connection.pgconn))
 
         try:
             yield send
-            _into_the_buffer(pipeline)  # which leaves us with the Sync that follows
+            _buffer_commands(pipeline)  # leaves only the Sync that psycopg adds at the end of the pipeline
         except BaseException:
             if not sent:
                 pipeline.command_queue.clear()
@@ -253,23 +253,23 @@ def in_one_piece(connection: Connection) -> Iterator[Callable[[], None]]:
             del pipeline._communicate_gen
 
 
-def _into_the_buffer(pipeline: psycopg.Pipeline) -> None:
+def _buffer_commands(pipeline: psycopg.Pipeline) -> None:
     while pipeline.command_queue:
         pipeline.command_queue.popleft()()
 
 
-def _say_nothing() -> Any:
+def _send_later() -> Any:
     yield from ()
 
 
-class _Taught:
-    """What psycopg takes for a context: adapters, and no connection."""
+class _AdapterContext:
+    """The adapt context that psycopg expects: adapters without a connection."""
 
     adapters = _ADAPTERS
     connection = None
 
 
-def _restore(connection: Connection) -> None:
+def _roll_back(connection: Connection) -> None:
     try:
         if not connection.closed and connection.pgconn.transaction_status != _IDLE:
             connection.rollback()
@@ -277,20 +277,20 @@ def _restore(connection: Connection) -> None:
         connection.close()
 
 
-_RETRIED = {"40001", "40P01"}
+_RETRYABLE = {"40001", "40P01"}
 _READ_ONLY = {"25006", "42501"}
 _MISSING = {"42P01", "3F000", "42883", "42703"}
 _REFUSED = {"23502", "23514"}  # NOT NULL, CHECK
 _FULL = {"53100", "53400"}
-_HUNG_UP = {"57P01", "57P02", "08003", "08006"}  # the server ended this connection; another may be had at once
+_CONNECTION_ENDED = {"57P01", "57P02", "08003", "08006"}  # the server ended this connection; a new one may work
 _TOO_LONG = "54000"
 
 
-def ours(error: BaseException, where: str) -> StoreError:
-    """The error of ours that a driver's stands for."""
+def store_error(error: BaseException, where: str) -> StoreError:
+    """Return the StoreError for a driver's exception."""
     state = sqlstate(error)
     text = str(error).strip().partition("\n")[0]
-    if state in _RETRIED:
+    if state in _RETRYABLE:
         return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
     if state in _MISSING:
         return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
@@ -313,7 +313,7 @@ def ours(error: BaseException, where: str) -> StoreError:
 
 
 def sqlstate(error: BaseException | None) -> str:
-    """The server's code, wherever a driver or a library around it keeps it; '' for an error of the client's own."""
+    """Return the SQLSTATE of an exception from any supported driver or library; '' for a client-side error."""
     while error is not None:
         for name in ("sqlstate", "pgcode"):
             if isinstance(state := getattr(error, name, None), str):

@@ -1,4 +1,4 @@
-"""How many tasks stand where: open ones counted in their indexes, ended ones counted as they end and come back."""
+"""Task counts by pipeline, phase and status: open tasks from indexes, ended tasks from counter rows."""
 
 import time
 from collections.abc import Sequence
@@ -12,35 +12,35 @@ from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted, statement
-from onerow.stores.postgres.transactions import looking
+from onerow.stores.postgres.transactions import read_transaction
 
-_ADD_UP_EVERY = 30.0
+_COMPACT_EVERY = 30.0
 _ENDED = "status IN ('completed', 'failed', 'cancelled') AND purged_at IS NULL"
 
 
-Place = tuple[str, str, Status]  # pipeline, phase and status in which ended tasks are counted
-Change = tuple[Place | None, Place | None]  # one fewer here, one more there
+CountKey = tuple[str, str, Status]  # pipeline, phase and status of ended tasks
+Change = tuple[CountKey | None, CountKey | None]  # the counter to decrement, the counter to increment
 
 
 def change(move: Move) -> Change:
-    """What a move changes in the counts."""
+    """Return how a move changes the counters."""
     before, after = move.before, move.after
     if before.completed_at is after.completed_at and before.purged_at is after.purged_at:
-        return _NOTHING
-    left = None if before.status is PROCESSING else _place(before)
-    entered = _place(after)
-    return _NOTHING if left == entered else (left, entered)
+        return _NO_CHANGE
+    left = None if before.status is PROCESSING else _count_key(before)
+    entered = _count_key(after)
+    return _NO_CHANGE if left == entered else (left, entered)
 
 
-_NOTHING: Change = (None, None)
+_NO_CHANGE: Change = (None, None)
 
 
-def _place(task: Task) -> Place | None:
+def _count_key(task: Task) -> CountKey | None:
     return (task.pipeline, task.phase, task.status) if task.ended and task.purged_at is None else None
 
 
 def counting_sql(schema: str, *, fewer: bool, more: bool) -> str:
-    """What follows `WITH written AS (…)` to count what was written: fewer in one place, more in another."""
+    """Return the CTEs after `WITH written AS (…)` that write counter rows for the written tasks."""
     parts = [""]
     for name, sign, counted in (("fewer", "-", fewer), ("more", "", more)):
         if counted:
@@ -53,17 +53,17 @@ def counting_sql(schema: str, *, fewer: bool, more: bool) -> str:
 
 
 def given(change: Change) -> dict[str, str]:
-    """The parameters of counting_sql."""
-    found: dict[str, str] = {}
-    for name, place in zip(("fewer", "more"), change, strict=True):
-        if place is not None:
-            pipeline, phase, status = place
-            found |= {f"{name}_pipeline": pipeline, f"{name}_phase": phase, f"{name}_status": status}
-    return found
+    """Return the parameters of counting_sql."""
+    parameters: dict[str, str] = {}
+    for name, key in zip(("fewer", "more"), change, strict=True):
+        if key is not None:
+            pipeline, phase, status = key
+            parameters |= {f"{name}_pipeline": pipeline, f"{name}_phase": phase, f"{name}_status": status}
+    return parameters
 
 
 def counting_insert(schema: str, insert: str) -> str:
-    """An insert (without RETURNING) that counts those of its rows that have ended already."""
+    """Return an insert (given without RETURNING) that also counts rows which have already ended."""
     return (
         f"WITH new AS ({insert} RETURNING task_id, pipeline, type, status, purged_at), "
         f"counted AS (INSERT INTO {quoted(schema)}.onerow_tally (pipeline, type, status, count) "
@@ -73,14 +73,14 @@ def counting_insert(schema: str, insert: str) -> str:
 
 
 def store_counts(connection: Connection, schema: str) -> list[TaskCount]:
-    """Every task, by place; nothing is read but indexes and counts."""
-    with looking(connection):
+    """Count all tasks, reading only indexes and counter rows."""
+    with read_transaction(connection):
         cursor = connection.execute(statement("census", schema), binary=True)
-    return tallied(connection, schema, cursor.fetchall())
+    return task_counts(connection, schema, cursor.fetchall())
 
 
-def tallied(connection: Connection, schema: str, rows: Sequence[tuple[Any, ...]]) -> list[TaskCount]:
-    """Counts as the server gave them; raises UnreadableRows where a row has a status or a time that is none."""
+def task_counts(connection: Connection, schema: str, rows: Sequence[tuple[Any, ...]]) -> list[TaskCount]:
+    """Convert count rows; raise UnreadableRows if a status or a time is invalid."""
     try:
         return [
             TaskCount(pipeline, phase, Status(status), parked, number, None if oldest is None else moment(oldest))
@@ -91,32 +91,32 @@ def tallied(connection: Connection, schema: str, rows: Sequence[tuple[Any, ...]]
 
 
 class CounterUpdater:
-    """Adds the lines up, now and then, in a process that writes them."""
+    """Merges counter rows from time to time, in every process that writes them."""
 
-    def __init__(self, door: Connections, schema: str) -> None:
-        self._door = door
+    def __init__(self, connections: Connections, schema: str) -> None:
+        self._connections = connections
         self._schema = schema
-        self._next = time.monotonic() + _ADD_UP_EVERY
+        self._next = time.monotonic() + _COMPACT_EVERY
 
     def tick(self) -> None:
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _ADD_UP_EVERY
-            self.add_up()
+            self._next = time.monotonic() + _COMPACT_EVERY
+            self.compact()
 
-    def add_up(self) -> None:
-        self._door.write(lambda connection: connection.execute(statement("tally", self._schema)))
+    def compact(self) -> None:
+        self._connections.write(lambda connection: connection.execute(statement("tally", self._schema)))
 
-    def is_right(self) -> bool:
-        """Whether the counts are what is there; both are looked at in one moment."""
+    def is_correct(self) -> bool:
+        """Whether the counters match the table, in one snapshot."""
         sql = (
             f"SELECT NOT EXISTS ((SELECT pipeline, type, status, count(*) FROM {quoted(self._schema)}.task_queue "
             f"WHERE {_ENDED} AND completed_at IS NOT NULL GROUP BY 1, 2, 3) EXCEPT SELECT pipeline, type, status, sum(count) "
             f"FROM {quoted(self._schema)}.onerow_tally GROUP BY 1, 2, 3)"
         )
-        return self._door.read(lambda connection: connection.execute(sql).fetchone()) == (True,)
+        return self._connections.read(lambda connection: connection.execute(sql).fetchone()) == (True,)
 
     def repair(self) -> None:
-        """Count anew; writers wait meanwhile."""
+        """Recompute all counters; concurrent writers wait for it."""
 
         def repair(connection: Connection) -> None:
             table = quoted(self._schema)
@@ -128,4 +128,4 @@ class CounterUpdater:
                     f"WHERE {_ENDED} GROUP BY 1, 2, 3"
                 )
 
-        self._door.write(repair)
+        self._connections.write(repair)

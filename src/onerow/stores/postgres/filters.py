@@ -1,4 +1,4 @@
-"""A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
+"""Translates a Filter to SQL. Statuses are literals, because the planner matches partial indexes by literals only."""
 
 from datetime import datetime
 from typing import Any
@@ -17,23 +17,23 @@ ORDERS: dict[Order, tuple[str, str]] = {
 }
 
 
-Place = tuple[datetime, str]
-"""Where a row stands in an order: the moment, and the id."""
+Position = tuple[datetime, str]
+"""The position of a row in an order: its time and its id."""
 
 
 def page_sql(
-    table: str, where: Filter, order: Order, limit: int, after: Place | None, until: Place | None
+    table: str, where: Filter, order: Order, limit: int, after: Position | None, until: Position | None
 ) -> tuple[str, list[Any]]:
-    """Tasks in order, those that follow a place and not beyond another; and the parameters."""
+    """Return the SQL and parameters for tasks in order, after one position and up to another."""
     condition, given = where_sql(where)
     by, direction = ORDERS[order]
     if by == "completed_at":
         condition += " AND completed_at IS NOT NULL"
     further, sooner = ("<", ">=") if direction == "DESC" else (">", "<=")
-    for place, comparison in ((after, further), (until, sooner)):
-        if place is not None:
+    for position, comparison in ((after, further), (until, sooner)):
+        if position is not None:
             condition += f" AND ({by}, task_id) {comparison} (%s, %s)"
-            given += place
+            given += position
     ordered = f"ORDER BY {by} {direction}, task_id {direction} LIMIT %s"
     page = f"SELECT {COLUMNS} FROM {table} WHERE {condition}"
     own_index = where.statuses == {Status.PROCESSING} or where.leased_by or where.parent_id or where.held_until_before
@@ -41,13 +41,13 @@ def page_sql(
         return f"{page} {ordered}", [*given, limit]
     if where.statuses and Status.PROCESSING not in where.statuses:
         return f"{page} AND leased_by IS NULL {ordered}", [*given, limit]
-    # Two walks, because the index by age leaves out what is processing.
+    # Two scans, because the index by age excludes processing tasks.
     rest, leased = f"({page} AND leased_by IS NULL {ordered})", f"({page} AND leased_by IS NOT NULL {ordered})"
     return f"{rest} UNION ALL {leased} {ordered}", [*given, limit, *given, limit, limit]
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
-    """The condition and its parameters."""
+    """Return the condition and its parameters."""
     terms: list[str] = [] if where.hidden else ["purged_at IS NULL"]
     given: list[Any] = []
 
@@ -100,7 +100,7 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
             "CASE json_typeof(payload #> %s) WHEN 'null' THEN 'null' ELSE payload #>> %s END = %s", steps, steps, value
         )
     if where.user_id:
-        terms.append("user_id <> ''")  # says to the planner that the partial index will do
+        terms.append("user_id <> ''")  # lets the planner use the partial index
     if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.ahead_of is not None:
@@ -112,7 +112,7 @@ def _statuses(statuses: frozenset[Status]) -> str:
     names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
     sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
     if statuses == {Status.PROCESSING}:
-        return f"{sql} AND leased_by IS NOT NULL"  # the index of what is processing
+        return f"{sql} AND leased_by IS NOT NULL"  # lets the planner use the index of processing tasks
     if statuses <= ENDS:
         return f"{sql} AND completed_at IS NOT NULL"
     return sql

@@ -1,4 +1,4 @@
-"""Upkeep of one database: would the promises hold here, how far is it migrated, and who copies it."""
+"""Checks of `onerow doctor` for one database: server, settings, schema, counters."""
 
 from collections.abc import Iterator
 
@@ -8,24 +8,24 @@ from onerow.stores.postgres import schema
 from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.counts import CounterUpdater
 
-FLOOR = 150000
-"""The oldest server that the tests run on, as it numbers itself."""
+OLDEST_VERSION = 150000
+"""The oldest supported server version, in the format of server_version_num."""
 
-_LONG = "10 minutes"
+_LONG_TRANSACTION = "10 minutes"
 
 
 def inspect(
-    door: Connections, name: str, migration: Migration, bookkeeper: CounterUpdater, *, can_listen: bool
+    connections: Connections, name: str, migration: Migration, counters: CounterUpdater, *, can_listen: bool
 ) -> list[Finding]:
-    """See ports.Upkeep.inspect."""
-    with door.connection() as connection:
+    """See ports.Maintainable.inspect."""
+    with connections.connection() as connection:
         findings = [_version(connection), *_server(connection)]
         if (other_schema := migration.finding()) is not None:
             return [*findings, other_schema]
         findings += _settings(connection)
         findings += _snapshots(connection)
-    findings += _drift(door, name)
-    if bookkeeper.is_right():
+    findings += _drift(connections, name)
+    if counters.is_correct():
         findings.append(Finding("good", "the counters of ended tasks are right"))
     else:
         findings.append(Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair"))
@@ -42,14 +42,14 @@ def inspect(
 
 def _version(connection: Connection) -> Finding:
     number = connection.info.server_version
-    told = f"PostgreSQL {number // 10000}.{number % 10000}"
-    if number < FLOOR:
-        return Finding("bad", f"{told} is older than {FLOOR // 10000}", "upgrade the server")
-    return Finding("good", told)
+    version = f"PostgreSQL {number // 10000}.{number % 10000}"
+    if number < OLDEST_VERSION:
+        return Finding("bad", f"{version} is older than {OLDEST_VERSION // 10000}", "upgrade the server")
+    return Finding("good", version)
 
 
 def _server(connection: Connection) -> Iterator[Finding]:
-    """A server that only reads, and an encoding that can't hold every text."""
+    """Report a standby server, and an encoding that cannot store every text."""
     ((standby, encoding),) = connection.execute(
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
@@ -85,19 +85,19 @@ def _snapshots(connection: Connection) -> Iterator[Finding]:
     (oldest,) = connection.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE xact_start < clock_timestamp() - %s::interval "
         "AND backend_type = 'client backend'",
-        (_LONG,),
+        (_LONG_TRANSACTION,),
     ).fetchall()
     if oldest[0]:
         yield Finding(
             "slow",
-            f"{oldest[0]} transaction(s) have been open for more than {_LONG}, and nothing that died since can be cleaned away",
+            f"{oldest[0]} transaction(s) have been open for more than {_LONG_TRANSACTION}, and nothing that died since can be cleaned away",
             "find them in pg_stat_activity; set idle_in_transaction_session_timeout",
         )
 
 
-def _drift(door: Connections, name: str) -> Iterator[Finding]:
+def _drift(connections: Connections, name: str) -> Iterator[Finding]:
     try:
-        differences = schema.drift(door, name)
+        differences = schema.drift(connections, name)
     except StoreError:
         yield Finding("good", f"schema {schema.SCHEMA} (this role may not build it anew to compare)")
         return

@@ -1,4 +1,4 @@
-"""Small versioned records, compared and swapped like tasks."""
+"""Notes: small versioned records, written by compare-and-swap like tasks."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ _NOW = "coalesce(%s::timestamptz, date_trunc('milliseconds', clock_timestamp()))
 
 
 def read_all(connection: Connection, schema: str, kind: str, since: str = "", before: str = "") -> list[Note]:
-    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
+    """Return the notes of a kind in order of name, optionally with since <= name < before."""
     sql = f"SELECT name, body, version, updated_at FROM {quoted(schema)}.onerow_note WHERE kind = %s AND name >= %s"
     given = [kind, since]
     if before:
@@ -28,7 +28,7 @@ def read_all(connection: Connection, schema: str, kind: str, since: str = "", be
 
 
 def write(connection: Connection, schema: str, notes: Sequence[Note], now: datetime | None) -> list[Cursor]:
-    """Each note if its version is still the stored one (0: there must be none), and then its cursor has one row."""
+    """Write each note if its version is the stored one (0: new); the rowcount of its cursor is then 1."""
     insert = (
         f"INSERT INTO {quoted(schema)}.onerow_note (version, body, updated_at, kind, name) "
         f"VALUES (1, %s, {_NOW}, %s, %s) ON CONFLICT DO NOTHING"
@@ -38,7 +38,7 @@ def write(connection: Connection, schema: str, notes: Sequence[Note], now: datet
         f"WHERE kind = %s AND name = %s AND version = %s"
     )
     sent = {}
-    # In one order everywhere, so that two who write the same notes don't wait for each other.
+    # Sorted, so that two clients that write the same notes do not deadlock.
     for index in sorted(range(len(notes)), key=lambda index: (notes[index].kind, notes[index].name)):
         note = notes[index]
         given = (_encode(note.body).decode(), now, note.kind, note.name)
@@ -51,6 +51,6 @@ def write(connection: Connection, schema: str, notes: Sequence[Note], now: datet
 
 
 def drop(connection: Connection, schema: str, kind: str, names: Sequence[str]) -> int:
-    """Remove notes; how many."""
+    """Delete notes; return how many."""
     sql = f"DELETE FROM {quoted(schema)}.onerow_note WHERE kind = %s AND name = ANY (%s)"
     return connection.execute((sql), (kind, column(Texts, names))).rowcount

@@ -1,4 +1,4 @@
-"""Rows that can't be read: found after something has failed on them, and set aside so that the others go on."""
+"""Finds rows that cannot be decoded, and the moves that quarantine them so that other tasks continue."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from onerow.stores.postgres.rows import COLUMNS
 from onerow.stores.postgres.statements import quoted
 
 _TIMES = frozenset(TIME_FIELDS)
-_MANY = 1_000
+_LIMIT = 1_000
 
 _SUSPECT = " OR ".join(
     [f"status NOT IN ({', '.join(repr(status.value) for status in Status)})"]
@@ -24,7 +24,7 @@ _SUSPECT = " OR ".join(
 
 
 def moves(connection: Connection, schema: str, ids: Sequence[str], now: datetime) -> list[Move]:
-    """What sets aside those of these rows that can't be read."""
+    """Return the moves that quarantine the unreadable ones of these rows."""
     sql = f"SELECT {COLUMNS} FROM {quoted(schema)}.task_queue WHERE task_id = ANY (%s)"
     rows = connection.execute(sql, (column(Texts, list(ids)),), binary=True).fetchall()
     tasks = [as_far_as_readable(row, _read) for row in rows]
@@ -32,8 +32,8 @@ def moves(connection: Connection, schema: str, ids: Sequence[str], now: datetime
 
 
 def suspects(connection: Connection, schema: str) -> list[str]:
-    """The ids of rows whose numbers, status or time no rule can work with; walks the table, since no index knows."""
-    sql = f"SELECT task_id FROM {quoted(schema)}.task_queue WHERE {_SUSPECT} LIMIT {_MANY}"
+    """Return the ids of rows with an invalid number, status or time; scans the table, since no index helps."""
+    sql = f"SELECT task_id FROM {quoted(schema)}.task_queue WHERE {_SUSPECT} LIMIT {_LIMIT}"
     return [task_id for (task_id,) in connection.execute(sql, prepare=False).fetchall()]
 
 

@@ -1,4 +1,4 @@
-"""Reading: by id, by filter, a page at a time, counted. From a replica as well as from the server itself."""
+"""The read operations of the store; they work on the primary and on a replica."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,13 +16,13 @@ from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
-from onerow.stores.postgres.transactions import looking
+from onerow.stores.postgres.transactions import read_transaction
 
 T = TypeVar("T")
 
 
 class Reader(Protocol):
-    """Connections to read with."""
+    """Connections that can run read-only work."""
 
     address: Address
 
@@ -30,16 +30,16 @@ class Reader(Protocol):
 
 
 class Reading:
-    """The part of ports.Store that changes nothing."""
+    """The read-only part of ports.Store."""
 
-    def __init__(self, door: Reader, schema: str) -> None:
-        self._door = door
+    def __init__(self, connections: Reader, schema: str) -> None:
+        self._connections = connections
         self._schema = schema
         self._table = f"{quoted(schema)}.task_queue"
 
     @property
     def url(self) -> str:
-        return self._door.address.masked
+        return self._connections.address.masked
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         if not ids:
@@ -49,7 +49,7 @@ class Reading:
         return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        return self._door.read(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
+        return self._connections.read(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         return self._reading(lambda c: searching.find(c, self._table, where, limit, order, after))
@@ -60,12 +60,12 @@ class Reading:
         return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        def look(connection: Connection) -> list[tuple[str, str]]:
-            with looking(connection):
+        def read(connection: Connection) -> list[tuple[str, str]]:
+            with read_transaction(connection):
                 cursor = connection.execute(statement("ready", self._schema), {"by": by}, binary=True)
             return cursor.fetchall()
 
-        return [phase for phase in self._door.read(look) if phase in phases]
+        return [phase for phase in self._connections.read(read) if phase in phases]
 
     def search(
         self,
@@ -76,14 +76,16 @@ class Reading:
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        """As `find`, but stops when the time is over and says how far it looked."""
+        """Like `find`, but stop at the time limit and report how far the search got."""
         return self._reading(lambda c: searching.search(c, self._table, where, limit, order, after, within))
 
     def store_counts(self) -> StoreCounts:
-        """How many tasks stand where, in the whole store."""
-        ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
-        tallied = self._reading(lambda c: counts.store_counts(c, self._schema))
-        return StoreCounts(tallied, to_millis(moment(said)))
+        """Count all tasks by pipeline, phase and status."""
+        ((server_time,),) = self._connections.read(
+            lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall()
+        )
+        task_counts = self._reading(lambda c: counts.store_counts(c, self._schema))
+        return StoreCounts(task_counts, to_millis(moment(server_time)))
 
     def count(self, where: Filter) -> list[TaskCount]:
         condition, given = where_sql(where)
@@ -93,18 +95,18 @@ class Reading:
             f"FROM {self._table} WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         )
         return self._reading(
-            lambda c: counts.tallied(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
+            lambda c: counts.task_counts(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
         )
 
     def _reading(self, read: Callable[[Connection], T]) -> T:
-        return without_unreadable(lambda: self._door.read(read), self._set_aside)
+        return without_unreadable(lambda: self._connections.read(read), self._quarantine)
 
-    def _set_aside(self, ids: Sequence[str]) -> int:
-        """Quarantine rows that can't be read; how many."""
+    def _quarantine(self, ids: Sequence[str]) -> int:
+        """Quarantine unreadable rows; return how many."""
         return 0
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        return self._door.read(lambda c: task_log.read_page(c, self._schema, task_id, after, limit, tail))
+        return self._connections.read(lambda c: task_log.read_page(c, self._schema, task_id, after, limit, tail))
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        return self._door.read(lambda c: notes.read_all(c, self._schema, kind, since, before))
+        return self._connections.read(lambda c: notes.read_all(c, self._schema, kind, since, before))

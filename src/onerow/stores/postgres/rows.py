@@ -1,4 +1,4 @@
-"""Rows ↔ tasks."""
+"""Converts rows to tasks and tasks to columns."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,45 +26,45 @@ KINDS |= dict.fromkeys(
 )  # fmt: skip
 KINDS |= {"priority": Shorts}
 SQL_TYPE = {Texts: "text", Jsons: "json", Moments: "timestamptz", Flags: "boolean", Bigs: "bigint", Integers: "integer", Shorts: "smallint"}  # fmt: skip
-"""What each field's column is."""
+"""The SQL type of each kind of column."""
 
 ID = itemgetter(FIELDS.index("task_id"))
-"""The id in a row of COLUMNS."""
+"""Gets the id from a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _STATUS_OF = {status.value: status for status in Status}
 
-# What a task may have at birth; the rest then has its column's default, and an insert need not bind it.
-BORN_FIELDS = (
+# Fields that a new task may set. All others have their column's default, so an insert does not bind them.
+INSERT_FIELDS = (
     "task_id", "pipeline", "phase", "user_id", "title", "parent_id", "created_at", "scheduled_time", "run_at",
     "updated_at", "priority", "awaiting", "max_retries", "own_retries", "token", "version", "limit_key", "unique_key",
     "unique_for", "held_key", "payload_json", "metadata_json",
 )  # fmt: skip
-NEW_FIELDS = frozenset(BORN_FIELDS)
+NEW_FIELDS = frozenset(INSERT_FIELDS)
 
-# Nearly always each row has its own; so that the same statement serves every batch, they are never sent as shared.
-_OWN = frozenset({"task_id", "payload_json"})
+# These nearly always differ between rows. Never sending them as shared keeps the number of distinct statements small.
+_NEVER_SHARED = frozenset({"task_id", "payload_json"})
 
 
-def is_newborn(task: Task) -> bool:
-    """Whether nothing has happened to the task, so that BORN_FIELDS tell all of it."""
+def is_new(task: Task) -> bool:
+    """Whether only INSERT_FIELDS of the task differ from their defaults."""
     return NEW_FIELDS.issuperset(non_default_fields(task))
 
 
-def told_together(tasks: Sequence[Task]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
-    """As `told`, of many: fields in which they differ, with the value of each; fields in which they don't, with that."""
-    own: dict[str, tuple[Any, ...]] = {}
+def varying_and_shared_fields(tasks: Sequence[Task]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """Return the fields in which tasks differ, with all values, and the non-default fields that they share."""
+    varying: dict[str, tuple[Any, ...]] = {}
     shared: dict[str, Any] = {}
     for field, values in zip(FIELDS, columns_of(tasks), strict=True):
-        if field in _OWN or values.count(values[0]) != len(values):
-            own[field] = values
+        if field in _NEVER_SHARED or values.count(values[0]) != len(values):
+            varying[field] = values
         elif field not in DEFAULTS or values[0] != DEFAULTS[field]:
             shared[field] = values[0]
-    return own, shared
+    return varying, shared
 
 
 def task_of(row: Sequence[Any]) -> Task:
-    """The task in a row of COLUMNS."""
+    """Return the task in a row of COLUMNS."""
     found = list(row)
     for index in _TIMES:
         if found[index] is not None:
@@ -74,7 +74,7 @@ def task_of(row: Sequence[Any]) -> Task:
 
 
 def task_of_texts(row: Sequence[Any]) -> Task:
-    """The task in a row that came as JSON: times as core.times spells them."""
+    """Return the task in a row that was read as JSON, with times in the format of core.times."""
     found = list(row)
     for index in _TIMES:
         if found[index] is not None:
@@ -83,31 +83,31 @@ def task_of_texts(row: Sequence[Any]) -> Task:
     return Task(*found)
 
 
-# A claim knows much of what it writes, so it reads only the rest. Each column that comes costs the server and us; numbers
-# that are nearly always 0 come as one, NULL when all of them are.
-_SELDOM = ("cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count", "rescue_count", "generation")
+# A claim returns only the columns whose values it does not know. Each returned column costs time on both ends, so the
+# numbers that are nearly always 0 are returned as one array, NULL if all of them are 0.
+_RARE = ("cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count", "rescue_count", "generation")
 CLAIMED_FIELDS = tuple(
     field
     for field in FIELDS
-    if field not in ("status", "awaiting", "leased_by", "completed_at", "updated_at", "purged_at", *_SELDOM)
+    if field not in ("status", "awaiting", "leased_by", "completed_at", "updated_at", "purged_at", *_RARE)
 )
-_SELDOM_AS_ONE = (
-    f"CASE WHEN {' OR '.join(f'ours.{COLUMN[field]}' + ('' if KINDS[field] is Flags else ' <> 0') for field in _SELDOM)} "
-    f"THEN ARRAY[{', '.join(f'ours.{COLUMN[field]}::integer' for field in _SELDOM)}] END"
+_RARE_COLUMN = (
+    f"CASE WHEN {' OR '.join(f'ours.{COLUMN[field]}' + ('' if KINDS[field] is Flags else ' <> 0') for field in _RARE)} "
+    f"THEN ARRAY[{', '.join(f'ours.{COLUMN[field]}::integer' for field in _RARE)}] END"
 )
-CLAIMED_COLUMNS = ", ".join([*(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS), _SELDOM_AS_ONE, "ours.ctid"])
-_ALL_ZERO = (0,) * len(_SELDOM)
+CLAIMED_COLUMNS = ", ".join([*(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS), _RARE_COLUMN, "ours.ctid"])
+_ALL_ZERO = (0,) * len(_RARE)
 
 
 def claimed_task(row: Sequence[Any], worker: str) -> Task:
-    """The task in a row of CLAIMED_COLUMNS, as the claim left it; its place is not the task's. See rules.claimed."""
+    """Return the task in a row of CLAIMED_COLUMNS; the last column, its ctid, is not part of it. See rules.claimed."""
     (
         task_id, pipeline, phase, user_id, title, parent_id, created_at, scheduled_time, run_at, started_at,
         elapsed_time, priority, attempt, max_retries, error, error_class, leased_until, token, version, limit_key, slot,
         key_slot, unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress,
-        metadata, logs, seldom, _,
+        metadata, logs, rare, _,
     ) = row  # fmt: skip
-    cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count, generation = seldom or _ALL_ZERO
+    cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count, generation = rare or _ALL_ZERO
     now: datetime = moment(started_at)
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id, moment(created_at),

@@ -1,8 +1,8 @@
-"""Migrations: numbered SQL files, run once each, whoever comes first.
+"""Migrations: numbered SQL files. Each runs once, in the first process that needs it.
 
-The store records `schema` (how far it was migrated) and `min_code` (the oldest schema number that code may know and
-still work beside it). Code refuses only below min_code. A file whose first line ends in 'outside a transaction' is run
-statement by statement, for indexes that are built CONCURRENTLY while others work.
+The store records `schema` (its version) and `min_code` (the lowest schema version that code must know to use it). Code
+refuses to run only if it knows less than min_code. A file whose first line ends in 'outside a transaction.' runs
+statement by statement, for indexes that are built CONCURRENTLY.
 """
 
 import re
@@ -18,33 +18,33 @@ from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.statements import quoted, statement
 
 SCHEMA = 1
-"""The newest schema this code knows."""
+"""The newest schema version that this code knows."""
 MIN_CODE = 1
-"""What this schema demands of code that works beside it."""
+"""The `min_code` that this version records."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 
 def check_name(schema: str) -> str:
-    """A schema's name is part of a channel's name and of every statement, so it is kept simple."""
+    """Return the schema name, or raise BadInput: it is part of every statement and of the NOTIFY channel."""
     if not _NAME.fullmatch(schema):
         raise BadInput(f"{schema!r} can't name a schema: use letters, digits and '_', at most 50", field="schema")
     return schema
 
 
 ENCODINGS = ("UTF8", "SQL_ASCII")
-"""Encodings of a database in which every text can be stored; SQL_ASCII stores bytes as they come."""
+"""Database encodings that can store every text; SQL_ASCII stores bytes unchanged."""
 UTF8_DATABASE = "use a database that was created with ENCODING 'UTF8'"
 
 
-def migrate(door: Connections, schema: str) -> None:
-    """Bring the database up to SCHEMA; many processes may do so at once, and one of them does the work."""
-    with door.connection() as connection:
+def migrate(connections: Connections, schema: str) -> None:
+    """Migrate the database to SCHEMA; safe to call from many processes at once."""
+    with connections.connection() as connection:
         version, min_code = versions(connection, schema)
         _check_code(version, min_code)
         if version >= SCHEMA:
             return
-        _check_server(connection, door.address.masked)
+        _check_server(connection, connections.address.masked)
         for number in range(version + 1, SCHEMA + 1):
             _run(connection, schema, number)
 
@@ -59,65 +59,65 @@ def _check_server(connection: Connection, url: str) -> None:
         raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
 
 
-def check(door: Connections, schema: str) -> None:
-    """Refuse to work on a database that is missing its tables, or that is for newer code only."""
-    version, min_code = door.read(lambda connection: versions(connection, schema))
+def check(connections: Connections, schema: str) -> None:
+    """Raise if tables are missing or too old, or if the database requires newer code."""
+    version, min_code = connections.read(lambda connection: versions(connection, schema))
     _check_code(version, min_code)
     if version < SCHEMA:
         raise SchemaMissing(
-            f"{door.address.masked}: schema {schema!r} is at {version}, this code needs {SCHEMA}; run: onerow migrate"
+            f"{connections.address.masked}: schema {schema!r} is at {version}, this code needs {SCHEMA}; run: onerow migrate"
         )
 
 
 def versions(connection: Connection, schema: str) -> tuple[int, int]:
-    """(schema, min_code) as recorded; (0, 0) in a new database."""
-    # Asked of the catalog as of now; to_regclass may answer from a cache that hasn't heard of another's migration.
-    there = connection.execute(
+    """Return the recorded (schema, min_code); (0, 0) in a new database."""
+    # Reads the catalog directly: the cache behind to_regclass may miss a migration that another process just ran.
+    table = connection.execute(
         "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND c.relname = 'onerow_meta'",
         (schema,),
     ).fetchone()
-    if there is None:
+    if table is None:
         return 0, 0
     found: dict[str, int] = dict(connection.execute(f"SELECT key, value FROM {quoted(schema)}.onerow_meta").fetchall())
     return found.get("schema", 0), found.get("min_code", 0)
 
 
 def pending(version: int, schema: str) -> Iterator[str]:
-    """The SQL that leads from a schema version to the newest, for someone who runs it by hand."""
+    """Yield the SQL that migrates from a schema version to the newest, to be run by hand."""
     for number in range(version + 1, SCHEMA + 1):
         yield from (f"{sql};\n" for sql in _steps(schema, number))
 
 
-def drift(door: Connections, schema: str) -> list[str]:
-    """How the tables differ from what the migrations make: '-' is missing, '+' is extra.
+def drift(connections: Connections, schema: str) -> list[str]:
+    """Return how the schema differs from the migrations: '-' is missing, '+' is extra.
 
-    The migrations are run beside them, in a transaction that is rolled back.
+    Runs the migrations in a scratch schema, in a transaction that is rolled back.
     """
-    beside = f"onerow_check_{uuid4().hex[:8]}"
-    with door.connection() as connection:
+    scratch = f"onerow_check_{uuid4().hex[:8]}"
+    with connections.connection() as connection:
         version, _ = versions(connection, schema)
-        there = _shape(connection, schema)
+        actual = _shape(connection, schema)
         try:
             with connection.transaction():
                 for number in range(1, version + 1):
-                    for sql in _steps(beside, number):
+                    for sql in _steps(scratch, number):
                         connection.execute(sql.replace(" CONCURRENTLY", ""))
-                right = _shape(connection, beside)
+                expected = _shape(connection, scratch)
                 raise psycopg.Rollback
         except psycopg.Rollback:
             pass
-    return [f"- {line}" for line in sorted(right - there)] + [f"+ {line}" for line in sorted(there - right)]
+    return [f"- {line}" for line in sorted(expected - actual)] + [f"+ {line}" for line in sorted(actual - expected)]
 
 
 def known_files() -> list[str]:
-    """The migrations that ship with this code."""
+    """Return the file names of all migrations."""
     folder = files("onerow.stores.postgres").joinpath("sql")
     return sorted(file.name for file in folder.iterdir() if file.name.startswith("schema_"))
 
 
 def _run(connection: Connection, schema: str, number: int) -> None:
-    # One after the other, whoever they are; a lock of the session where the steps can't be in one transaction.
+    # The lock serializes migrations; a session lock where the steps cannot run in one transaction.
     key = int.from_bytes(blake2b(f"migrate {schema}".encode(), digest_size=8).digest(), signed=True)
     if not _is_outside(schema, number):
         with connection.transaction():
@@ -141,7 +141,7 @@ def _is_outside(schema: str, number: int) -> bool:
 
 
 def _steps(schema: str, number: int) -> Iterator[str]:
-    """Single statements, the record of the migration last; each may be repeated if a run was cut off before that."""
+    """Yield single statements, the version record last; they are run again if an earlier run was interrupted."""
     if number == 1:
         yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}"
     yield from split(statement(f"schema_{number}", schema))
@@ -152,7 +152,7 @@ def _steps(schema: str, number: int) -> Iterator[str]:
 
 
 def split(script: str) -> Iterator[str]:
-    """The statements of a script: each ends with a semicolon at the end of a line, outside of $$."""
+    """Yield the statements of a script: each ends with a semicolon at the end of a line, outside of $$."""
     pending: list[str] = []
     quoted_body = False
     for line in script.splitlines():
@@ -164,9 +164,9 @@ def split(script: str) -> Iterator[str]:
 
 
 def _shape(connection: Connection, schema: str) -> set[str]:
-    """What stands in a schema, a line for each column, index, constraint, trigger and function."""
+    """Return one line for each column, index, constraint, trigger and function of a schema."""
     rows = connection.execute(statement("shape", schema), {"schema": schema}).fetchall()
-    own_name = re.compile(rf"""(?<![\w'])"?{schema}"?\.""")  # in front of a name, not inside a text
+    own_name = re.compile(rf"""(?<![\w'])"?{schema}"?\.""")  # as a qualifier of a name, not inside a string
     return {own_name.sub("", line) for (line,) in rows}
 
 

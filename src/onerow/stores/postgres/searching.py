@@ -1,4 +1,4 @@
-"""Finding: pages by key, and searches that stop when their time is over."""
+"""Keyset pagination, and searches with a time limit."""
 
 import base64
 from datetime import datetime, timedelta
@@ -15,13 +15,13 @@ from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast.binary import moment
-from onerow.stores.postgres.filters import ORDERS, Place, page_sql, where_sql
+from onerow.stores.postgres.filters import ORDERS, Position, page_sql, where_sql
 from onerow.stores.postgres.rows import ID, task_of
-from onerow.stores.postgres.transactions import looking
+from onerow.stores.postgres.transactions import read_transaction
 
 _encode = msgspec.json.Encoder().encode
-_FIRST_STRETCH = 500
-_LONGEST_STRETCH = 16_000
+_FIRST_BATCH = 500
+_LARGEST_BATCH = 16_000
 _FEW = 5_000
 
 
@@ -30,7 +30,7 @@ def find(connection: Connection, table: str, where: Filter, limit: int, order: O
     tasks = _page(connection, table, where, order, limit + 1, None if after is None else _read_cursor(after), None)
     if len(tasks) <= limit:
         return Page(tasks)
-    return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if limit else None)
+    return Page(tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if limit else None)
 
 
 def leases(
@@ -43,7 +43,7 @@ def leases(
         f"SELECT task_id, pipeline, type, token, leased_by, leased_until FROM {table} "
         f"WHERE {condition} AND leased_until IS NOT NULL ORDER BY leased_until, task_id LIMIT %s"
     )
-    with looking(connection):
+    with read_transaction(connection):
         cursor = connection.execute(sql, [*given, limit], binary=True, prepare=False)
     return [
         LeaseRecord(task_id, name, type_, token, holder, moment(until))
@@ -60,30 +60,30 @@ def search(
     after: str | None,
     within: timedelta,
 ) -> Search:
-    """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
+    """See ports.Searchable.search: scan batches, each twice as large as the last, until the time limit."""
     if _is_narrow(where) or _has_few_open(connection, table, where):
         page = find(connection, table, where, limit, order, after)
         return Search(page.tasks, page.next)
     until = monotonic() + within.total_seconds()
-    place = None if after is None else _read_cursor(after)
+    position = None if after is None else _read_cursor(after)
     found: list[Task] = []
-    stretch, looked_at = _FIRST_STRETCH, 0
+    batch, scanned = _FIRST_BATCH, 0
     while True:
-        end = _end_of_stretch(connection, table, where, order, place, stretch)
-        found += _page(connection, table, where, order, limit + 1 - len(found), place, end)
+        end = _end_of_batch(connection, table, where, order, position, batch)
+        found += _page(connection, table, where, order, limit + 1 - len(found), position, end)
         if len(found) > limit:
-            return Search(found[:limit], _write_cursor(_place(found[limit - 1], order)))
+            return Search(found[:limit], _write_cursor(_position(found[limit - 1], order)))
         if end is None:
             return Search(found)
-        looked_at += stretch
-        place = end
+        scanned += batch
+        position = end
         if monotonic() >= until:
-            return Search(found, _write_cursor(place), place[0], looked_at)
-        stretch = min(stretch * 2, _LONGEST_STRETCH)
+            return Search(found, _write_cursor(position), position[0], scanned)
+        batch = min(batch * 2, _LARGEST_BATCH)
 
 
 def _is_narrow(where: Filter) -> bool:
-    """Whether an index leads to few rows at once."""
+    """Whether an index selects few rows."""
     named = (
         where.parent_id,
         where.held_key,
@@ -96,11 +96,11 @@ def _is_narrow(where: Filter) -> bool:
 
 
 def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:
-    """Whether a question about waiting tasks alone is answered sooner by sorting them than by walking all rows."""
+    """Whether only waiting tasks are asked for and they are few, so that sorting is faster than a scan."""
     if where.statuses != {Status.WAITING}:
         return False
     sql = f"SELECT count(*) FROM (SELECT FROM {table} WHERE {{}} LIMIT {_FEW}) AS few"
-    with looking(connection):
+    with read_transaction(connection):
         counted = [
             connection.execute(sql.format(condition))
             for condition in ("status = 'waiting' AND awaiting IS NULL", "awaiting IS NOT NULL")
@@ -114,19 +114,19 @@ def _page(
     where: Filter,
     order: Order,
     limit: int,
-    after: Place | None,
-    until: Place | None,
+    after: Position | None,
+    until: Position | None,
 ) -> list[Task]:
     sql, given = page_sql(table, where, order, limit, after, until)
-    with looking(connection):
+    with read_transaction(connection):
         cursor = connection.execute(sql, given, binary=True, prepare=False)
     return decoded(cursor.fetchall(), task_of, ID)
 
 
-def _end_of_stretch(
-    connection: Connection, table: str, where: Filter, order: Order, after: Place | None, length: int
-) -> Place | None:
-    """The last place of the next `length` rows of the index that is walked; None: fewer are left."""
+def _end_of_batch(
+    connection: Connection, table: str, where: Filter, order: Order, after: Position | None, length: int
+) -> Position | None:
+    """Return the position of the last of the next `length` rows in the scanned index; None: fewer are left."""
     by, _ = ORDERS[order]
     condition = "completed_at IS NOT NULL" if by == "completed_at" else "leased_by IS NULL"
     given: list[Any] = []
@@ -136,7 +136,7 @@ def _end_of_stretch(
     if after is not None:
         condition += f" AND ({by}, task_id) < (%s, %s)"
         given += after
-    with looking(connection):
+    with read_transaction(connection):
         cursor = connection.execute(
             f"SELECT {by}, task_id FROM {table} WHERE {condition} ORDER BY {by} DESC, task_id DESC LIMIT 1 OFFSET %s",
             (*given, length - 1),
@@ -147,15 +147,15 @@ def _end_of_stretch(
     return None if row is None else (moment(row[0]), row[1])
 
 
-def _place(task: Task, order: Order) -> Place:
+def _position(task: Task, order: Order) -> Position:
     return getattr(task, ORDERS[order][0]), task.task_id
 
 
-def _write_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(_encode([spell(place[0]), place[1]])).decode()
+def _write_cursor(position: Position) -> str:
+    return base64.urlsafe_b64encode(_encode([spell(position[0]), position[1]])).decode()
 
 
-def _read_cursor(text: str) -> Place:
+def _read_cursor(text: str) -> Position:
     try:
         at, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
         found: datetime = read(at)

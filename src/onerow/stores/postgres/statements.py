@@ -1,4 +1,4 @@
-"""The SQL files, each read once and told which schema it works in."""
+"""Loads the SQL files and inserts the schema name."""
 
 from functools import cache
 from importlib.resources import files
@@ -6,11 +6,11 @@ from importlib.resources import files
 
 @cache
 def statement(name: str, schema: str) -> str:
-    """The text of sql/<name>.sql, with {schema} as a quoted identifier."""
+    """Return the text of sql/<name>.sql, with {schema} replaced by the quoted schema name."""
     text = files("onerow.stores.postgres").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     return text.replace("{schema}", quoted(schema))
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""The Store on PostgreSQL: every act is one short transaction, sent in one piece and answered in one."""
+"""ports.Store on PostgreSQL: each operation is one short transaction, sent in one pipeline."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -48,17 +48,17 @@ from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.waker import PostgresWaker
 
 _MILLI = timedelta(milliseconds=1)
-_REPLICA_RETRIED_AFTER = 5.0  # seconds for which a replica that was down is not asked again
+_REPLICA_RETRY_AFTER = 5.0  # seconds
 
 
 class PostgresStore(Reading):
-    """See ports.Store. Without a `clock` the server's own counts; a pooler in between is noticed and respected.
+    """See ports.Store. Without a `clock` it uses the server's clock; it detects a connection pooler such as PgBouncer.
 
-    `replica`: a server to read from where a few moments' delay don't matter, see `for_views`.
-    `listen`: where to LISTEN if `url` leads through a pooler. `patience`: seconds to wait for a free connection.
+    `replica`: URL of a replica for reads that may lag behind, see `for_views`.
+    `listen`: URL to LISTEN on if `url` goes through a pooler. `patience`: seconds to wait for a free connection.
     """
 
-    _door: Connections
+    _connections: Connections
 
     def __init__(
         self,
@@ -80,52 +80,56 @@ class PostgresStore(Reading):
         super().__init__(Connections(where, size=size, patience=patience), name)
         self._clock = clock
         self._server_clock = ServerClock(self._ask_time)
-        self._hints = LowWaterMarks()
+        self._low_water = LowWaterMarks()
         self._transaction = Transactions(name, self._server_clock)
-        self._turns = Rounds(self._door, name, self._transaction, self._hints, self._own_now, self.now)
-        self._bookkeeper = counts.CounterUpdater(self._door, name)
+        self._rounds = Rounds(self._connections, name, self._transaction, self._low_water, self._own_now, self.now)
+        self._counter_updater = counts.CounterUpdater(self._connections, name)
         self._bounds = task_log.Bounds(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
         self._replica = (
-            _ReplicaDoor(Connections(connection_url.parse(replica), size=size, patience=patience), self._door)
+            _ReplicaConnections(
+                Connections(connection_url.parse(replica), size=size, patience=patience), self._connections
+            )
             if replica
             else None
         )
-        self._ears = Connections(connection_url.parse(listen), size=1, patience=patience) if listen else None
+        self._listen_connections = (
+            Connections(connection_url.parse(listen), size=1, patience=patience) if listen else None
+        )
 
     @property
     def schema(self) -> str:
         return self._schema
 
     def prepare(self) -> None:
-        schema.migrate(self._door, self._schema)
+        schema.migrate(self._connections, self._schema)
 
     def check(self) -> None:
-        schema.check(self._door, self._schema)
+        schema.check(self._connections, self._schema)
 
     def migration(self) -> Migration:
-        """What `prepare` would do; looks and creates nothing."""
-        stored, min_code = self._door.read(lambda connection: schema.versions(connection, self._schema))
+        """Return what `prepare` would do, without changing the database."""
+        stored, min_code = self._connections.read(lambda connection: schema.versions(connection, self._schema))
         return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)), min_code)
 
     def inspect(self) -> list[Finding]:
-        """Would the promises hold here? Looks and changes nothing."""
+        """Check server, settings, schema and counters, without changing the database."""
         return maintenance.inspect(
-            self._door,
+            self._connections,
             self._schema,
             self.migration(),
-            self._bookkeeper,
-            can_listen=self._ears is not None or not self._door.is_pooled,
+            self._counter_updater,
+            can_listen=self._listen_connections is not None or not self._connections.is_pooled,
         )
 
     def repair(self) -> None:
-        """Set the counts of ended tasks to what is there."""
-        self._bookkeeper.repair()
+        """Recompute the counters of ended tasks."""
+        self._counter_updater.repair()
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        """The server's own tools do that better."""
+        """Raise BadInput: PostgreSQL has its own backup tools."""
         raise BadInput(
             f"{self.url} has tools of its own for copies; use: pg_dump --schema={self._schema}, or continuous archiving",
             field="store",
@@ -135,7 +139,7 @@ class PostgresStore(Reading):
         return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
 
     def for_views(self) -> "PostgresStore | OnReplica":
-        """The same store for those who look: rows come from the replica, if there is one."""
+        """Return a store for views: it reads rows from the replica, if there is one."""
         return self if self._replica is None else OnReplica(self, self._replica, self._schema)
 
     # ── tasks ──
@@ -146,14 +150,14 @@ class PostgresStore(Reading):
         if tx is not None:
             return caller_transaction.insert(tx, self._schema, tasks, self.url)
         answers = without_unreadable(
-            lambda: self._door.write(lambda connection: self._insert(connection, tasks)), self._set_aside
+            lambda: self._connections.write(lambda connection: self._insert(connection, tasks)), self._quarantine
         )
-        self._hints.put(tasks)
-        self._poke_the_deaf()
+        self._low_water.invalidate(tasks)
+        self._poke_unconnected_wakers()
         return answers
 
     async def insert_async(self, tasks: Sequence[Task], tx: Any) -> list[Inserted | Existing]:
-        """As `insert` with `tx`, for a connection or session of an event loop."""
+        """Like `insert` with `tx`, for an async connection or session."""
         return await caller_transaction.insert_async(tx, self._schema, tasks, self.url) if tasks else []
 
     def claim(self, claim: Claim) -> list[Task]:
@@ -163,11 +167,11 @@ class PostgresStore(Reading):
         return self.settle_and_claim(moves, None)[0]
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        done = self._turns.run(moves, claim)
-        # Only a write that gives work: a claim that woke its own worker would be followed by another at once.
+        done = self._rounds.run(moves, claim)
+        # Only moves that create work wake: a claim that wakes its own worker would cause another claim at once.
         if any(move.wakes for move in moves):
-            self._poke_the_deaf()
-        self._bookkeeper.tick()
+            self._poke_unconnected_wakers()
+        self._counter_updater.tick()
         return done
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
@@ -188,7 +192,9 @@ class PostgresStore(Reading):
 
         held = {
             Lease(task_id, token): Held(task_id, version, moment(until), asked)
-            for task_id, token, version, until, asked in self._turns.without_refused(lambda: self._door.write(extend))
+            for task_id, token, version, until, asked in self._rounds.without_refused(
+                lambda: self._connections.write(extend)
+            )
         }
         return [held.get(lease) or Lost(lease.task_id) for lease in leases]
 
@@ -207,9 +213,9 @@ class PostgresStore(Reading):
                 task_log.remove(connection, self._schema, given["ids"])
             return len(gone.fetchall())
 
-        return self._door.write(remove)
+        return self._connections.write(remove)
 
-    # ── output, notes ──
+    # ── task output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         def append(connection: Connection) -> None:
@@ -217,7 +223,7 @@ class PostgresStore(Reading):
                 task_log.append(connection, self._schema, lines, self._bounds)
 
         if lines:
-            self._door.write(append)
+            self._connections.write(append)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
         def write(connection: Connection) -> list[bool]:
@@ -225,34 +231,34 @@ class PostgresStore(Reading):
                 answers = notes.write(connection, self._schema, given, self._own_now())
             return [answer.rowcount == 1 for answer in answers]
 
-        return self._door.write(write) if given else []
+        return self._connections.write(write) if given else []
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        return self._door.write(lambda connection: notes.drop(connection, self._schema, kind, names))
+        return self._connections.write(lambda connection: notes.drop(connection, self._schema, kind, names))
 
     # ── waking, closing ──
 
     def waker(self) -> PostgresWaker:
-        door = self._ears or (None if self._door.is_pooled else self._door)
-        waker = PostgresWaker(None if door is None else door.open, f"onerow.{self._schema}", self._wakers.remove)
+        listen = self._listen_connections or (None if self._connections.is_pooled else self._connections)
+        waker = PostgresWaker(None if listen is None else listen.open, f"onerow.{self._schema}", self._wakers.remove)
         self._wakers.append(waker)
         return waker
 
     def close(self) -> None:
-        for door in (self._door, self._replica, self._ears):
-            if door is not None:
-                door.close()
+        for each in (self._connections, self._replica, self._listen_connections):
+            if each is not None:
+                each.close()
 
     def count_statements(self) -> Callable[[], int]:
-        """A counter of the statements sent from now on, BEGIN and COMMIT aside."""
-        return self._door.count_statements()
+        """Start counting sent statements, without BEGIN and COMMIT; return the counter."""
+        return self._connections.count_statements()
 
-    # ── pieces ──
+    # ── private ──
 
-    def _set_aside(self, ids: Sequence[str]) -> int:
-        return self._turns.set_aside(ids)
+    def _quarantine(self, ids: Sequence[str]) -> int:
+        return self._rounds.quarantine(ids)
 
-    def _poke_the_deaf(self) -> None:
+    def _poke_unconnected_wakers(self) -> None:
         for waker in self._wakers:
             if not waker.hears:
                 waker.poke()
@@ -267,16 +273,18 @@ class PostgresStore(Reading):
                 return inserting.insert(cursor, self._schema, tasks)
 
     def _own_now(self) -> datetime | None:
-        """The time by a clock of ours; None: the server shall look at its own."""
+        """Return the time of the injected clock; None means that SQL uses the server's clock."""
         return None if self._clock is None else to_millis(self._clock())
 
     def _ask_time(self) -> int:
-        ((said,),) = self._door.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
-        return int(said)
+        ((server_time,),) = self._connections.read(
+            lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall()
+        )
+        return int(server_time)
 
 
-class _ReplicaDoor:
-    """Reads from the replica, and from the primary while the replica cannot be reached."""
+class _ReplicaConnections:
+    """Connections that read from the replica, or from the primary while the replica is unreachable."""
 
     def __init__(self, replica: Connections, primary: Connections) -> None:
         self.address = primary.address
@@ -285,12 +293,12 @@ class _ReplicaDoor:
         self._down_until = 0.0
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """See Door.read."""
+        """See Connections.read."""
         if monotonic() >= self._down_until:
             try:
                 return self._replica.read(work)
             except StoreUnavailable:
-                self._down_until = monotonic() + _REPLICA_RETRIED_AFTER
+                self._down_until = monotonic() + _REPLICA_RETRY_AFTER
         return self._primary.read(work)
 
     def close(self) -> None:
@@ -298,9 +306,9 @@ class _ReplicaDoor:
 
 
 class OnReplica(Reading):
-    """Rows from a replica, a few moments old; the time, and whatever is written, by the store itself."""
+    """A store that reads rows from a replica, which may lag; everything else is delegated to the primary's store."""
 
-    def __init__(self, store: PostgresStore, replica: _ReplicaDoor, name: str) -> None:
+    def __init__(self, store: PostgresStore, replica: _ReplicaConnections, name: str) -> None:
         super().__init__(replica, name)
         self._store = store
 
@@ -310,8 +318,8 @@ class OnReplica(Reading):
 
     def _reading(self, read: Callable[[Connection], T]) -> T:
         try:
-            return self._door.read(read)
-        except UnreadableRows:  # which can only be set aside where there is something to write to
+            return self._connections.read(read)
+        except UnreadableRows:  # only the primary can quarantine them
             return self._store._reading(read)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,8 +1,8 @@
-"""Swapping: what rules decided is written, many rows in one statement, an answer for each.
+"""Compare-and-swap of tasks: many rows in one statement, one answer for each move.
 
-Rows whose writes have the same conditions share a statement, which sets each column that changes in one of them. A value
-that all of them share is sent once; the others go as one array per column. The answer is nothing when all were written,
-else which of them.
+Moves with the same conditions share a statement, which sets every column that changes in any of them. A value that all
+rows share is sent once; other values are sent as one array per column. The statement returns NULL if all rows were
+written, else the positions of those that were.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import counts
 from onerow.stores.postgres.connections import Connection, Cursor
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column
-from onerow.stores.postgres.fast.binary import RowLocations as PlaceColumn
+from onerow.stores.postgres.fast.binary import RowLocations as LocationColumn
 from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted
 
-# Nearly always each row has its own; so that the same few statements serve every batch, they are never sent as shared.
-_OWN = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
+# These nearly always differ between rows. Never sending them as shared keeps the number of distinct statements small.
+_NEVER_SHARED = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
 
 _Shape = tuple[int, bool, bool, int, counts.Change]
-"""Moves that share a statement: which turn, whether their places are known, if_dead, growth of version, what is counted."""
+"""What moves in one statement have in common: nth move of its task, location known, if_dead, version step, counters."""
 
 
 class _Sent(msgspec.Struct):
@@ -38,42 +38,42 @@ class _Sent(msgspec.Struct):
 
 
 class Swapping:
-    """Some moves on their way: sent in a pipeline, received when that is over."""
+    """A batch of moves: `send` inside a pipeline, `receive` after the pipeline has ended."""
 
-    def __init__(self, schema: str, moves: Sequence[Move], places: RowLocations, now: datetime | None) -> None:
+    def __init__(self, schema: str, moves: Sequence[Move], locations: RowLocations, now: datetime | None) -> None:
         self._schema = schema
         self.moves = moves
-        self._places = places.take([move.before for move in moves])
+        self._locations = locations.take([move.before for move in moves])
         self._now = now
         self._sent: list[_Sent] = []
         self._groups: dict[_Shape, list[int]] = {}
-        self.contested: list[int] = []  # they can collide, so that each must be answered before the next is sent
+        self.contested: list[int] = []  # may violate the unique key, so each needs its answer before the next is sent
         self._conflicts: dict[int, str] = {}
-        self.misplaced: list[int] = []  # not found where they were claimed, which says nothing about their versions
+        self.not_at_location: list[int] = []  # not found at their location; they may still have the right version
         seen: dict[str, int] = {}
         for index, move in enumerate(moves):
-            # A second move of the same task comes after the first, in a statement of its own.
+            # A second move of the same task goes into a later statement.
             nth = seen[move.before.task_id] = seen.get(move.before.task_id, -1) + 1
             if is_contested(move):
                 self.contested.append(index)
             else:
-                # A rescue that was not written says that it came too late; written again by id, it would not be late.
-                placed = self._places[index] is not None and not move.if_dead
-                shape = (nth, placed, move.if_dead, _grown(move), counts.change(move))
+                # A rescue that misses must be answered as stale. A retry by id would run in a newer transaction and could pass.
+                placed = self._locations[index] is not None and not move.if_dead
+                shape = (nth, placed, move.if_dead, _version_step(move), counts.change(move))
                 self._groups.setdefault(shape, []).append(index)
 
     def send(self, connection: Connection) -> None:
-        """Write them; inside an open transaction."""
+        """Send all moves; inside an open transaction."""
         for shape, indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
-            # In one order everywhere, so that two who write the same rows don't wait for each other.
+            # Sorted by id, so that two clients that write the same rows do not deadlock.
             indexes.sort(key=lambda index: self.moves[index].before.task_id)
             self._sent.append(_Sent(indexes, shape[1], self._write(connection, shape, indexes)))
         for index in self.contested:
-            self._contest(connection, index)
+            self._write_contested(connection, index)
 
     @property
     def wakes(self) -> bool:
-        """Whether one of the moves gives other workers something to do."""
+        """Whether one of the moves creates work for other workers."""
         return any(move.wakes for move in self.moves)
 
     def receive(self) -> list[SwapAnswer]:
@@ -86,15 +86,15 @@ class Swapping:
             for index in missing:
                 answers[index] = Stale(self.moves[index].before.task_id)
             if sent.placed:
-                self.misplaced += sorted(missing)
+                self.not_at_location += sorted(missing)
         for index, other_id in self._conflicts.items():
             answers[index] = Conflict(self.moves[index].before.task_id, other_id)
         return answers
 
-    def _contest(self, connection: Connection, index: int) -> None:
-        """Write a move that takes a unique key which another task may hold."""
+    def _write_contested(self, connection: Connection, index: int) -> None:
+        """Write a move that takes a unique key; record a conflict if another task holds it."""
         move = self.moves[index]
-        shape = (0, False, move.if_dead, _grown(move), counts.change(move))
+        shape = (0, False, move.if_dead, _version_step(move), counts.change(move))
         try:
             with connection.transaction():
                 self._sent.append(_Sent([index], False, self._write(connection, shape, [index])))
@@ -105,9 +105,11 @@ class Swapping:
         _, placed, if_dead, grown, change = shape
         moves = [self.moves[index] for index in indexes]
         written = changed_columns((move.before for move in moves), (move.after for move in moves))
-        written.pop("version", None)  # which always grows
+        written.pop("version", None)  # the statement always increments it
         shared = tuple(
-            field for field, values in written.items() if field not in _OWN and values.count(values[0]) == len(values)
+            field
+            for field, values in written.items()
+            if field not in _NEVER_SHARED and values.count(values[0]) == len(values)
         )
         given: dict[str, Any] = {
             "ids": column(Texts, [move.before.task_id for move in moves]),
@@ -118,11 +120,11 @@ class Swapping:
         for field, values in written.items():
             given[field] = values[0] if field in shared else column(KINDS[field], values)
         if placed:
-            given["places"] = column(PlaceColumn, [self._places[index] for index in indexes])
+            given["places"] = column(LocationColumn, [self._locations[index] for index in indexes])
         if if_dead:
             given["now"] = self._now
         varying = tuple(field for field in written if field not in shared)
-        fewer, more = (place is not None for place in change)
+        fewer, more = (key is not None for key in change)
         sql = _update(self._schema, shared, varying, placed=placed, if_dead=if_dead, fewer=fewer, more=more)
         return connection.execute(sql, given | counts.given(change), binary=True)
 
@@ -145,8 +147,8 @@ def is_contested(move: Move) -> bool:
     return key is not None and key != move.before.held_key
 
 
-def _grown(move: Move) -> int:
-    return move.after.version - move.before.version  # a move made of two rules has grown by two
+def _version_step(move: Move) -> int:
+    return move.after.version - move.before.version  # a move made by two rules increments the version twice
 
 
 @lru_cache(maxsize=512)
@@ -164,13 +166,13 @@ def _update(
     sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared if field != "status"]
     sets += [f"{COLUMN[field]} = m.{field}" for field in varying]
     if "status" in shared:
-        # In a SELECT of its own, so that it is checked once and not for each row.
+        # In a subquery, so that the domain's CHECK runs once and not for each row.
         sets.append(f"status = (SELECT %(status)s::{quoted(schema)}.task_status)")
     arrays = ", ".join(["%(ids)s", "%(versions)s", *["%(places)s"] * placed, *(f"%({field})s" for field in varying)])
     names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
-    # IS TRUE keeps the planner from searching by id after all, as it would in a small table.
+    # IS TRUE keeps the planner from using the index on task_id, as it would in a small table.
     same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
-    # A transaction that began more than a second ago has waited for a lock, and so may have a holder's heartbeat.
+    # A transaction that began more than a second ago has waited for a lock, and the holder's heartbeat may have too.
     dead = (
         " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
         " AND clock_timestamp() - transaction_timestamp() < interval '1 second'"

@@ -1,4 +1,4 @@
-"""Output lines of tasks: in order, bounded, the oldest gone first and counted."""
+"""Output lines of tasks: ordered and bounded; the oldest lines are dropped first and counted."""
 
 from collections.abc import Sequence
 
@@ -11,34 +11,34 @@ from onerow.stores.postgres.statements import quoted, statement
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How much of one task's output is kept."""
+    """Limits for the stored output of one task: lines and bytes."""
 
     lines: int
     size: int
 
 
 def append(connection: Connection, schema: str, lines: Sequence[LogLine], bounds: Bounds) -> None:
-    """Lines of one task keep the order in which they were given; in a pipeline, inside an open transaction."""
-    # Tasks in one order everywhere, so that two writers don't wait for each other; lines as given.
+    """Append lines, keeping the given order per task; in a pipeline, inside an open transaction."""
+    # Sorted by task id, so that two writers do not deadlock; lines of a task stay in the given order.
     ordered = [line for _, line in sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))]
     sizes: dict[str, tuple[int, int]] = {}
-    places = []
+    positions = []
     for line in ordered:
         count, size = sizes.get(line.task_id, (0, 0))
         sizes[line.task_id] = (count + 1, size + len(line.text.encode()))
-        places.append(count)
-    of_tasks = {
+        positions.append(count)
+    per_task = {
         "ids": column(Texts, list(sizes)),
         "lines": column(Bigs, [count for count, _ in sizes.values()]),
         "sizes": column(Bigs, [size for _, size in sizes.values()]),
     }
-    connection.execute(statement("log_reserve", schema), of_tasks)
+    connection.execute(statement("log_reserve", schema), per_task)
     connection.execute(
         statement("log_append", schema),
         {
             "ids": column(Texts, [line.task_id for line in ordered]),
             "places": column(
-                Bigs, [place - sizes[line.task_id][0] for place, line in zip(places, ordered, strict=True)]
+                Bigs, [nth - sizes[line.task_id][0] for nth, line in zip(positions, ordered, strict=True)]
             ),
             "ats": column(Moments, [line.at for line in ordered]),
             "phases": column(Texts, [line.phase for line in ordered]),
@@ -48,12 +48,12 @@ def append(connection: Connection, schema: str, lines: Sequence[LogLine], bounds
         },
     )
     connection.execute(
-        statement("log_trim", schema), {"ids": of_tasks["ids"], "most_lines": bounds.lines, "most_size": bounds.size}
+        statement("log_trim", schema), {"ids": per_task["ids"], "most_lines": bounds.lines, "most_size": bounds.size}
     )
 
 
 def read_page(connection: Connection, schema: str, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
-    """Lines after a position, or the last `tail`; what is gone and what is there, as of one moment."""
+    """Return lines after a position, or the last `tail` lines, and the dropped count, from one snapshot."""
     columns = "seq, at, phase, attempt, level, text"
     backwards = " DESC" if tail is not None else ""
     sql = (
@@ -73,7 +73,7 @@ def read_page(connection: Connection, schema: str, task_id: str, after: int, lim
 
 
 def remove(connection: Connection, schema: str, task_ids: Column) -> None:
-    """The output of those that are gone goes too."""
+    """Delete the output of tasks that no longer exist."""
     for table in ("onerow_log", "onerow_log_size"):
         connection.execute(
             f"DELETE FROM {quoted(schema)}.{table} AS l WHERE l.task_id = ANY (%s) "

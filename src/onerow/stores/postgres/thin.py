@@ -1,7 +1,7 @@
-"""The floor: the shortest Python loop that could pass for a queue on PostgreSQL, to measure ourselves against.
+"""Benchmark baseline: a minimal queue on PostgreSQL.
 
-A narrow table; claims 500 by one UPDATE … RETURNING and finishes 500 by another, each a transaction. It keeps no
-history, no lease that anyone reads, no result, and knows no retry.
+A narrow table; one UPDATE … RETURNING claims 500 rows and another UPDATE finishes them, each in its own transaction. It
+has no history, no results, no retries, and never reads its leases.
 """
 
 import json
@@ -21,7 +21,7 @@ _PAYLOAD = json.dumps({"ts": 0.0, "to": "x" * 60})
 
 
 class Thin:
-    """A thin queue in a table of its own, gone when it is closed."""
+    """A minimal queue in its own table, which `close` drops."""
 
     def __init__(self, url: str) -> None:
         self._where = connection_url.parse(url)
@@ -36,7 +36,7 @@ class Thin:
         self._connection.execute(f"CREATE INDEX ON {self._table} (queue, priority, run_at, id) WHERE state = 0")
 
     def add(self, count: int) -> float:
-        """Seconds for so many adds, a transaction each."""
+        """Add `count` tasks, one transaction each; return the seconds."""
         insert = f"INSERT INTO {self._table} (payload) VALUES (%s)"
         start = time.perf_counter()
         for _ in range(count):
@@ -44,7 +44,7 @@ class Thin:
         return time.perf_counter() - start
 
     def add_many(self, count: int) -> float:
-        """Seconds for so many adds by COPY, 1,000 a transaction."""
+        """Add `count` tasks by COPY, 1,000 per transaction; return the seconds."""
         copy_sql = f"COPY {self._table} (payload) FROM STDIN"
         start = time.perf_counter()
         for first in range(0, count, 1000):
@@ -54,7 +54,7 @@ class Thin:
         return time.perf_counter() - start
 
     def drain(self, count: int) -> float:
-        """Seconds to claim and finish so many."""
+        """Claim and finish `count` tasks; return the seconds."""
         claim = (
             f"UPDATE {self._table} SET state = 1, attempt = attempt + 1, worker = 1, lease = now() + interval '30 s' "
             f"WHERE id = ANY (ARRAY(SELECT id FROM {self._table} WHERE queue = 'q' AND state = 0 AND run_at <= now() "
@@ -72,7 +72,7 @@ class Thin:
         return time.perf_counter() - start
 
     def log(self, count: int, line: str) -> float:
-        """Seconds for so many lines of output by COPY, 1,000 a transaction."""
+        """Write `count` output lines by COPY, 1,000 per transaction; return the seconds."""
         copy_sql = f"COPY {self._table} (attempt, payload) FROM STDIN"
         body = json.dumps(line)
         start = time.perf_counter()
@@ -84,18 +84,18 @@ class Thin:
 
     @contextmanager
     def old_snapshot(self) -> Iterator[None]:
-        """Meanwhile somebody looks at the database as it is now, so that no dead row can be cleaned away."""
+        """Hold a snapshot open during the block, so that vacuum cannot remove dead rows."""
         with psycopg.connect(self._where.conninfo) as other:
             other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT txid_current()")
             yield
 
     def maintain(self) -> None:
-        """Clean up now what the server would clean up at some moment of its own, perhaps while something is measured."""
+        """Vacuum and analyze now, so that autovacuum does not run during a measurement."""
         self._connection.execute("VACUUM ANALYZE")
 
     def server_cpu(self) -> float | None:
-        """Seconds of CPU that the server has used, all its processes together; None if it isn't on this host."""
+        """Return the CPU seconds used by all processes of the server; None if it runs on another host."""
         try:
             main = _stat(self._connection.info.backend_pid)[_PARENT]
             if main == os.getpid() or "postgres" not in Path(f"/proc/{main}/comm").read_text():
@@ -111,7 +111,7 @@ class Thin:
         self._connection.close()
 
 
-_PARENT, _OWN, _OWN_AND_ENDED = 1, slice(11, 13), slice(11, 15)  # in what stands after a process's name
+_PARENT, _OWN, _OWN_AND_ENDED = 1, slice(11, 13), slice(11, 15)  # fields of /proc/PID/stat after the process name
 
 
 def _stat(pid: int) -> list[int]:

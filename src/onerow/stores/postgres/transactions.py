@@ -1,16 +1,16 @@
-"""Transactions that are sent in one piece, with the settings that our statements want."""
+"""Transactions that are sent in one pipeline, with the planner settings that our statements need."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from onerow.stores.postgres.clock import ServerClock
-from onerow.stores.postgres.connections import Connection, in_one_piece
+from onerow.stores.postgres.connections import Connection, one_send
 from onerow.stores.postgres.statements import statement
 
 
 class Transactions:
-    """Begins transactions, and hears from each what time it is."""
+    """Begins transactions, and reads the server's clock from each."""
 
     def __init__(self, schema: str, clock: ServerClock) -> None:
         self._schema = schema
@@ -20,16 +20,16 @@ class Transactions:
     def __call__(
         self, connection: Connection, *, piecewise: bool = False, left: int = 0
     ) -> Iterator[Callable[[], None]]:
-        """A transaction whose statements are sent together: one round trip, and no lock that waits for us.
+        """Run a transaction in one round trip, so that no lock is held while the server waits for the client.
 
-        `piecewise`: each is answered before the next is sent, for the rare case where that must be known. `left`: how
-        many tasks its claims may take. It yields what sends them, COMMIT included, before the block's end.
+        `piecewise`: wait for each answer before the next statement is sent. `left`: how many tasks its claims may take.
+        Yields a function that adds COMMIT and sends everything before the end of the block.
         """
         sent_at = time.monotonic()
         sent = False
-        with nullcontext(_nothing) if piecewise else in_one_piece(connection) as send:
+        with nullcontext(_already_sent) if piecewise else one_send(connection) as send:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            began = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
+            begin = connection.execute(statement("begin", self._schema), {"left": str(left)}, binary=True)
 
             def commit() -> None:
                 nonlocal sent
@@ -40,18 +40,18 @@ class Transactions:
             yield commit
             if not sent:
                 connection.execute("COMMIT")
-        ((said, *_),) = began.fetchall()
-        self._clock.heard(said, sent_at)
+        ((server_time, *_),) = begin.fetchall()
+        self._clock.observe(server_time, sent_at)
 
 
 @contextmanager
-def looking(connection: Connection) -> Iterator[None]:
-    """A transaction that only reads, sent in one piece; each of its statements goes through an index.
+def read_transaction(connection: Connection) -> Iterator[None]:
+    """Run a read-only transaction in one round trip, with sequential and bitmap scans disabled.
 
-    A table that has just been filled has no statistics, and without them the planner would rather read all of it, each
+    A table that has just been filled has no statistics. Without them the planner would choose a sequential scan, each
     second, for every worker.
     """
-    with in_one_piece(connection):
+    with one_send(connection):
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
         connection.execute("SET LOCAL enable_seqscan = off")
         connection.execute("SET LOCAL enable_bitmapscan = off")
@@ -59,5 +59,5 @@ def looking(connection: Connection) -> Iterator[None]:
         connection.execute("COMMIT")
 
 
-def _nothing() -> None:
-    """There is nothing to send: it was sent already."""
+def _already_sent() -> None:
+    """Do nothing: piecewise statements were sent already."""

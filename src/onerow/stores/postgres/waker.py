@@ -1,7 +1,7 @@
-"""Waking when someone has added or freed work: LISTEN on a connection of its own, which heals by itself.
+"""Wakes workers when work is added or freed: LISTEN on a dedicated connection, which reconnects by itself.
 
-A notification that is lost costs the caller's timeout and nothing else. Where nothing can be heard (behind a pooler,
-while the server is away) the timeout is all there is.
+A lost notification only delays the caller until its timeout. Without LISTEN (behind a pooler, while the server is down)
+a wait ends only by `poke` or by its timeout.
 """
 
 import os
@@ -17,11 +17,11 @@ from onerow.core.errors import StoreError
 from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.statements import quoted
 
-_SOONEST, _LATEST = 0.2, 10.0
+_MIN_DELAY, _MAX_DELAY = 0.2, 10.0
 
 
 class PostgresWaker:
-    """Rests until the server notifies, or someone in this process pokes."""
+    """Blocks until a notification arrives, `poke` is called, or the timeout ends."""
 
     def __init__(
         self, connect: Callable[[], Connection] | None, channel: str, forget: Callable[["PostgresWaker"], None]
@@ -29,20 +29,20 @@ class PostgresWaker:
         self._connect = connect
         self._channel = channel
         self._forget = forget
-        self._poked, self._poker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poke_read, self._poke_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._healer: threading.Thread | None = None
+        self._reconnector: threading.Thread | None = None
         self._closed = False
         if connect is not None:
             try:
                 self._connection = self._listen(connect)
             except StoreError:
-                self._heal()
+                self._start_reconnecting()
 
     @property
     def hears(self) -> bool:
-        """Whether it is connected, so that it wakes before its timeout."""
+        """Whether it is connected and receives notifications."""
         return self._connection is not None
 
     def wait(self, timeout: float) -> bool:
@@ -50,20 +50,20 @@ class PostgresWaker:
         until = time.monotonic() + timeout
         while True:
             connection = self._connection
-            watched = [self._poked] if connection is None else [self._poked, connection.fileno()]
+            watched = [self._poke_read] if connection is None else [self._poke_read, connection.fileno()]
             ready, _, _ = select.select(watched, [], [], max(0.0, until - time.monotonic()))
-            if self._poked in ready:
-                _drain(self._poked)
+            if self._poke_read in ready:
+                _drain(self._poke_read)
                 return True
             if not ready:
                 return False
-            if connection is not None and self._heard(connection):
+            if connection is not None and self._read_notifications(connection):
                 return True
 
     def poke(self) -> None:
         """See ports.Waker."""
-        with suppress(OSError):  # already poked, or closed
-            os.write(self._poker, b"!")
+        with suppress(OSError):  # the pipe is full or closed
+            os.write(self._poke_write, b"!")
 
     def close(self) -> None:
         self._forget(self)
@@ -72,24 +72,24 @@ class PostgresWaker:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        for descriptor in (self._poked, self._poker):
+        for descriptor in (self._poke_read, self._poke_write):
             os.close(descriptor)
-        self._poked = self._poker = -1
+        self._poke_read = self._poke_write = -1
 
-    def _heard(self, connection: Connection) -> bool:
-        """Take in what the server sent; a connection that ended is replaced, and counts as news."""
+    def _read_notifications(self, connection: Connection) -> bool:
+        """Read what the server sent; return whether to wake. A connection that ended is replaced and also wakes."""
         try:
             connection.pgconn.consume_input()
-            heard = False
+            notified = False
             while connection.pgconn.notifies() is not None:
-                heard = True
-            return heard
+                notified = True
+            return notified
         except psycopg.Error:
             with self._lock:
                 self._connection = None
             connection.close()
-            self._heal()
-            return True  # until we listen again, better look once too often
+            self._start_reconnecting()
+            return True  # a notification may have been lost
 
     def _listen(self, connect: Callable[[], Connection]) -> Connection:
         connection = connect()
@@ -100,22 +100,22 @@ class PostgresWaker:
             raise
         return connection
 
-    def _heal(self) -> None:
-        self._healer = threading.Thread(target=self._reconnect, name="onerow-listen", daemon=True)
-        self._healer.start()
+    def _start_reconnecting(self) -> None:
+        self._reconnector = threading.Thread(target=self._reconnect, name="onerow-listen", daemon=True)
+        self._reconnector.start()
 
     def _reconnect(self) -> None:
-        """Try until it listens again, then wake: what was sent meanwhile was not heard."""
-        rest = _SOONEST
+        """Retry until connected, then wake: notifications sent in between were lost."""
+        delay = _MIN_DELAY
         while not self._closed and self._connect is not None:
             try:
-                self._begin(self._listen(self._connect))
+                self._use(self._listen(self._connect))
                 return
             except (StoreError, psycopg.Error):
-                time.sleep(rest)
-                rest = min(2 * rest, _LATEST)
+                time.sleep(delay)
+                delay = min(2 * delay, _MAX_DELAY)
 
-    def _begin(self, connection: Connection) -> None:
+    def _use(self, connection: Connection) -> None:
         with self._lock:
             if self._closed:
                 connection.close()

@@ -1,7 +1,7 @@
-"""Values as PostgreSQL's binary protocol has them: times as microseconds since 2000, columns as whole arrays.
+"""Encodes values for PostgreSQL's binary protocol: times as microseconds since 2000, columns as arrays.
 
-An array is built here in one go, since the driver's own way costs a call per value; one array per column is what makes
-a batch of five hundred rows one statement.
+An array is built with one struct.pack, because the driver would make one call per value. One array per column makes a
+batch of five hundred rows one statement.
 """
 
 import struct
@@ -26,7 +26,7 @@ _length = struct.Struct(">i").pack
 
 @lru_cache(maxsize=8192)
 def moment(micros: int) -> datetime:
-    """The time in a row; cached, since a batch shares its times."""
+    """Return a time from a row; cached, because the rows of a batch share times."""
     if micros == _INFINITY:
         return FAR
     return EPOCH + timedelta(microseconds=micros)
@@ -38,9 +38,9 @@ def micros(moment: datetime) -> int:
 
 
 class Column(bytes):
-    """The values of one column, ready to be sent."""
+    """The encoded values of one column."""
 
-    oid: ClassVar[int]  # of the array
+    oid: ClassVar[int]  # of the array type
 
 
 class Texts(Column):
@@ -72,7 +72,7 @@ class Moments(Column):
 
 
 class RowLocations(Column):
-    """Of rows, each as the server told it."""
+    """The ctid values of rows, as the server sent them."""
 
     oid = 1010
 
@@ -106,17 +106,17 @@ ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
     Moments: lambda moment: struct.pack(">q", micros(moment)),
     RowLocations: bytes,
 }
-"""How one value of a column is sent; None is sent as no value at all."""
+"""Encoder for one value of each kind of column; None is sent as NULL."""
 
 
 def cells(kind: type[Column], values: Sequence[Any]) -> list[bytes]:
-    """The values of a column, each behind its length: as they stand in an array, and in a COPY's rows."""
+    """Return the values of a column, each with a length prefix, as arrays and COPY rows need them."""
     encode = ENCODE[kind]
     return [_NULL if value is None else _length(len(raw := encode(value))) + raw for value in values]
 
 
 def column(kind: type[Column], values: Sequence[Any]) -> Column:
-    """A whole column as one parameter."""
+    """Encode a column as one array parameter."""
     if not values:
         return kind(struct.pack(">iii", 0, 0, _ELEMENT[kind]))
     has_nulls = None in values
@@ -145,8 +145,8 @@ def _dumper(kind: type[Column]) -> type[Dumper]:
 _DUMPERS = {kind: _dumper(kind) for kind in _ELEMENT}
 
 
-def teach(adapters: AdaptersMap) -> None:
-    """JSON comes as text, times as numbers, and columns go as they are."""
+def register_adapters(adapters: AdaptersMap) -> None:
+    """Register adapters: JSON is read as text, times as integers, and encoded columns are sent unchanged."""
     adapters.register_loader("json", TextBinaryLoader)
     adapters.register_loader("timestamptz", Int8BinaryLoader)
     for kind, dumper in _DUMPERS.items():

@@ -1,6 +1,6 @@
-"""Inserting where nobody can be in the way: tasks with an id of our own making and no unique key.
+"""Inserts new tasks that cannot conflict: their id was generated here, and they have no unique key.
 
-One is a plain INSERT, many are a COPY; to be ready for a conflict costs more than either.
+One task is a plain INSERT, many tasks are a COPY; both are faster than INSERT … ON CONFLICT.
 """
 
 import struct
@@ -15,22 +15,22 @@ from onerow.core.task import COLUMN, Task, non_default_fields
 from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast import prepared
 from onerow.stores.postgres.fast.binary import ENCODE, cells
-from onerow.stores.postgres.rows import KINDS, NEW_FIELDS, told_together
+from onerow.stores.postgres.rows import KINDS, NEW_FIELDS, varying_and_shared_fields
 from onerow.stores.postgres.statements import quoted
 
 CHUNK = 5_000
-"""Rows in one statement: enough to be fast, few enough for a statement_timeout."""
+"""Rows per statement: enough to be fast, few enough to stay below a statement_timeout."""
 
-_FEW = 20  # a COPY takes two round trips: for fewer tasks, one statement with arrays is as fast
-# A given id has a token and a version that no new task has.
+_COPY_FROM = 20  # tasks; a COPY takes two round trips, so for fewer tasks one statement with arrays is as fast
+# Tasks with a given id set token and version, so they are excluded here.
 _FIELDS = NEW_FIELDS - {"token", "version", "unique_key", "unique_for", "held_key"}
 _HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 
 
 def insert(connection: Connection, schema: str, tasks: Sequence[Task]) -> bool:
-    """Insert them all, or none: then somebody is in the way or may be, or the other way is as good."""
-    if 1 < len(tasks) < _FEW:
+    """Insert all tasks; return False, with nothing inserted, if they can conflict or inserting.insert is as fast."""
+    if 1 < len(tasks) < _COPY_FROM:
         return False
     try:
         return _insert_one(connection, schema, tasks[0]) if len(tasks) == 1 else _copy(connection, schema, tasks)
@@ -48,13 +48,13 @@ def _insert_one(connection: Connection, schema: str, task: Task) -> bool:
 
 
 def _copy(connection: Connection, schema: str, tasks: Sequence[Task]) -> bool:
-    own, shared = told_together(tasks)
-    if not _FIELDS.issuperset(own) or not _FIELDS.issuperset(shared):
+    varying, shared = varying_and_shared_fields(tasks)
+    if not _FIELDS.issuperset(varying) or not _FIELDS.issuperset(shared):
         return False
-    sql = _copy_sql(schema, (*shared, *own))
-    begin = struct.pack(">h", len(shared) + len(own))
-    begin += b"".join(cells(KINDS[field], (value,))[0] for field, value in shared.items())
-    rows = list(zip(repeat(begin), *(cells(KINDS[field], values) for field, values in own.items()), strict=False))
+    sql = _copy_sql(schema, (*shared, *varying))
+    prefix = struct.pack(">h", len(shared) + len(varying))
+    prefix += b"".join(cells(KINDS[field], (value,))[0] for field, value in shared.items())
+    rows = list(zip(repeat(prefix), *(cells(KINDS[field], values) for field, values in varying.items()), strict=False))
     if len(rows) <= CHUNK:
         _send(connection, sql, rows)
     else:
@@ -73,9 +73,9 @@ def _send(connection: Connection, sql: str, rows: Sequence[tuple[bytes, ...]]) -
 
 @lru_cache(maxsize=256)
 def _insert_sql(schema: str, fields: tuple[str, ...]) -> tuple[str, list[Callable[[Any], bytes]]]:
-    """The statement, and how to send the value of each field."""
-    places = ", ".join(f"${number}" for number in range(1, len(fields) + 1))
-    sql = f"INSERT INTO {quoted(schema)}.task_queue ({_columns(fields)}) VALUES ({places})"
+    """Return the statement and the encoder for each field."""
+    parameters = ", ".join(f"${number}" for number in range(1, len(fields) + 1))
+    sql = f"INSERT INTO {quoted(schema)}.task_queue ({_columns(fields)}) VALUES ({parameters})"
     return sql, [ENCODE[KINDS[field]] for field in fields]
 
 

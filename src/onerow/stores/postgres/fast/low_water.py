@@ -1,10 +1,10 @@
-"""Low-water marks: where the last claim of a phase ended, so that the next one needn't walk over what is gone.
+"""Low-water marks: where the last claim of a phase ended, so that the next claim skips dead index entries.
 
-Dead versions of claimed rows stay in the index until a vacuum, and for as long as anybody holds an old snapshot. A mark
-skips them. It also skips what others put before it meanwhile, so that it lasts for a second at the most.
+Dead row versions stay in the index until a vacuum, and for as long as any transaction holds an old snapshot. A low-water
+mark skips them. It also hides tasks that other processes insert before it, so it is valid for one second at most.
 
-A claim of a limited phase has to know what is processing there, and the versions of what was processing are as dead. It
-remembers the ids that it saw and when; the next one looks at those and at what started since.
+A claim of a limited phase also has to know which tasks are processing, and the index of those has dead entries too. It
+records the ids that it saw and when; the next claim reads those ids and the tasks that started since.
 """
 
 import threading
@@ -18,101 +18,103 @@ from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.ports import PhaseClaim
 
-LASTS_FOR = 1.0
+LASTS_FOR = 1.0  # seconds
 
-MOST_SEEN = 200
-"""Processing tasks whose ids are remembered; of more than that all are counted each time."""
+MAX_SEEN = 200
+"""Up to this number of processing tasks, their ids are recorded; above it, each claim counts all of them."""
 
 Phase = tuple[str, str]
 
 
 class LowWaterMark(msgspec.Struct, frozen=True):
-    """The last claim of a phase ended with this task; all before it was looked at then."""
+    """The task with which the last claim of a phase ended; all due tasks before it were scanned at `scanned_at`."""
 
     priority: int
     run_at: datetime
     task_id: str
-    looked_at: float
+    scanned_at: float
 
     def is_before(self, task: Task) -> bool:
-        """Whether the task stands behind the mark in the order of claims."""
+        """Whether the task comes after the low-water mark in claim order."""
         return (self.priority, self.run_at, self.task_id) < (task.priority, task.run_at, task.task_id)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What was processing in a limited phase at a moment by the server's clock."""
+    """The tasks that were processing in a limited phase at `since`, by the server's clock."""
 
     since: datetime
     task_ids: Sequence[str]
-    looked_at: float  # when all that is processing was last counted
+    scanned_at: float  # monotonic time of the last full count
 
 
 class LowWaterMarks:
-    """The marks of one store, and whose turn it is where keys take turns; thread-safe."""
+    """The low-water marks and round-robin cursors of one store; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[Phase, LowWaterMark] = {}
         self._seen: dict[Phase, Seen] = {}
-        self._puts = 0
+        self._invalidations = 0
         self._keys: dict[Phase, str] = {}
 
     def last_key(self, want: PhaseClaim) -> str:
-        """The key behind which those come whose turn it is to be looked at; '' before all."""
+        """Return the round-robin cursor: the last limit_key scanned; '' starts over."""
         return self._keys.get((want.pipeline, want.phase), "")
 
-    def looked_at(self, want: PhaseClaim, key: str) -> None:
-        """All keys up to this one have had their turn; '': all there are."""
+    def set_last_key(self, want: PhaseClaim, key: str) -> None:
+        """Move the round-robin cursor to this limit_key; '' starts over."""
         self._keys[want.pipeline, want.phase] = key
 
     @property
-    def puts(self) -> int:
-        """Changes when something was put where a mark might hide it; read it before a claim is sent."""
-        return self._puts
+    def invalidations(self) -> int:
+        """Counter of invalidations; read it before a claim is sent, to detect one during the claim."""
+        return self._invalidations
 
-    def of(self, want: PhaseClaim) -> LowWaterMark | None:
-        """Where a claim of this phase may begin; None: at the very beginning."""
+    def start_of(self, want: PhaseClaim) -> LowWaterMark | None:
+        """Return where a claim of this phase may start; None: scan from the beginning."""
         mark = self._marks.get((want.pipeline, want.phase))
-        return mark if mark is not None and time.monotonic() - mark.looked_at < LASTS_FOR else None
+        return mark if mark is not None and time.monotonic() - mark.scanned_at < LASTS_FOR else None
 
-    def ended(self, want: PhaseClaim, began: LowWaterMark | None, last: Task | None, puts: int) -> None:
-        """A claim of this phase that began at a mark ended with a task (None: nothing more was there)."""
+    def record_end(self, want: PhaseClaim, began: LowWaterMark | None, last: Task | None, invalidations: int) -> None:
+        """Record that a claim which started at `began` ended with task `last` (None: it found all due tasks)."""
         phase = (want.pipeline, want.phase)
         with self._lock:
-            if last is None or puts != self._puts:
+            if last is None or invalidations != self._invalidations:
                 self._marks.pop(phase, None)
             else:
-                looked_at = time.monotonic() if began is None else began.looked_at
-                self._marks[phase] = LowWaterMark(last.priority, last.run_at, last.task_id, looked_at)
+                scanned_at = time.monotonic() if began is None else began.scanned_at
+                self._marks[phase] = LowWaterMark(last.priority, last.run_at, last.task_id, scanned_at)
 
     def seen(self, want: PhaseClaim) -> Seen | None:
-        """What the last claim of this limited phase saw processing; None: count all that is."""
+        """Return the tasks that the last claim of this limited phase saw processing; None: count all."""
         seen = self._seen.get((want.pipeline, want.phase))
-        return seen if seen is not None and time.monotonic() - seen.looked_at < LASTS_FOR else None
+        return seen if seen is not None and time.monotonic() - seen.scanned_at < LASTS_FOR else None
 
-    def saw(self, want: PhaseClaim, before: Seen | None, since: datetime, task_ids: Sequence[str] | None) -> None:
-        """A claim of this phase that relied on `before` saw these processing (None: too many to remember)."""
+    def record_seen(
+        self, want: PhaseClaim, before: Seen | None, since: datetime, task_ids: Sequence[str] | None
+    ) -> None:
+        """Record the processing tasks that a claim saw (None: too many to record); it relied on `before`."""
         phase = (want.pipeline, want.phase)
         with self._lock:
             if task_ids is None:
                 self._seen.pop(phase, None)
             else:
-                looked_at = time.monotonic() if before is None else before.looked_at
-                self._seen[phase] = Seen(since, task_ids, looked_at)
+                scanned_at = time.monotonic() if before is None else before.scanned_at
+                self._seen[phase] = Seen(since, task_ids, scanned_at)
 
     def forget(self, wants: Iterable[PhaseClaim]) -> None:
-        """Claims of these phases collided: the next ones look at everything."""
+        """Drop all records of these phases after a slot collision, so that the next claims scan everything."""
         with self._lock:
             for want in wants:
                 self._marks.pop((want.pipeline, want.phase), None)
                 self._seen.pop((want.pipeline, want.phase), None)
 
-    def put(self, tasks: Iterable[Task]) -> None:
-        """These tasks can perhaps be claimed now: marks that would hide one of them are forgotten."""
+    def invalidate(self, tasks: Iterable[Task]) -> None:
+        """Drop the low-water marks that would hide one of these tasks from a claim."""
         with self._lock:
             for task in tasks:
                 if task.status is WAITING:
                     mark = self._marks.get((task.pipeline, task.phase))
                     if mark is not None and (task.priority, task.run_at) <= (mark.priority, mark.run_at):
                         del self._marks[task.pipeline, task.phase]
-                        self._puts += 1
+                        self._invalidations += 1

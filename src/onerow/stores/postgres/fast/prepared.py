@@ -1,7 +1,7 @@
-"""One statement on the shortest way: prepared and run through libpq, past the driver's cursors.
+"""Runs one prepared statement through libpq, without psycopg's cursor.
 
-For the statement that user code waits for, one task at a time. What a cursor does around it is Python that runs cold,
-since the server's work lies between two calls, and took longer than the server did.
+Used to insert a single task, while user code waits. The Python code of a cursor around that statement took as long as
+the server's work.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from onerow.stores.postgres.connections import Connection
 
 _BINARY = pq.Format.BINARY
 _FAILED = pq.ExecStatus.FATAL_ERROR
-_MOST = 100
-"""Statements that a connection keeps prepared."""
+_MAX_PREPARED = 100
+"""Maximum number of prepared statements per connection."""
 
 
 def run(connection: Connection, sql: str, given: Sequence[bytes]) -> None:
-    """Run a statement with $1, $2 …, all in the binary format; each time the same text, for it to be prepared."""
+    """Run a statement with parameters $1, $2 … in binary format; it is prepared once per text."""
     if connection.sending is not None:
         connection.sending(sql)
     formats = list(repeat(_BINARY, len(given)))
@@ -33,7 +33,7 @@ def run(connection: Connection, sql: str, given: Sequence[bytes]) -> None:
 
 
 def _prepared(connection: Connection, sql: str) -> bytes | None:
-    if connection.prepare_threshold is None or len(connection.prepared) == _MOST:
+    if connection.prepare_threshold is None or len(connection.prepared) == _MAX_PREPARED:
         return None
     name = b"onerow_%d" % len(connection.prepared)
     connection.pgconn.send_prepare(name, sql.encode())

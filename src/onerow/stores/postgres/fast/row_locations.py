@@ -1,36 +1,38 @@
-"""Where claimed rows lie, so that what ends soon is written without a search.
+"""Physical locations (ctid) of claimed rows, so that the next write needs no index lookup.
 
-A place is a row's ctid, which holds until the next write to that row, whoever makes it. It is a hint: the write still
-asks for the task and its version, and what it doesn't find there it looks for by id.
+A ctid is valid until the next write to the row, by any client. It is only a hint: the write still compares id and
+version, and a row that is not found at its ctid is written by id.
 """
 
 from collections.abc import Iterable, Sequence
 
 from onerow.core.task import Task
 
-_MOST = 20_000
-"""Places that are kept: more than a worker has in its hands, unless it loses what it claims."""
+_MAX_LOCATIONS = 20_000
+"""Bound for tasks that were claimed and never written; a worker has fewer in flight."""
 
 
 class RowLocations:
-    """The places of what this store claimed and has not written since."""
+    """The locations of rows that this store claimed and has not written since."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[int, bytes]] = {}
+        self._locations: dict[str, tuple[int, bytes]] = {}
 
-    def note(self, tasks: Iterable[Task], places: Iterable[bytes]) -> None:
-        """These tasks were claimed and lie there."""
-        if len(self._places) > _MOST:
-            self._places.clear()
-        self._places.update((task.task_id, (task.version, place)) for task, place in zip(tasks, places, strict=True))
+    def remember(self, tasks: Iterable[Task], locations: Iterable[bytes]) -> None:
+        """Record the locations of claimed tasks."""
+        if len(self._locations) > _MAX_LOCATIONS:
+            self._locations.clear()
+        self._locations.update(
+            (task.task_id, (task.version, location)) for task, location in zip(tasks, locations, strict=True)
+        )
 
     def take(self, tasks: Sequence[Task]) -> list[bytes | None]:
-        """The place of each as it was claimed; None: not known, or somebody has written to it since. Forgets them."""
+        """Remove and return the location of each task; None: unknown, or the task has another version."""
         found = []
         for task in tasks:
-            version, place = self._places.pop(task.task_id, _NOWHERE)
-            found.append(place if version == task.version else None)
+            version, location = self._locations.pop(task.task_id, _UNKNOWN)
+            found.append(location if version == task.version else None)
         return found
 
 
-_NOWHERE: tuple[int, None] = (0, None)
+_UNKNOWN: tuple[int, None] = (0, None)

@@ -1,4 +1,4 @@
--- census: how many tasks stand where. Open ones are counted in their indexes, ended ones were counted as they ended.
+-- census: count all tasks by pipeline, phase and status. Open tasks from indexes, ended tasks from counter rows.
 SELECT pipeline, type, 'waiting' AS status, false AS parked, count(*), min(run_at)
   FROM {schema}.task_queue WHERE status = 'waiting' AND awaiting IS NULL GROUP BY pipeline, type
 UNION ALL

@@ -1,5 +1,5 @@
--- claim: the first due tasks of some phases become ours.
--- Differs from sqlite/sql/claim.sql: chosen and written at once, skipping what others hold; = ANY(ARRAY(...)) keeps its plan where IN would not.
+-- claim: lease the first due tasks of the given phases.
+-- Differs from sqlite/sql/claim.sql: one statement selects and updates, skipping locked rows; = ANY(ARRAY(...)) keeps its plan where IN would not.
 WITH clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
@@ -17,8 +17,8 @@ UPDATE {schema}.task_queue AS ours
      FROM unnest(%(pipelines)s, %(phases)s, %(limits)s, %(priorities)s, %(run_ats)s, %(ids)s)
           AS want (pipeline, phase, most, priority, run_at, task_id)
     CROSS JOIN LATERAL (
-      -- From priority to priority, so that what isn't due yet costs a step, not all its tasks. A low-water mark says
-      -- where the last claim ended: the dead versions before it needn't be walked over again.
+      -- One index seek per priority, so that tasks which are not due yet are not scanned. A low-water mark (priority,
+      -- run_at, task_id) is where the last claim ended: the scan starts there and skips the dead versions before it.
       WITH RECURSIVE level (priority) AS (
         SELECT coalesce(want.priority, (
           SELECT first.priority FROM {schema}.task_queue AS first

@@ -1,11 +1,11 @@
--- claim_by_key: the first due tasks of one phase whose key has room become ours.
--- Differs from claim_slots.sql: each key allows only so many at once. Looks at the front of the line, then at a few keys; or at those it is given. Returns the same.
+-- claim_by_key: lease the first due tasks of one phase whose limit_key has a free slot.
+-- Differs from claim_slots.sql: also limits each key. Scans the first due tasks, then a few keys; or only the given keys. Returns the same columns.
 WITH RECURSIVE clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
--- What is processing. Dead versions of what was stay in every index while a transaction holds an old snapshot, so a claim
--- soon after another looks at the ids that one saw and at what started since. (IS TRUE keeps it from other indexes.)
+-- The processing tasks. Dead versions stay in every index while a transaction holds an old snapshot, so a claim reads
+-- the ids that the last claim saw, and the tasks that started since. (IS TRUE keeps the planner from other indexes.)
 taken AS MATERIALIZED (
   SELECT task_id, slot, limit_key, key_slot FROM {schema}.task_queue
    WHERE %(since)s::timestamptz IS NULL AND leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
@@ -17,13 +17,13 @@ taken AS MATERIALIZED (
    WHERE task_id = ANY (%(seen)s) AND (leased_by IS NOT NULL) IS TRUE AND (pipeline = %(pipeline)s) IS TRUE
      AND (type = %(phase)s) IS TRUE AND (started_at < %(since)s::timestamptz) IS TRUE
 ),
--- By key, the slots of what is processing; null for what was claimed while there was no limit per key.
+-- By key, the slots of processing tasks; null for a task that was claimed while there was no limit per key.
 busy (slots) AS MATERIALIZED (
   SELECT jsonb_object_agg(limit_key, slots)
     FROM (SELECT limit_key, jsonb_agg(key_slot) AS slots FROM taken WHERE limit_key <> '' GROUP BY limit_key) AS key
 ),
--- First what is behind the low-water mark, where the last claim ended; what is before it only if too few are behind. Of
--- the mark's own priority nothing is sought: its dead versions are what the mark is there to skip.
+-- First the tasks after the low-water mark, where the last claim ended; those before it only if too few come after. The
+-- priority of the low-water mark is used directly: a seek for it would scan the dead versions that it skips.
 look (behind, below, last) AS (
   SELECT true, 32767::smallint, NULL::smallint
   UNION ALL
@@ -32,7 +32,7 @@ look (behind, below, last) AS (
 running (ids) AS MATERIALIZED (
   SELECT CASE WHEN count(*) <= %(most_seen)s::bigint THEN coalesce(array_agg(task_id), '{}') END FROM taken
 ),
--- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+-- After a limit was lowered to N, tasks above it finish first: a claim needs fewer than N processing, and slots below N.
 room (size) AS MATERIALIZED (
   SELECT greatest(0, least(
            %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
@@ -74,12 +74,12 @@ front AS MATERIALIZED (
     LIMIT (SELECT CASE WHEN NOT kind.keyed THEN size WHEN cardinality(%(keys)s) = 0 THEN 2 * size + 50 ELSE 0 END FROM room)
   ) AS t
 ),
--- Where the front ends, if more tasks with a key stand behind it.
+-- The last task with a key in `front`, if `front` is full: more may follow.
 horizon AS MATERIALIZED (
   SELECT priority, run_at, task_id FROM front WHERE limit_key <> ''
    ORDER BY priority, run_at, task_id OFFSET (SELECT 2 * size + 49 FROM room) LIMIT 1
 ),
--- Whether too few of the front may run, so that others are to be looked for behind it.
+-- Whether too few tasks of `front` may run, so that other keys have to be scanned.
 crowded AS MATERIALIZED (
   SELECT (SELECT size FROM room) > (
            SELECT coalesce(sum(CASE WHEN key.limit_key = '' THEN key.many ELSE greatest(0, least(key.many,
@@ -90,7 +90,7 @@ crowded AS MATERIALIZED (
                     GROUP BY limit_key) AS key) AS yes
     FROM horizon
 ),
--- The keys we were given, or the first few.
+-- The given keys, or the first few.
 place (limit_key, priority, nth) AS (
   (SELECT given.limit_key, given.priority, %(few)s::bigint
      FROM unnest(%(keys)s, %(priorities)s) AS given (limit_key, priority)
@@ -111,8 +111,8 @@ place (limit_key, priority, nth) AS (
    WHERE place.nth < %(few)s::bigint
 ),
 candidate AS MATERIALIZED (
-  -- Of the front: what has a key, unless we know the first of all keys; what has none, unless it would overtake a key
-  -- that we don't know, which may hide behind.
+  -- From `front`: tasks with a key, unless the first tasks of all keys are known; tasks without a key, unless they would
+  -- overtake a task whose key was not scanned.
   SELECT front.* FROM front CROSS JOIN (SELECT count(*) AS keys FROM place) AS known
    WHERE CASE WHEN front.limit_key <> '' THEN known.keys NOT BETWEEN 1 AND %(few)s::bigint - 1
               ELSE known.keys < %(few)s::bigint OR cardinality(%(keys)s) > 0
@@ -128,7 +128,7 @@ candidate AS MATERIALIZED (
                        - coalesce(jsonb_array_length((SELECT slots FROM busy) -> place.limit_key), 0))
   ) AS t
 ),
--- How many more of its key may run, and the place of each among those.
+-- How many more tasks of the key may run, and the rank of each candidate within its key.
 ranked AS (
   SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
          %(key_slots)s::bigint - coalesce(jsonb_array_length((SELECT slots FROM busy) -> c.limit_key), 0) AS open
@@ -148,7 +148,7 @@ chosen AS MATERIALIZED (
        ORDER BY r.priority, r.run_at, r.task_id LIMIT (SELECT size FROM room)
     ) AS admitted
 ),
--- The first task of the front that stays: a later claim must look from there on.
+-- The first task of `front` that is not claimed: the low-water mark must stay before it.
 staying AS MATERIALIZED (
   SELECT priority, run_at, task_id FROM front WHERE (place = ANY ((SELECT places FROM chosen)::tid[])) IS NOT TRUE
    ORDER BY priority, run_at, task_id LIMIT 1

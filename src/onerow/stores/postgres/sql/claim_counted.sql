@@ -1,5 +1,5 @@
--- claim_counted: a claim that others follow in the same transaction leaves them what it didn't take.
--- The last one goes without: keeping its rows to count them costs more than a twentieth of the claim.
+-- claim_counted: a claim that subtracts its tasks from onerow.left, for the next claim in the same transaction.
+-- The last claim of a transaction does not use it: materializing the rows to count them costs over 5 percent of a claim.
 WITH claimed AS (
 {claim}),
 left_over AS MATERIALIZED (

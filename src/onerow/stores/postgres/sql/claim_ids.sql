@@ -1,5 +1,5 @@
--- claim_ids: those of the named tasks that are due in a phase, and that its limits let in, become ours.
--- Differs from claim.sql: the caller names the tasks; the limits may be none.
+-- claim_ids: lease the given tasks that are due in a phase, within its limits.
+-- Differs from claim.sql: the caller gives the ids; limits are optional.
 WITH RECURSIVE clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
@@ -8,11 +8,11 @@ taken AS MATERIALIZED (
   SELECT slot, limit_key, key_slot FROM {schema}.task_queue
    WHERE leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
 ),
--- Those of a key are counted by their slots; who was claimed while there was no limit per key has none.
+-- Tasks of a key are counted by their slots; a task that was claimed while there was no limit per key has none.
 stray AS MATERIALIZED (
   SELECT limit_key, count(*) AS many FROM taken WHERE limit_key <> '' AND key_slot IS NULL GROUP BY limit_key
 ),
--- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+-- After a limit was lowered to N, tasks above it finish first: a claim needs fewer than N processing, and slots below N.
 room (size) AS MATERIALIZED (
   SELECT greatest(0, least(
            %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
@@ -26,7 +26,7 @@ candidate AS MATERIALIZED (
    WHERE t.task_id = ANY (%(ids)s) AND t.status = 'waiting' AND t.awaiting IS NULL AND t.pipeline = %(pipeline)s
      AND t.type = %(phase)s AND t.run_at <= (SELECT now FROM clock)
 ),
--- How many more of its key may run, and the place of each among those.
+-- How many more tasks of the key may run, and the rank of each candidate within its key.
 ranked AS (
   SELECT c.*, row_number() OVER (PARTITION BY limit_key ORDER BY priority, run_at, task_id) AS nth,
          %(key_slots)s::bigint - (

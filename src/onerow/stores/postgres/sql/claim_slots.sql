@@ -1,12 +1,12 @@
--- claim_slots: the first due tasks of one phase that find a free slot become ours.
--- Differs from claim.sql: the phase allows only so many at once. The caller holds the phase's advisory lock since an earlier statement.
--- Returns also, for each row, whether all due tasks before it are claimed, and in one row the ids of what was processing.
+-- claim_slots: lease the first due tasks of one phase, as many as it has free slots.
+-- Differs from claim.sql: the phase has a concurrency limit. An earlier statement took the phase's advisory lock.
+-- Also returns, for each row, whether all due tasks before it are claimed, and in one row the ids of the processing tasks.
 WITH RECURSIVE clock AS MATERIALIZED (
   SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
     FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
 ),
--- What is processing. Dead versions of what was stay in every index while a transaction holds an old snapshot, so a claim
--- soon after another looks at the ids that one saw and at what started since. (IS TRUE keeps it from other indexes.)
+-- The processing tasks. Dead versions stay in every index while a transaction holds an old snapshot, so a claim reads
+-- the ids that the last claim saw, and the tasks that started since. (IS TRUE keeps the planner from other indexes.)
 taken AS MATERIALIZED (
   SELECT task_id, slot FROM {schema}.task_queue
    WHERE %(since)s::timestamptz IS NULL AND leased_by IS NOT NULL AND pipeline = %(pipeline)s AND type = %(phase)s
@@ -18,7 +18,7 @@ taken AS MATERIALIZED (
    WHERE task_id = ANY (%(seen)s) AND (leased_by IS NOT NULL) IS TRUE AND (pipeline = %(pipeline)s) IS TRUE
      AND (type = %(phase)s) IS TRUE AND (started_at < %(since)s::timestamptz) IS TRUE
 ),
--- After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
+-- After a limit was lowered to N, tasks above it finish first: a claim needs fewer than N processing, and slots below N.
 room (size) AS MATERIALIZED (
   SELECT greatest(0, least(
            %(limit)s::bigint, current_setting('onerow.left')::bigint, %(slots)s::bigint - (SELECT count(*) FROM taken)))
@@ -27,8 +27,8 @@ free (slots) AS MATERIALIZED (
   SELECT array_agg(slot ORDER BY slot)
     FROM (SELECT generate_series(0, %(slots)s::integer - 1) AS slot EXCEPT SELECT slot FROM taken) AS open
 ),
--- First what is behind the low-water mark, where the last claim ended; what is before it only if too few are behind. Of
--- the mark's own priority nothing is sought: its dead versions are what the mark is there to skip.
+-- First the tasks after the low-water mark, where the last claim ended; those before it only if too few come after. The
+-- priority of the low-water mark is used directly: a seek for it would scan the dead versions that it skips.
 look (behind, below, last) AS (
   SELECT true, 32767::smallint, NULL::smallint
   UNION ALL

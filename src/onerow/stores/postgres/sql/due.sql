@@ -1,5 +1,5 @@
--- due: the first due tasks of one phase, in the claim's order, only looked at.
--- Differs from claim.sql: nothing is locked or written. SQLite has no such file, since its claim.sql reads first anyway.
+-- due: read the first due tasks of one phase, in claim order.
+-- Differs from claim.sql: nothing is locked or written. SQLite has no such file, because its claim.sql only reads.
 WITH RECURSIVE level (priority) AS (
   (SELECT first.priority FROM {schema}.task_queue AS first
     WHERE first.status = 'waiting' AND first.awaiting IS NULL AND first.pipeline = %(pipeline)s AND first.type = %(phase)s

@@ -1,4 +1,4 @@
--- existing: the tasks because of which others could not be inserted, by their id or else by the unique key they hold.
+-- existing: the tasks that conflict with the given ones, by id or else by the unique key they hold.
 SELECT m.place, {columns}
   FROM unnest(%(ids)s, %(pipelines)s, %(users)s, %(keys)s) WITH ORDINALITY AS m (id, line, who, key, place)
  CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- existing_json: the tasks because of which others could not be inserted, each as one JSON text.
--- Differs from existing.sql: any driver can send and read it.
+-- existing_json: the tasks that conflict with the given ones, each as one JSON text.
+-- Differs from existing.sql: one text parameter and text results, which every driver supports.
 SELECT CAST(json_build_array(m.place, {columns}) AS text)
   FROM json_to_recordset(CAST({given} AS json)) AS m (place bigint, id text, pipeline text, who text, key text)
  CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- extend: leases that are still ours last longer.
--- Differs from sqlite/sql/extend.sql: the server's clock says what time it is.
+-- extend: extend the given leases that are still held.
+-- Differs from sqlite/sql/extend.sql: uses the server's clock.
 WITH clock AS MATERIALIZED (
   SELECT coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
 )

@@ -1,5 +1,5 @@
--- keys_waiting: the next keys of which tasks wait in a phase, and their priorities; none while the phase is full.
--- From key to key by seeks, so that a key costs the same however many of its tasks wait.
+-- keys_waiting: the next keys with waiting tasks in a phase, and their priorities; empty while the phase is full.
+-- One index seek per key and priority, so that the cost does not depend on the number of waiting tasks.
 WITH RECURSIVE place (limit_key, priority, nth) AS (
   SELECT first.limit_key, first.priority, 1
     FROM (SELECT s.limit_key, s.priority FROM {schema}.task_queue AS s

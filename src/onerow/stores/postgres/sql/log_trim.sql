@@ -1,10 +1,10 @@
--- log_trim: beyond the bounds of a task its oldest lines go, and are counted.
+-- log_trim: delete and count the oldest lines of tasks whose output exceeds its limits.
 WITH over AS MATERIALIZED (
   SELECT s.task_id, s.next - 1 - %(most_lines)s::bigint AS last, s.size - %(most_size)s::bigint AS size
     FROM {schema}.onerow_log_size AS s
    WHERE s.task_id = ANY (%(ids)s) AND (s.lines > %(most_lines)s::bigint OR s.size > %(most_size)s::bigint)
 ),
--- Numbers have no gaps, so that what lines are too many is plain; only a task that is too large must be measured.
+-- Numbers have no gaps, so the excess lines follow from them; sizes are summed only for a task with too many bytes.
 old AS MATERIALIZED (
   SELECT o.task_id, greatest(o.last, (
            SELECT max(l.seq)

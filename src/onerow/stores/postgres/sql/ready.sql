@@ -1,5 +1,5 @@
--- ready: the phases that have due tasks, from phase to phase and from priority to priority by seeks.
--- Costs some seeks for each phase in which tasks wait, however many wait there and whichever phases the caller serves.
+-- ready: the phases that have due tasks.
+-- A few index seeks for each phase and priority with waiting tasks; the number of waiting tasks does not matter.
 WITH RECURSIVE level (pipeline, type, priority) AS (
   (SELECT t.pipeline, t.type, t.priority::smallint FROM {schema}.task_queue AS t
     WHERE t.status = 'waiting' AND t.awaiting IS NULL

@@ -1,5 +1,5 @@
--- remove: rows that nobody has written to since they were chosen.
--- Differs from sqlite/sql/remove.sql: counts the ended ones in the same statement.
+-- remove: delete the given rows that still have the given version.
+-- Differs from sqlite/sql/remove.sql: updates the counters of ended tasks in the same statement.
 WITH gone AS (
   DELETE FROM {schema}.task_queue AS t
    USING unnest(%(ids)s, %(versions)s) AS m (task_id, version)

@@ -1,17 +1,17 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
--- Differs from sqlite/sql/schema_1.sql: times are timestamptz, JSON is json (kept as written, see ADR 0010), keys compare by code point.
--- Types with a CHECK rather than a table with CHECKs: a table's are parsed anew by each statement that writes to it,
--- which was a tenth of what adding one task costs the server.
+-- Differs from sqlite/sql/schema_1.sql: times are timestamptz, JSON is json (stored unchanged, see ADR 0010), keys are compared by code point.
+-- CHECKs are on domains and not on the table: each writing statement parses the table's CHECKs again, which was a tenth
+-- of the server's cost of adding one task.
 CREATE DOMAIN {schema}.task_status AS text COLLATE "C"
   CHECK (VALUE IN ('waiting', 'processing', 'completed', 'failed', 'cancelled'));
 CREATE DOMAIN {schema}.task_priority AS smallint CHECK (VALUE BETWEEN -100 AND 100);
--- What grows with every write stays far from the end of its type: one row there would stop every statement that meets it.
+-- Counters that grow with every write stay far below the maximum of bigint: an overflow would fail every statement on that row.
 CREATE DOMAIN {schema}.task_writes AS bigint CHECK (VALUE < 2305843009213693952);
 CREATE DOMAIN {schema}.task_object AS json CHECK (json_typeof(VALUE) = 'object');
 CREATE DOMAIN {schema}.task_list AS json CHECK (json_typeof(VALUE) = 'array');
 
--- The columns of indexes stand first, those of a fixed width in front: an update looks at each of them, in the row as it was
--- and as it will be, and walks to it over all that stand before.
+-- Indexed columns come first, and among them those of fixed width: an update compares each of them in the old and the new
+-- row, and to reach a column the server steps over all columns before it.
 CREATE TABLE {schema}.task_queue (
   created_at       timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
   run_at           timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
@@ -73,30 +73,30 @@ CREATE TABLE {schema}.task_queue (
   autovacuum_vacuum_cost_delay = 1
 );
 
--- The claim's own order: one seek per priority finds what is due, however much stands in front. Tasks with a key stand
--- apart, so that where each key is limited, those without one are found as soon.
+-- Claim order: one seek per priority finds the due tasks. Tasks with a limit_key are in a separate range, so that tasks
+-- without a key are found as fast when keys are limited.
 CREATE INDEX task_ready ON {schema}.task_queue (pipeline, type, priority, (limit_key <> ''), run_at, task_id)
   WHERE status = 'waiting' AND awaiting IS NULL;
 -- The same per key, for phases that limit each key.
 CREATE INDEX task_ready_by_key ON {schema}.task_queue (pipeline, type, limit_key, priority, run_at, task_id)
   WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
 CREATE INDEX task_parked ON {schema}.task_queue (run_at, task_id) WHERE awaiting IS NOT NULL;
--- Whatever is processing: a few thousand entries at the most, so that limits count and rescues walk them. Without the
--- pipeline, since a claim pays for each text that it compares; few pipelines share the name of a phase. By the start, so
--- that a claim of a limited phase can read what started since the last one; a heartbeat then touches no index.
+-- Processing tasks: a few thousand entries at most, which limits and rescues scan. The pipeline is left out, because a
+-- claim pays for each compared text, and few pipelines share a phase name. By start time, so that a claim of a limited
+-- phase can read what started since the last claim. A heartbeat updates no indexed column.
 CREATE INDEX task_leased ON {schema}.task_queue (type, started_at) WHERE leased_by IS NOT NULL;
--- Each worker asks each second which of its tasks it shall stop.
+-- Each worker asks every second which of its tasks are to be cancelled.
 CREATE INDEX task_stopping ON {schema}.task_queue (leased_by) WHERE leased_by IS NOT NULL AND cancel_requested;
--- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
+-- Limits: the unique index allows one holder per slot under any race. A task that stops processing releases its slots.
 CREATE UNIQUE INDEX task_slot ON {schema}.task_queue (pipeline, type, slot) WHERE slot IS NOT NULL;
 CREATE UNIQUE INDEX task_key_slot ON {schema}.task_queue (pipeline, type, limit_key, key_slot) WHERE key_slot IS NOT NULL;
 CREATE UNIQUE INDEX task_unique ON {schema}.task_queue (pipeline, user_id, held_key) WHERE held_key IS NOT NULL;
 CREATE INDEX task_remembered ON {schema}.task_queue (held_until) WHERE held_until IS NOT NULL;
 CREATE INDEX task_child ON {schema}.task_queue (parent_id, created_at, task_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON {schema}.task_queue (completed_at, task_id) WHERE completed_at IS NOT NULL;
--- The few among them that people and sweeps ask for, which a million completed ones must not hide.
+-- Failed and cancelled tasks, so that queries for them do not scan a million completed ones.
 CREATE INDEX task_missed ON {schema}.task_queue (status, completed_at, task_id) WHERE status IN ('failed', 'cancelled');
--- Lists by age. What is processing is left out, so that a claim needn't pay; there it is few, and sorted when asked for.
+-- Lists by age. Processing tasks are left out to make claims cheaper; they are few, so queries sort them.
 CREATE INDEX task_created ON {schema}.task_queue (created_at, task_id) WHERE leased_by IS NULL;
 CREATE INDEX task_user ON {schema}.task_queue (user_id, created_at, task_id) WHERE user_id <> '' AND leased_by IS NULL;
 
@@ -120,7 +120,7 @@ CREATE TABLE {schema}.onerow_log (
   PRIMARY KEY (task_id, seq)
 );
 
--- How much of a task's output is kept: next line's number, lines and bytes kept, lines gone.
+-- Stored output per task: number of the next line, stored lines and bytes, dropped lines.
 CREATE TABLE {schema}.onerow_log_size (
   task_id text COLLATE "C" PRIMARY KEY,
   next    bigint NOT NULL,
@@ -129,8 +129,8 @@ CREATE TABLE {schema}.onerow_log_size (
   dropped bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Ended tasks, counted as they end and come back: each turn adds a line or two, and somebody adds the lines up now and
--- then. (One counter per place would be one row that every worker waits for.)
+-- Counters of ended tasks: each round inserts a row or two when tasks end or are requeued, and workers merge the rows from
+-- time to time. (With one row per counter, all workers would wait for the same row lock.)
 CREATE TABLE {schema}.onerow_tally (
   pipeline text COLLATE "C" NOT NULL,
   type     text COLLATE "C" NOT NULL,
@@ -138,7 +138,7 @@ CREATE TABLE {schema}.onerow_tally (
   count    bigint NOT NULL
 );
 
--- One hint per statement, however many rows it adds and whoever adds them.
+-- One notification per INSERT statement, for any number of rows and any client.
 CREATE FUNCTION {schema}.onerow_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   -- As a condition, which is only computed: PERFORM would run a query for it, a twentieth of what an add costs the server.
@@ -154,8 +154,8 @@ CREATE TABLE {schema}.onerow_meta (
   value bigint NOT NULL
 );
 
--- add: a task from any language, in whatever transaction the caller has. Reads the published definition, checks what
--- can be checked without Python, and returns the task's id: with an id or unique key that is taken, that of its owner.
+-- add: add a task from any language, in the caller's transaction. Reads the published definition, validates what it can
+-- without Python, and returns the task's id; if the id or the unique key is taken, the id of the existing task.
 CREATE FUNCTION {schema}.add(
   pipeline text, payload jsonb DEFAULT 'null', task_id text DEFAULT NULL, user_id text DEFAULT '',
   title text DEFAULT NULL, run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, unique_key text DEFAULT NULL,
@@ -296,7 +296,7 @@ BEGIN
 END
 $$;
 
--- onerow_check: refuses JSON that is too large, or that has an integer which not every reader can hold.
+-- onerow_check: raise an error for JSON that is too large or that contains an integer beyond 64 bits.
 CREATE FUNCTION {schema}.onerow_check(field text, value jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF value IS NULL THEN

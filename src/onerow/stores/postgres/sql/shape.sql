@@ -1,4 +1,4 @@
--- shape: what stands in a schema, a line for each thing that a migration makes.
+-- shape: one line for each column, setting, index, constraint, trigger and function of a schema.
 SELECT format('column %%s.%%s %%s%%s%%s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
               CASE WHEN a.attnotnull THEN ' not null' ELSE '' END, ' ' || pg_get_expr(d.adbin, d.adrelid))
   FROM pg_class AS c

@@ -1,4 +1,4 @@
--- tally: the lines that nobody is writing are added up, so that there are few to read.
+-- tally: merge the counter rows that are not locked, so that few rows have to be read.
 WITH gone AS (
   DELETE FROM {schema}.onerow_tally
    WHERE ctid = ANY (ARRAY(SELECT ctid FROM {schema}.onerow_tally LIMIT 50000 FOR UPDATE SKIP LOCKED))
