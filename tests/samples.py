@@ -1,4 +1,4 @@
-"""Tasks, plans and moments that tests stand on, and the values that hypothesis may put into them."""
+"""Sample tasks, plans and times for tests, and hypothesis strategies for values."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,7 +27,7 @@ PLAN = Plan(
         PhasePlan(name="youtube"),
     ),
 )
-"""The pipeline of the tests: a time, code, a signal, and code twice more."""
+"""The pipeline of the tests: wait for a time, run, wait for a signal, run, run."""
 
 BROKEN = Failure("ConnectionError: refused", "network", exception="ConnectionError", where="studio.py:12 in script")
 HOPELESS = Failure("no such topic", "permanent")
@@ -84,7 +84,7 @@ _BLANK = Task(
 
 
 def a_task(task_id: str = "t1", **changes: Any) -> Task:
-    """A new task at `script`, due now; `payload` and `unique` are given as callers give them."""
+    """Return a new task at `script`, due now; `payload` and `unique` are values as in `Queue.add`."""
     if "payload" in changes:
         changes["payload_json"] = values.encode(changes.pop("payload"))
     if "unique" in changes:
@@ -97,7 +97,7 @@ def claimed(task: Task, now: datetime = NOW, worker: str = "w1") -> Task:
 
 
 def in_status(status: Status, now: datetime = NOW, **changes: Any) -> Task:
-    """A task that came to a status as tasks do: by rules."""
+    """Return a task that reached a status through the rules."""
     task = a_task(**changes)
     match status:
         case Status.WAITING:
@@ -112,7 +112,7 @@ def in_status(status: Status, now: datetime = NOW, **changes: Any) -> Task:
             return rules.cancel(task, now)
 
 
-# ── for hypothesis ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── hypothesis strategies ─────────────────────────────────────────────────────────────────────────────────────────
 
 texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     [
@@ -130,7 +130,7 @@ texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
         "$x",
     ]
 )
-"""Text that may be stored: everything but NUL and lone surrogates."""
+"""Text that can be stored: any characters except NUL and lone surrogates."""
 
 json_values = st.recursive(
     st.none()
@@ -141,7 +141,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=12,
 )
-"""What JSON can carry."""
+"""Values that JSON can represent."""
 
 moments = st.datetimes(datetime(1970, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC)).map(
     lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,4 +1,4 @@
-"""Durable multi-phase work in the database you already have: one task, one row, from its first phase to its last."""
+"""A durable task queue for multi-phase work in your own database: one task is one row from first phase to last."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ __all__ = [
     "__version__",
 ]
 
-# Each name is imported when it is first asked for, so that `onerow --help` doesn't wait for the engine.
+# Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
     "RetryTransaction StoreError StoreUnavailable UnknownName",

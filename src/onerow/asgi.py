@@ -1,4 +1,4 @@
-"""A worker inside an ASGI application: it starts and drains with it. For small sites; else run `onerow worker`."""
+"""Run a worker inside an ASGI application, for small sites. Larger ones run `onerow worker`."""
 
 import asyncio
 import threading
@@ -14,9 +14,9 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
 def lifespan(queue: Queue, *pipelines: Pipeline, within: Lifespan | None = None, **options: Any) -> Lifespan:
-    """An ASGI lifespan that runs a worker: `FastAPI(lifespan=lifespan(queue, videos, concurrency=4))`.
+    """Return an ASGI lifespan that runs a worker: `FastAPI(lifespan=lifespan(queue, videos, concurrency=4))`.
 
-    options: those of Worker. within: a lifespan of the app's own, entered first and left last.
+    options: those of Worker. within: the application's own lifespan, entered first and left last.
     """
 
     @asynccontextmanager
@@ -33,25 +33,25 @@ def lifespan(queue: Queue, *pipelines: Pipeline, within: Lifespan | None = None,
 
 
 class Embedded:
-    """A worker in a thread of this process, and another in its place when hung work made it give up."""
+    """A worker in a thread of this process; replaced by a new one if it gives up because of a hung handler."""
 
     def __init__(self, make: Callable[[], Worker]) -> None:
         self._make = make
         self._worker = make()
         self._stopping = False
-        self._trouble: BaseException | None = None
-        self._up = threading.Event()  # it serves, or it never will
+        self._error: BaseException | None = None
+        self._ended = threading.Event()  # the thread ended, possibly before the worker was ready
         self._thread = threading.Thread(target=self._main, name="onerow-worker")
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """While inside, tasks are worked on; at the end the worker drains."""
+        """Run the worker inside the context; drain it at the end."""
         self._thread.start()
         try:
-            while not (self._up.is_set() or self._worker.ready.is_set()):
+            while not (self._ended.is_set() or self._worker.ready.is_set()):
                 await asyncio.to_thread(self._worker.ready.wait, 0.1)
-            if self._trouble is not None:
-                raise self._trouble  # the app should not come up without its worker
+            if self._error is not None:
+                raise self._error  # the application must not start without its worker
             yield
         finally:
             self._stopping = True
@@ -66,6 +66,6 @@ class Embedded:
                     return
                 self._worker = self._make()
         except BaseException as error:
-            self._trouble = error
+            self._error = error
         finally:
-            self._up.set()
+            self._ended.set()

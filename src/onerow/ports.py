@@ -1,6 +1,7 @@
-"""What the engine asks of the world: stores and wakers. Protocols with their contracts.
+"""The protocols that the engine needs: stores and wakers, with their contracts.
 
-A store decides nothing: it inserts, claims and swaps; every atomic step touches one row; losing is an answer.
+A store contains no rules: it inserts, claims and swaps. Every atomic step writes one row. A lost race is an answer,
+not an exception.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,24 +15,24 @@ import msgspec
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
 
-# ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PhaseClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks of one phase that a claimer could use."""
+    """How many tasks of one phase a claim may take, with the limits of the phase."""
 
     pipeline: str
     phase: str
-    limit: int  # how many at the most
+    limit: int  # maximum number of tasks
     lease_for: timedelta
-    slots: int | None = None  # the limit in force for this phase, over all claimers
+    slots: int | None = None  # the phase's limit in force, over all workers
     key_slots: int | None = None  # the same for each limit_key
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Due, unparked tasks of some phases, in order of priority, run_at and id; of `ids` only, when given.
+    """A request for due, unparked tasks of some phases, ordered by priority, run_at and id; only those in `ids` if given.
 
-    Wants are served in their order, until `limit` tasks (all together) are found.
+    The phases in `wants` are served in their order until `limit` tasks in total are found.
     """
 
     worker: str
@@ -41,17 +42,17 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """What a rule made of a task: written only if the store still has the version it started from."""
+    """A changed task to write; the store writes it only if its version is still that of `before`."""
 
     before: Task
     after: Task
-    # And only if the lease has run out by the store's own clock when the write takes place, and the write did not wait
-    # for a lock for more than a second: a holder's heartbeat may have waited for the same lock, and goes first.
+    # Write only if the lease has expired by the store's clock at the time of the write, and the write waited at most
+    # one second for a lock: the holder's heartbeat may be waiting for the same lock and has precedence.
     if_dead: bool = False
 
     @property
     def wakes(self) -> bool:
-        """Whether it gives workers something to do: a task, a free slot, a cancel, an ended child."""
+        """Whether the move creates work for workers: a due task, a free slot, a cancel request, an ended child."""
         before, after = self.before, self.after
         return (
             (after.status is WAITING and after.awaiting is None)
@@ -63,14 +64,14 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A worker's right to a task; the token tells it from everyone else's."""
+    """A worker's lease on a task; the token distinguishes it from earlier and later leases."""
 
     task_id: str
     token: int
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks: everything that is set must hold. Tombstones never match unless `hidden` is set."""
+    """Conditions on tasks; all that are set must hold. Tombstones match only if `hidden` is set."""
 
     statuses: frozenset[Status] = frozenset()
     pipeline: str | None = None
@@ -82,54 +83,54 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     leased_by: str | None = None
     cancel_requested: bool | None = None
     error_class: str | None = None
-    error_text: str | None = None  # contained in the error, whatever its case
-    title_text: str | None = None  # contained in the title, whatever its case
-    text: str | None = None  # contained in title, error, id or payload
+    error_text: str | None = None  # substring of the error, case-insensitive
+    title_text: str | None = None  # substring of the title, case-insensitive
+    text: str | None = None  # substring of title, error, id or payload
     payload: tuple[tuple[str, str], ...] = ()  # (dotted path, value as text)
     limit_key: str | None = None
     unique_key: str | None = None
     held_key: str | None = None
-    due_before: datetime | None = None  # run_at at or before
+    due_before: datetime | None = None  # includes run_at equal to it
     lease_ended_before: datetime | None = None
     held_until_before: datetime | None = None
     ended_before: datetime | None = None
     ended_after: datetime | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
-    ahead_of: tuple[int, datetime, str] | None = None  # before this (priority, run_at, id) in the order of claims
+    ahead_of: tuple[int, datetime, str] | None = None  # claimed before this (priority, run_at, id)
     hidden: bool = False
 
 
 Order = Literal["newest", "oldest", "due", "ended", "latest"]
-"""By created_at downwards; by created_at; by run_at; by completed_at; by completed_at downwards.
+"""Respectively: created_at descending, created_at, run_at, completed_at, completed_at descending.
 
-The id decides between equals.
+Tasks with equal times are ordered by id.
 """
 
 
-# ── what is answered ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Inserted(msgspec.Struct, frozen=True):
-    """The task is in the store."""
+    """The task was inserted."""
 
     task: Task
 
 
 class Existing(msgspec.Struct, frozen=True):
-    """Not inserted: this task has the same id, or holds the same unique key."""
+    """The task was not inserted, because this one has the same id or holds the same unique key."""
 
     task: Task
 
 
 class Swapped(msgspec.Struct, frozen=True, gc=False):
-    """Written; the task as it stands now."""
+    """The move was written; `task` is the stored task."""
 
     task: Task
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """Not written: the stored version is another, or (if_dead) the lease lives, or the row is gone."""
+    """Not written: the stored version differs, the row is gone, or (with if_dead) the lease has not expired."""
 
     task_id: str
 
@@ -142,7 +143,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The lease goes on; the row's version after the write."""
+    """The lease was extended; `version` is the row's version after the write."""
 
     task_id: str
     version: int
@@ -151,13 +152,13 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The lease is another's now, or nobody's."""
+    """Another worker holds the lease now, or it was released."""
 
     task_id: str
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """A lease as everyone can see it, without its task."""
+    """A lease without its task."""
 
     task_id: str
     pipeline: str
@@ -168,42 +169,41 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some tasks and where the next page begins (None: nowhere)."""
+    """Some tasks and the cursor of the next page (None: this is the last)."""
 
     tasks: list[Task]
     next: str | None = None
 
 
 class TaskCount(msgspec.Struct, frozen=True):
-    """How many tasks stand in one place."""
+    """The number of tasks of one pipeline, phase, status and `parked`."""
 
     pipeline: str
     phase: str
     status: Status
     parked: bool
     count: int
-    oldest: datetime | None = None  # the earliest run_at of those waiting
+    oldest: datetime | None = None  # the earliest run_at of waiting tasks
 
 
 class StoreCounts(msgspec.Struct, frozen=True):
-    """How many tasks stand where in the whole store: open ones (of a few seconds ago, where there are very many), and
-    ended ones as of a moment."""
+    """The numbers of all tasks of a store; counts of very many open tasks may be a few seconds old."""
 
     tallies: list[TaskCount]
-    ended_at: datetime  # when the ended ones were counted; now, where they are exact
+    ended_at: datetime  # when ended tasks were counted; now, if their counts are exact
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A page that may have stopped before the end, because its time was over."""
+    """A page of a search that may have stopped early, because its time limit was reached."""
 
     tasks: list[Task]
-    next: str | None = None  # where to look on (None: everything was looked at)
-    looked_back_to: datetime | None = None  # how far it came, when its time was over
-    looked_at: int = 0  # about how many rows that was
+    next: str | None = None  # cursor to continue (None: all rows were scanned)
+    looked_back_to: datetime | None = None  # the time of the last row scanned, if the time limit was reached
+    looked_at: int = 0  # the approximate number of rows scanned
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: `bad` breaks a promise, `slow` costs speed, `good` is as it should be."""
+    """The result of one check: `bad` breaks a guarantee, `slow` costs speed, `good` is correct."""
 
     level: Literal["good", "slow", "bad"]
     what: str
@@ -211,15 +211,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """How far a store was migrated, how far this code can, and the SQL (or the like) in between."""
+    """The schema number of a store, the one that this code knows, and the statements between them."""
 
-    stored: int  # 0: there is nothing of ours yet
+    stored: int  # 0: the store has no onerow tables
     known: int
     sql: str = ""
-    min_code: int = 0  # the oldest schema number that code may know and still work on the store
+    min_code: int = 0  # code must know at least this schema number to use the store
 
     def finding(self) -> Finding | None:
-        """What doctor says of a store whose schema is not the one that this code knows; None: it is."""
+        """Return doctor's finding if the stored schema differs from the one that this code knows, else None."""
         if self.stored < self.known:
             return Finding("bad", f"schema {self.stored}, not {self.known}", "onerow migrate")
         if self.min_code > self.known:
@@ -238,12 +238,12 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A small versioned record: definitions, limits, pauses, rates, cron marks, the worker roll, statistics."""
+    """A small versioned record: definitions, limits, pauses, rates, last cron times, workers, statistics."""
 
     kind: str
     name: str
     body: Any
-    version: int = 0  # of the note as read; 0: there is none yet
+    version: int = 0  # of the stored note; 0: it does not exist yet
     updated_at: datetime | None = None
 
 
@@ -256,28 +256,28 @@ class LogLine(msgspec.Struct, frozen=True):
     attempt: int
     level: str  # debug, info, warning, error, out, err
     text: str
-    seq: int = 0  # given by the store, growing within a task
+    seq: int = 0  # assigned by the store, increasing within a task
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Some lines of one task, oldest first; `dropped` lines before them are gone."""
+    """Some lines of one task, oldest first; `dropped` is the number of deleted lines before them."""
 
     lines: list[LogLine]
-    next: int  # pass as `after` for what follows
+    next: int  # pass as `after` to get the next page
     dropped: int = 0
 
 
 SwapAnswer = Swapped | Stale | Conflict
 
 
-# ── who answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── protocols ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Waker(Protocol):
-    """A hint that there is work; may be lost without harm."""
+    """Notifies a worker of possible work; a lost notification only delays it."""
 
     def wait(self, timeout: float) -> bool:
-        """Rest until something may have changed in the store, or `timeout` seconds; whether it was woken."""
+        """Wait until the store may have changed, at most `timeout` seconds; return whether it was woken."""
 
     def poke(self) -> None:
         """Wake the waiting thread of this process now."""
@@ -286,98 +286,98 @@ class Waker(Protocol):
 
 
 class Store(Protocol):
-    """Where rows live. Thread-safe. Driver exceptions never leave it: only core.errors do."""
+    """The database. Thread-safe; raises only the exceptions in core.errors, never those of a driver."""
 
     @property
     def url(self) -> str:
-        """Where it is, absolute, any password masked."""
+        """The absolute URL with its password masked."""
 
     def prepare(self) -> None:
-        """Create or migrate what is needed; safe from many processes at once."""
+        """Create or migrate the schema; safe to call from many processes at once."""
 
     def check(self) -> None:
-        """Raise CodeTooOld when newer code has made the store its own, SchemaMissing when it was never prepared."""
+        """Raise CodeTooOld if the schema is too new for this code, SchemaMissing if the store was never prepared."""
 
     def now(self) -> datetime:
-        """The store's clock, to the millisecond."""
+        """Return the time of the store's clock, to the millisecond."""
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
-        """Put new rows in, all in one transaction (the caller's, with `tx`); an answer for each."""
+        """Insert rows in one transaction (the caller's, if `tx` is given); return an answer for each."""
 
     def claim(self, claim: Claim) -> list[Task]:
-        """Make the first due tasks ours, atomically, each lease starting now by the store's clock."""
+        """Lease the first due tasks to the worker atomically; each lease starts now by the store's clock."""
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
-        """Write what rules decided, row by row, only where nobody wrote meanwhile."""
+        """Compare and swap each row: write a move only if the row still has the version of `before`."""
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        """Swap, then claim: in one transaction where the store can, so that a busy worker pays for one."""
+        """Swap, then claim; in one transaction where the store can, so that a busy worker needs one round trip."""
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
-        """Heartbeat: leases of processing rows with our token now end `lease_for` after the store's now."""
+        """Heartbeat: extend the leases of processing rows with these tokens to `lease_for` after the store's time."""
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        """The leases of processing tasks, those that end first in front; reads no payloads."""
+        """Return the leases of processing tasks, earliest end first; reads no payloads."""
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
-        """The tasks with these ids that exist, in no order."""
+        """Return the existing tasks with these ids, in any order."""
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        """Tasks that match, a page at a time by key; `after` is an earlier page's `next`."""
+        """Return one page of matching tasks; `after` is the `next` of an earlier page."""
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
-        """The first due, unparked tasks of a phase in the claim's order; looks, and takes nothing.
+        """Return the first due, unparked tasks of a phase in claim order, without claiming them.
 
-        What isn't due yet costs nothing, however much of it there is.
+        The cost is independent of the number of tasks that are not due yet.
         """
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        """Which of these (pipeline, phase) have due, unparked tasks. May name too many, and never leaves one out.
+        """Return those of the (pipeline, phase) pairs that have due, unparked tasks, possibly with some that have none.
 
-        The cost follows the phases in which tasks wait, not those that are asked about.
+        The cost grows with the number of phases with waiting tasks, not with the number of given pairs.
         """
 
     def count(self, where: Filter) -> list[TaskCount]:
-        """How many tasks match, by pipeline, phase, status and parked.
+        """Return the number of matching tasks by pipeline, phase, status and parked.
 
-        With `parent_id` each child is counted exactly once, also one that changes its status during the count. Without
-        it, a store that has no snapshots may count such a task twice or not at all.
+        With `parent_id` each child is counted exactly once, even if it changes its status during the count. Without
+        it, a store without snapshots may count such a task twice or not at all.
         """
 
     def remove(self, tasks: Sequence[Task]) -> int:
-        """Delete rows, and their log lines, that still have the version given; how many."""
+        """Delete the rows that still have the given version, with their log lines; return their number."""
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
-        """Keep output lines; beyond the bound of a task its oldest go."""
+        """Store output lines; the oldest lines of a task beyond its limit are deleted."""
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        """Lines after a position, or the last `tail`."""
+        """Return the lines after a position, or the last `tail` lines."""
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        """All notes of a kind, by name; those named from `since` on and before `before`, where given."""
+        """Return the notes of a kind ordered by name, with since <= name < before where given."""
 
     def write_notes(self, notes: Sequence[Note]) -> list[bool]:
-        """Write each note if its version is still the stored one (0: none yet); whether it was."""
+        """Write each note if its version is still the stored one (0: none stored); return whether it was written."""
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        """Remove notes; how many."""
+        """Delete notes; return their number."""
 
     def waker(self) -> Waker:
-        """A waker of its own for one worker process."""
+        """Return a new waker for one worker process."""
 
     def close(self) -> None:
-        """Let go of connections; the store opens them again when used."""
+        """Close the connections; a later call opens new ones."""
 
 
 @runtime_checkable
 class Searchable(Protocol):
-    """What a store may offer to faces: answers whose cost doesn't grow with the table.
+    """Optional for stores: queries for user interfaces whose cost doesn't grow with the table.
 
-    Without it the engine counts and finds as well as it can.
+    Without it the engine uses `count` and `find`.
     """
 
     def store_counts(self) -> StoreCounts:
-        """How many tasks stand where, in the whole store."""
+        """Return the numbers of all tasks in the store."""
 
     def search(
         self,
@@ -388,34 +388,34 @@ class Searchable(Protocol):
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        """As `find`, but stops when the time is over and says how far it looked."""
+        """Like `find`, but stop after the time `within` and return how far the search came."""
 
 
 @runtime_checkable
 class Maintainable(Protocol):
-    """A store with housekeeping that needn't be done at once; workers see to it when there is time."""
+    """Optional for stores: deferred maintenance, which idle workers run."""
 
     def maintain(self) -> bool:
-        """Do a little of it; whether there is more."""
+        """Run a small part of the maintenance; return whether there is more."""
 
 
 @runtime_checkable
 class Identified(Protocol):
-    """A store that can say without being opened whether it is the same as another."""
+    """Optional for stores: an identity that can be compared without opening the store."""
 
     def identity(self) -> object:
-        """Equal for two stores that are one place under two names; None: nothing is there yet."""
+        """Return a value that is equal for two URLs of the same database; None if it does not exist yet."""
 
 
 @runtime_checkable
 class Administrable(Protocol):
-    """What a store may offer to those who look after it."""
+    """Optional for stores: operations for administrators."""
 
     def inspect(self) -> list[Finding]:
-        """Would the promises hold here? Looks and changes nothing."""
+        """Check, read-only, whether onerow's guarantees hold on this store."""
 
     def migration(self) -> Migration:
-        """What `prepare` would do; looks and creates nothing."""
+        """Return what `prepare` would do, without changing anything."""
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        """A whole, consistent copy while others write; `progress` hears of it from 0 to 1."""
+        """Write a complete, consistent copy while others write; call `progress` with 0 to 1."""

@@ -1,4 +1,4 @@
-"""The only place that names concrete stores: a URL becomes a store, and a store a queue."""
+"""Create stores from URLs; the only module that imports concrete stores."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/data
 
 
 def open_store(url: str, *, base: Path | None = None) -> Store:
-    """The store at a URL; opens nothing yet. A relative SQLite path is taken from the project's folder."""
+    """Return the store at a URL without connecting; a relative SQLite path starts at the project's folder."""
     if "://" not in str(url):
         raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL; write it like {FORMS}", field="store")
     scheme, _, rest = url.partition("://")
@@ -71,7 +71,7 @@ def _needs(extra: str, module: str, name: str) -> Any:
 
 
 def project_folder(start: Path) -> Path:
-    """The nearest folder, upwards, with onerow.toml or pyproject.toml; `start` itself when there is none."""
+    """Return the nearest folder at or above `start` with onerow.toml or pyproject.toml, or `start` if there is none."""
     for folder in (start, *start.parents):
         if (folder / "onerow.toml").is_file() or (folder / "pyproject.toml").is_file():
             return folder
@@ -79,7 +79,7 @@ def project_folder(start: Path) -> Path:
 
 
 def configured_store(start: Path) -> str | None:
-    """The store that onerow.toml or [tool.onerow] of pyproject.toml names."""
+    """Return the store URL in onerow.toml or in [tool.onerow] of pyproject.toml."""
     folder = project_folder(start)
     for name, table in (("onerow.toml", ()), ("pyproject.toml", ("tool", "onerow"))):
         path = folder / name
@@ -96,12 +96,12 @@ def configured_store(start: Path) -> str | None:
 
 
 class Queue(engine.Queue):
-    """Tasks in the store at a URL. Making it opens nothing; the first use does.
+    """A queue in the store at a URL. It connects at the first use.
 
-    `Queue("sqlite:///studio.db")` lies in the folder of the nearest pyproject.toml or onerow.toml above the file that
-    says so, wherever the program was started. keep: how long ended tasks stay ('30d'); None: for ever.
-    secrets: variables of the environment whose values are masked wherever they are printed, besides those whose names
-    say that they are secret. mask: patterns of your own. log_files: a folder for a file of each attempt's output.
+    The path of `Queue("sqlite:///studio.db")` starts at the nearest folder with pyproject.toml or onerow.toml at or above
+    the file that contains the call, independent of the working directory. keep: how long ended tasks are stored ('30d');
+    None: for ever. secrets: environment variables whose values are masked in output, in addition to variables whose
+    names mark them as secret. mask: more patterns to mask. log_files: a folder with one output file for each attempt.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def _callers_project(file: str | None) -> Path:
         return project_folder(Path.cwd())
     folder = Path(file).absolute().parent
     found = project_folder(folder)
-    # Code without a project of its own (a script, a shell) means the folder it was started in.
+    # For code outside a project (a script, a shell), use the project of the working directory.
     return (
         found
         if found != folder or (folder / "pyproject.toml").is_file() or (folder / "onerow.toml").is_file()
@@ -134,7 +134,7 @@ def _callers_project(file: str | None) -> Path:
 
 
 def thin_loop(url: str, folder: Path) -> Any:
-    """The thinnest loop on the same kind of store, for `onerow bench` to measure against."""
+    """Return the baseline loop for this kind of store, with which `onerow bench` compares."""
     import importlib
 
     scheme = url.partition("://")[0].replace("postgresql", "postgres").replace("mongodb", "mongo")
@@ -143,6 +143,6 @@ def thin_loop(url: str, folder: Path) -> Any:
 
 
 def count_statements(store: Store) -> Callable[[], int] | None:
-    """A counter of the statements that a store sends from now on, where it can count them."""
+    """Return a function that counts the statements the store has sent since this call; None if it can't count them."""
     counter = getattr(store, "count_statements", None)
     return None if counter is None else counter()

@@ -1,4 +1,4 @@
-"""Every test of this folder that asks for a store runs once with each."""
+"""Run every test of this folder that uses a store once with each store."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from onerow.ports import Store
-from tests.conformance.stores import ENTRIES, Entry, Place
-from tests.conformance.stores import place as make_place
+from tests.conformance.stores import ENTRIES, Entry, OpenedStore, open_fresh
 
 
 def params(entries: Iterable[Entry]) -> list[Any]:
-    """Parameters of a fixture: an entry each, those with a slow server marked so."""
+    """Return fixture parameters, one for each entry; entries with a slow server are marked slow."""
     return [pytest.param(entry, id=entry.name, marks=[pytest.mark.slow] if entry.slow else []) for entry in entries]
 
 
@@ -23,23 +22,23 @@ def entry(request: pytest.FixtureRequest) -> Entry:
 
 
 @pytest.fixture
-def place(entry: Entry, request: pytest.FixtureRequest) -> Place:
-    return make_place(entry, request)
+def opened(entry: Entry, request: pytest.FixtureRequest) -> OpenedStore:
+    return open_fresh(entry, request)
 
 
 @pytest.fixture
-def store(place: Place) -> Store:
-    """A prepared store with nothing in it."""
-    return place.store
+def store(opened: OpenedStore) -> Store:
+    """A prepared, empty store."""
+    return opened.store
 
 
 @pytest.fixture
-def again(place: Place) -> Callable[[], Store]:
-    """Another handle on the same data, as another process has."""
-    return place.again
+def again(opened: OpenedStore) -> Callable[[], Store]:
+    """Open another handle on the same data, like another process."""
+    return opened.again
 
 
 @pytest.fixture
-def later(place: Place) -> Callable[[timedelta], None]:
-    """Let time go on by a span; keep it short, since a store with a clock of its own makes the test wait."""
-    return place.later
+def later(opened: OpenedStore) -> Callable[[timedelta], None]:
+    """Advance the clock; keep the duration short, because the test sleeps if the store's clock can't be set."""
+    return opened.later

@@ -1,4 +1,4 @@
-"""Short words for what the tests of stores do again and again."""
+"""Helpers for tests of stores: insert, claim, swap and read tasks in one call."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,20 +13,20 @@ from onerow.ports import Claim, Filter, Inserted, Move, PhaseClaim, Store, Swapp
 from tests.samples import a_task
 
 BLINK = timedelta(milliseconds=150)
-"""A span that a test can afford to wait for on a store with a clock of its own."""
+"""A duration short enough to wait for in a test of a store whose clock can't be set."""
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 
 
 def new(store: Store, task_id: str = "t1", **changes: Any) -> Task:
-    """A task that was just made, due now by the store's clock; not yet in it."""
+    """Return a new task, due now by the store's clock, without inserting it."""
     now = store.now()
     times = {"created_at": now, "run_at": now, "updated_at": now}
     return a_task(task_id, **(times | changes))
 
 
 def put(store: Store, task_id: str = "t1", **changes: Any) -> Task:
-    """A new task in the store."""
+    """Insert a new task and return it."""
     (answer,) = store.insert([new(store, task_id, **changes)])
     assert isinstance(answer, Inserted), answer
     return answer.task
@@ -58,7 +58,7 @@ def claimed_ids(store: Store, limit: int = 10, **more: Any) -> list[str]:
 
 
 def swap(store: Store, before: Task, after: Task, *, if_dead: bool = False) -> Task:
-    """Write a move that nobody disturbs; the task as it stands now."""
+    """Write a move that must succeed; return the stored task."""
     (answer,) = store.swap([Move(before, after, if_dead)])
     assert isinstance(answer, Swapped), answer
     return answer.task
@@ -70,7 +70,7 @@ def stored(store: Store, task_id: str = "t1") -> Task:
 
 
 def every_row(store: Store, **where: Any) -> dict[str, Task]:
-    """All rows by id, tombstones too."""
+    """Return all rows by id, including tombstones."""
     found: dict[str, Task] = {}
     after = None
     while True:
@@ -86,7 +86,7 @@ def standing(tasks: Sequence[Task]) -> dict[str, Status]:
 
 
 def same(one: Task, other: Task) -> bool:
-    """Equal as values: JSON columns may be spelt differently."""
+    """Whether two tasks are equal as values; the text of JSON columns may differ."""
     return _plain(one) == _plain(other)
 
 

@@ -1,6 +1,6 @@
-"""What racing processes do, and the track they run on: real processes, one gate, no lock.
+"""Race real processes against each other: they start each step together at a barrier, without a lock.
 
-The processes are started once and run many races. This file loads no test tools, so that they start quickly.
+The processes are started once and run many races. This file imports no test tools, so that they start quickly.
 """
 
 import multiprocessing
@@ -23,35 +23,37 @@ from tests.conformance.stores import ENTRIES
 
 PATIENCE = 60.0
 MINUTE = timedelta(minutes=1)
-FINISHED = 1_000_000  # nobody waits for one that is through
+FINISHED = 1_000_000  # a finished process is ahead of every barrier, so the others don't wait for it
 
 Go = Callable[[], None]
 
 
 class Track:
-    """Some processes that wait for a race."""
+    """A pool of processes that run races."""
 
     def __init__(self, count: int) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._steps = spawn.RawArray("l", count)  # how often each has come to the barrier; written by it alone
+        self._steps = spawn.RawArray(
+            "l", count
+        )  # how often each process has reached the barrier; each writes only its own item
         self._lines: list[Connection] = []
         self._processes = []
-        for place in range(count):
+        for index in range(count):
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_run, args=(theirs, self._steps, place), daemon=True)
+            process = spawn.Process(target=_run, args=(theirs, self._steps, index), daemon=True)
             process.start()
             theirs.close()
             self._lines.append(ours)
             self._processes.append(process)
 
-    def race(self, entry: str, address: str, *acts: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
-        """Run each act in a process of its own; they meet wherever they say `go`. What each returned."""
-        lines = self._lines[: len(acts)]
-        assert len(lines) == len(acts), "too few processes for this race"
-        for place in range(len(self._steps)):
-            self._steps[place] = 0
-        for line, (act, given) in zip(lines, acts, strict=True):
-            line.send((len(acts), act, entry, address, given))
+    def race(self, entry: str, address: str, *operations: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
+        """Run each operation in its own process and return the results; the processes wait for each other at `go()`."""
+        lines = self._lines[: len(operations)]
+        assert len(lines) == len(operations), "too few processes for this race"
+        for index in range(len(self._steps)):
+            self._steps[index] = 0
+        for line, (operation, given) in zip(lines, operations, strict=True):
+            line.send((len(operations), operation, entry, address, given))
         return [_receive(line) for line in lines]
 
     def close(self) -> None:
@@ -74,32 +76,32 @@ def _receive(line: Connection) -> Any:
     return value
 
 
-def _run(line: Connection, steps: Any, place: int) -> None:
+def _run(line: Connection, steps: Any, index: int) -> None:
     while True:
         try:
-            count, act, entry, address, given = line.recv()
+            count, operation, entry, address, given = line.recv()
         except EOFError:
             return
 
         def go(count: int = count) -> None:
-            steps[place] += 1
+            steps[index] += 1
             give_up = time.monotonic() + PATIENCE
-            while min(steps[:count]) < steps[place]:
+            while min(steps[:count]) < steps[index]:
                 time.sleep(0)
                 if time.monotonic() > give_up:
                     raise TimeoutError("the others never came to the barrier")
 
         store = ENTRIES[entry].open(address, None)
         try:
-            answer = (True, act(store, go, *given))
+            answer = (True, operation(store, go, *given))
         except BaseException:
             answer = (False, traceback.format_exc())
-        steps[place] = FINISHED
+        steps[index] = FINISHED
         store.close()
         line.send(answer)
 
 
-# ── acts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── operations ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def prepare_and_add(store: Store, go: Go, task: Task) -> bool:
@@ -109,7 +111,7 @@ def prepare_and_add(store: Store, go: Go, task: Task) -> bool:
 
 
 def add_each(store: Store, go: Go, tasks: list[Task]) -> list[tuple[bool, str]]:
-    """One by one: whether it went in, and which task is there now."""
+    """Insert one by one; return whether each was inserted, and the id of the stored task."""
     answers = []
     for task in tasks:
         go()
@@ -119,7 +121,7 @@ def add_each(store: Store, go: Go, tasks: list[Task]) -> list[tuple[bool, str]]:
 
 
 def claim_all(store: Store, go: Go, worker: str, batch: int) -> list[str]:
-    """Claim until nothing is left; what was ours."""
+    """Claim until no task is left; return the ids of the claimed tasks."""
     want = PhaseClaim(pipeline="videos", phase="script", limit=batch, lease_for=MINUTE)
     ours: list[str] = []
     go()
@@ -129,7 +131,10 @@ def claim_all(store: Store, go: Go, worker: str, batch: int) -> list[str]:
 
 
 def work_within(store: Store, go: Go, worker: str, want: PhaseClaim) -> tuple[list[str], int, list[tuple[str, int]]]:
-    """Claim and complete within a limit until all has ended; the most that were seen processing at once."""
+    """Claim and complete within a limit until all tasks have ended.
+
+    Return the claimed ids, the largest number of tasks seen processing at once, and those numbers by key.
+    """
     ours: list[str] = []
     most, held_keys = 0, []
     give_up = time.monotonic() + PATIENCE
@@ -143,14 +148,14 @@ def work_within(store: Store, go: Go, worker: str, want: PhaseClaim) -> tuple[li
         if tasks:
             ours += [task.task_id for task in tasks]
             store.swap([Move(task, rules.complete(task, None, store.now(), by=worker)) for task in tasks])
-        # By creation time, which never changes: a count by status may miss a task that moves while it is counted.
+        # Ordered by creation time, which never changes: a count by status may miss a task that changes during the count.
         elif not store.find(Filter(statuses=OPEN), limit=1, order="oldest").tasks:
             break
     return ours, most, sorted(set(held_keys))
 
 
 def finish_each(store: Store, go: Go, held: list[Task]) -> list[str]:
-    """Complete each; after Stale, look, and decide anew while the lease is ours. How each ended, as far as we know."""
+    """Complete each task; after Stale, read it and retry while the lease is held. Return the final status of each."""
     ends = []
     for task in held:
         go()
@@ -168,33 +173,33 @@ def finish_each(store: Store, go: Go, held: list[Task]) -> list[str]:
 
 
 def cancel_each(store: Store, go: Go, ids: list[str]) -> list[bool]:
-    """Cancel each, as a person does: read, decide, write, again if someone wrote meanwhile. Whether it was granted."""
+    """Cancel each task by read, decide and compare-and-swap, with retries. Return whether each was cancelled."""
     granted = []
     for task_id in ids:
         go()
         while True:
             (found,) = store.fetch([task_id])
             try:
-                asked = rules.cancel(found, store.now(), by="ann")
+                cancelled = rules.cancel(found, store.now(), by="ann")
             except IllegalMove:
                 granted.append(False)
                 break
-            if isinstance(store.swap([Move(found, asked)])[0], Swapped):
+            if isinstance(store.swap([Move(found, cancelled)])[0], Swapped):
                 granted.append(True)
                 break
     return granted
 
 
 def beat_each(store: Store, go: Go, held: list[Task]) -> list[bool]:
-    held_on = []
+    extended = []
     for task in held:
         go()
-        held_on.append(isinstance(store.extend([Lease(task.task_id, task.token)], MINUTE)[0], Held))
-    return held_on
+        extended.append(isinstance(store.extend([Lease(task.task_id, task.token)], MINUTE)[0], Held))
+    return extended
 
 
 def rescue_each(store: Store, go: Go, ids: list[str]) -> list[bool]:
-    """Rescue each whose lease has run out, from what was read just before. Whether it was."""
+    """Try to rescue each task whose lease has expired. Return whether each was rescued."""
     rescued = []
     for task_id in ids:
         go()
@@ -208,7 +213,7 @@ def rescue_each(store: Store, go: Go, ids: list[str]) -> list[bool]:
 
 
 def advance_each_twice(store: Store, go: Go, held: list[Task], plan: Plan) -> list[str]:
-    """Advance each; the answer is lost, so the same write is tried again, and then the row is looked at."""
+    """Advance each task, ignore the answer as if it were lost, repeat the same write, and read the row."""
     go()
     ends = []
     for task in held:
@@ -226,7 +231,7 @@ def advance_each_twice(store: Store, go: Go, held: list[Task], plan: Plan) -> li
 
 
 def count_up(store: Store, go: Go, times: int) -> None:
-    """Add one to a note so many times, by compare and swap."""
+    """Increment a note `times` times by compare-and-swap."""
     go()
     for _ in range(times):
         while True:
@@ -236,7 +241,7 @@ def count_up(store: Store, go: Go, times: int) -> None:
 
 
 def live_until_killed(line: Connection, entry: str, address: str, tasks: list[Task], plan: Plan) -> None:
-    """Add, claim, advance and complete; say what was acknowledged, one act after the other."""
+    """Add, claim, advance and complete tasks; send each operation after it was acknowledged."""
     store = ENTRIES[entry].open(address, None)
     wants = [PhaseClaim(pipeline="videos", phase=phase, limit=1, lease_for=MINUTE) for phase in ("video", "youtube")]
     for task in tasks:

@@ -1,6 +1,6 @@
-"""The stores that the suite runs against. A new store adds an entry here, and nothing else.
+"""The stores that the conformance suite tests. A new store needs only an entry here.
 
-What a store can't do it declares in its entry; no test skips a store by name.
+A store declares in its entry what it can't do; no test skips a store by name.
 """
 
 import json
@@ -25,12 +25,12 @@ from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
 
-if TYPE_CHECKING:  # racing processes open stores by this file, and needn't load pytest for it
+if TYPE_CHECKING:  # racing processes import this file and start faster without pytest
     import pytest
 
 
 class Clock:
-    """A clock that goes on only when told to."""
+    """A clock that advances only by `forward`."""
 
     def __init__(self) -> None:
         self._now = to_millis(datetime.now(UTC))
@@ -44,27 +44,29 @@ class Clock:
 
 @dataclass(frozen=True)
 class Entry:
-    """A kind of store: where a fresh one is made, and how that place is opened, here or in another process."""
+    """A kind of store: how to create an empty database, and how to open it, in this or another process."""
 
     name: str
-    fresh: Callable[["pytest.FixtureRequest"], str]  # an address that holds nothing yet
+    fresh: Callable[["pytest.FixtureRequest"], str]  # returns the address of an empty database
     open: Callable[[str, Callable[[], datetime] | None], Store]  # None: the store's own clock
-    clock: bool = True  # takes a clock, so that a test can own the time
+    clock: bool = True  # accepts a clock, so that a test can set the time
     processes: bool = True  # other processes can open the same address
-    spoil: Callable[["Place", str, str, Any], bool] | None = None  # puts a bad value into a column; whether it can
+    spoil: Callable[["OpenedStore", str, str, Any], bool] | None = (
+        None  # writes an invalid value into a column; returns whether the database accepted it
+    )
     scales: bool = True  # the cost of a claim doesn't grow with the table
-    slow: bool = False  # its server is: run by `make soak`
+    slow: bool = False  # has a slow server: run by `make soak`
 
 
 @dataclass
-class Place:
-    """One prepared store, and the means to look at it from elsewhere and later."""
+class OpenedStore:
+    """A prepared store, with functions to open a second handle and to advance the time."""
 
     entry: Entry
     address: str
     store: Store
-    again: Callable[[], Store]  # another handle on the same data, as another process has
-    later: Callable[[timedelta], None]  # time goes on; without a clock of the test's own, by waiting
+    again: Callable[[], Store]  # opens another handle on the same data, like another process
+    later: Callable[[timedelta], None]  # advances the clock; sleeps if the clock can't be set
 
 
 _memories: dict[str, MemoryStore] = {}
@@ -80,7 +82,7 @@ def _fresh_memory(request: "pytest.FixtureRequest") -> str:
 def _open_memory(address: str, clock: Callable[[], datetime] | None) -> Store:
     store = _memories[address]
     if clock is not None:
-        store._clock = clock  # there is one store, so its handles share their clock
+        store._clock = clock  # all handles are the same store, so they share the clock
     return store
 
 
@@ -93,8 +95,8 @@ def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
-def _spoil_sqlite(place: "Place", task_id: str, column: str, value: Any) -> bool:
-    with closing(sqlite3.connect(place.address, isolation_level=None)) as connection:
+def _spoil_sqlite(opened: "OpenedStore", task_id: str, column: str, value: Any) -> bool:
+    with closing(sqlite3.connect(opened.address, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(f"UPDATE task_queue SET {column} = ? WHERE task_id = ?", (value, task_id))
     return True
@@ -109,7 +111,7 @@ def _fresh_postgres_15(request: "pytest.FixtureRequest") -> str:
 
 
 def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
-    # A schema takes a tenth of the time that a database does.
+    # Creating a schema takes a tenth of the time of creating a database.
     url = f"{request.getfixturevalue(server).url}?schema=onerow_{uuid4().hex[:12]}"
     request.addfinalizer(lambda: _drop_schema(url))
     return url
@@ -125,8 +127,8 @@ def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
     return PostgresStore(address, clock=clock)
 
 
-def _spoil_postgres(place: "Place", task_id: str, column: str, value: Any) -> bool:
-    server, _, schema = place.address.partition("?schema=")
+def _spoil_postgres(opened: "OpenedStore", task_id: str, column: str, value: Any) -> bool:
+    server, _, schema = opened.address.partition("?schema=")
     with psycopg.connect(server, autocommit=True) as connection:
         for domain, constraint in connection.execute(
             "SELECT t.typname, c.conname FROM pg_constraint AS c JOIN pg_type AS t ON t.oid = c.contypid "
@@ -145,13 +147,13 @@ def _spoil_postgres(place: "Place", task_id: str, column: str, value: Any) -> bo
     return True
 
 
-def _spoil_mongo(place: "Place", task_id: str, column: str, value: Any) -> bool:
+def _spoil_mongo(opened: "OpenedStore", task_id: str, column: str, value: Any) -> bool:
     if isinstance(value, str) and column in ("payload", "results", "steps", "signals", "logs", "metadata"):
         try:
             value = json.loads(value)
         except ValueError:
-            return False  # there is no text in which JSON could be broken
-    with MongoClient[Any](place.address) as client:
+            return False  # MongoDB stores values, not JSON text, so broken JSON can't be written
+    with MongoClient[Any](opened.address) as client:
         tasks = client.get_default_database()["task_queue"].with_options(write_concern=WriteConcern(j=True))
         tasks.update_one({"_id": task_id}, {"$set": {column: value}}, bypass_document_validation=True)
     return True
@@ -189,8 +191,10 @@ ENTRIES = {
 }
 
 
-def place(entry: Entry, request: "pytest.FixtureRequest", *, own_clock: bool = True, prepare: bool = True) -> Place:
-    """A fresh store, prepared, under a clock of the test's own; every handle on it is closed when the test ends."""
+def open_fresh(
+    entry: Entry, request: "pytest.FixtureRequest", *, own_clock: bool = True, prepare: bool = True
+) -> OpenedStore:
+    """Create and open an empty store with a clock that the test sets; its handles are closed when the test ends."""
     address = entry.fresh(request)
     clock = Clock() if entry.clock and own_clock else None
 
@@ -202,6 +206,6 @@ def place(entry: Entry, request: "pytest.FixtureRequest", *, own_clock: bool = T
     store = again()
     if prepare:
         store.prepare()
-    return Place(
+    return OpenedStore(
         entry, address, store, again, clock.forward if clock else lambda span: time.sleep(span.total_seconds())
     )

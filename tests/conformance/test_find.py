@@ -1,4 +1,4 @@
-"""Finding, counting and removing."""
+"""Find, count, search and remove tasks."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def found(store: Store, **where: Any) -> set[str]:
     return {task.task_id for task in store.find(Filter(**where), limit=1_000).tasks}
 
 
-def test_what_is_due_in_a_phase_comes_in_the_order_of_claims_and_stays_as_it_is(store: Store) -> None:
+def test_due_returns_tasks_in_claim_order_and_changes_nothing(store: Store) -> None:
     now = store.now()
     put(store, "second", run_at=now - MINUTE)
     put(store, "first", run_at=now - HOUR)
@@ -44,12 +44,12 @@ def test_what_is_due_in_a_phase_comes_in_the_order_of_claims_and_stays_as_it_is(
     assert [task.task_id for task in store.due("videos", "script", store.now(), 2)] == ["urgent", "first"]
     assert [task.task_id for task in store.due("videos", "script", now - 90 * MINUTE, 2)] == ["idle"]
     assert store.due("videos", "script", store.now(), 0) == []
-    assert store.due("videos", "image", store.now(), 10) == store.due("nobody", "x", store.now(), 10) == []
+    assert store.due("videos", "image", store.now(), 10) == store.due("unknown", "x", store.now(), 10) == []
 
 
 @pytest.fixture
 def rows(store: Store) -> dict[str, Task]:
-    """A little of everything; each row differs from the plain one in something that can be asked for."""
+    """One row for each condition of a filter; each differs from the plain row in one filtered field."""
     now = store.now()
     put(store, "plain")
     put(store, "posts", pipeline="posts", phase="tag")
@@ -79,7 +79,7 @@ def rows(store: Store) -> dict[str, Task]:
     return {task.task_id: task for task in store.find(Filter(hidden=True), limit=1_000).tasks}
 
 
-def test_every_question_is_answered(store: Store, rows: dict[str, Task]) -> None:
+def test_every_filter_selects_the_right_tasks(store: Store, rows: dict[str, Task]) -> None:
     now = rows["done"].completed_at
     assert now is not None
     lease_end = rows["running"].leased_until
@@ -98,7 +98,7 @@ def test_every_question_is_answered(store: Store, rows: dict[str, Task]) -> None
         ({"statuses": frozenset({WAITING, FAILED})}, everything - {"running", "asked", "done", "old"}),
         ({"statuses": frozenset(Status)}, everything),
         ({"pipeline": "posts"}, {"posts"}),
-        ({"pipeline": "nobody"}, set()),
+        ({"pipeline": "unknown"}, set()),
         ({"phases": frozenset({"video"})}, {"video"}),
         ({"phases": frozenset({"video", "tag"})}, {"video", "posts"}),
         ({"user_id": "ann"}, {"video"}),
@@ -139,41 +139,41 @@ def test_every_question_is_answered(store: Store, rows: dict[str, Task]) -> None
         ({"unique_key": "u1"}, {"later"}),
         ({"unique_key": "u2"}, {"old"}),
         ({"held_key": "u2"}, {"old"}),
-        ({"held_key": "nobody"}, set()),
-        ({"due_by": now + 2 * MINUTE, "statuses": frozenset({WAITING})},
+        ({"held_key": "unknown"}, set()),
+        ({"due_before": now + 2 * MINUTE, "statuses": frozenset({WAITING})},
          {"plain", "posts", "video", "child", "parked", "broken"}),
-        ({"due_by": now - HOUR}, set()),
-        ({"due_by": now + MINUTE, "parked": True}, {"parked"}),
-        ({"lease_ended_by": lease_end}, {"running"}),
-        ({"lease_ended_by": lease_end - SECOND}, set()),
-        ({"lease_ended_by": now + 2 * HOUR}, {"running", "asked"}),
-        ({"held_until_by": now + 2 * HOUR}, {"old"}),
-        ({"held_until_by": now}, set()),
-        ({"ended_by": now}, {"done", "old"}),
-        ({"ended_by": now + HOUR}, ended),
-        ({"ended_since": now + SECOND}, {"failed"}),
-        ({"ended_since": now}, ended),
-        ({"created_by": now - MINUTE}, {"old"}),
-        ({"created_since": now - MINUTE}, everything - {"old"}),
+        ({"due_before": now - HOUR}, set()),
+        ({"due_before": now + MINUTE, "parked": True}, {"parked"}),
+        ({"lease_ended_before": lease_end}, {"running"}),
+        ({"lease_ended_before": lease_end - SECOND}, set()),
+        ({"lease_ended_before": now + 2 * HOUR}, {"running", "asked"}),
+        ({"held_until_before": now + 2 * HOUR}, {"old"}),
+        ({"held_until_before": now}, set()),
+        ({"ended_before": now}, {"done", "old"}),
+        ({"ended_before": now + HOUR}, ended),
+        ({"ended_after": now + SECOND}, {"failed"}),
+        ({"ended_after": now}, ended),
+        ({"created_before": now - MINUTE}, {"old"}),
+        ({"created_after": now - MINUTE}, everything - {"old"}),
         ({"ahead_of": (0, rows["child"].run_at, "child"), "statuses": frozenset({WAITING}), "phases": frozenset({"script"})},
          {"broken"} if rows["broken"].run_at < rows["child"].run_at else set()),
         ({"ahead_of": (1, now - HOUR, ""), "statuses": frozenset({WAITING}), "phases": frozenset({"tag"})}, {"posts"}),
         ({"pipeline": "videos", "phases": frozenset({"script"}), "statuses": frozenset({FAILED}), "user_id": ""},
          {"failed"}),
     ]  # fmt: skip
-    asked = {field for case, _ in cases for field in case}
-    assert asked == set(Filter.__struct_fields__), "each field of Filter has a case"
+    covered = {field for case, _ in cases for field in case}
+    assert covered == set(Filter.__struct_fields__), "each field of Filter has a case"
     for where, expected in cases:
         assert found(store, **where) == expected, where
         assert sum(tally.count for tally in store.count(Filter(**where))) == len(expected), where
 
 
-def test_p13_a_filter_with_a_user_shows_nothing_of_others(store: Store, rows: dict[str, Task]) -> None:
+def test_p13_a_filter_with_a_user_returns_no_tasks_of_other_users(store: Store, rows: dict[str, Task]) -> None:
     for more in ({}, {"text": "Tides"}, {"hidden": True}, {"statuses": frozenset(Status)}):
         page = store.find(Filter(user_id="ann", **more))
         assert [task.task_id for task in page.tasks] == ["video"]
     assert [tally.count for tally in store.count(Filter(user_id="ann"))] == [1]
-    assert store.count(Filter(user_id="nobody")) == []
+    assert store.count(Filter(user_id="unknown")) == []
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,7 @@ def test_p13_a_filter_with_a_user_shows_nothing_of_others(store: Store, rows: di
         ("latest", ["b", "a", "d"]),
     ],
 )
-def test_each_order_has_its_key_and_the_id_decides_between_equals(
-    store: Store, order: Order, expected: list[str]
-) -> None:
+def test_each_order_sorts_by_its_time_and_then_by_id(store: Store, order: Order, expected: list[str]) -> None:
     now = store.now()
     for task_id, created, due in (("c", 2, 0), ("a", 1, 1), ("b", 1, 1), ("d", 3, 0)):
         put(store, task_id, created_at=now + created * SECOND, run_at=now + due * HOUR)
@@ -200,7 +198,7 @@ def test_each_order_has_its_key_and_the_id_decides_between_equals(
 
 @pytest.mark.parametrize("order", get_args(Order))
 @pytest.mark.parametrize("size", [1, 3, 10, 100])
-def test_pages_have_no_gaps_and_no_doubles(store: Store, order: Order, size: int) -> None:
+def test_pages_have_no_gaps_and_no_duplicates(store: Store, order: Order, size: int) -> None:
     now = store.now()
     tasks = [new(store, f"t{n:02d}", created_at=now + (n % 4) * SECOND, run_at=now + (n % 3) * HOUR) for n in range(25)]
     store.insert([rules.cancel(task, now + (n % 5) * SECOND) for n, task in enumerate(tasks)])
@@ -219,7 +217,7 @@ def test_pages_have_no_gaps_and_no_doubles(store: Store, order: Order, size: int
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "due"])
-def test_rows_that_come_and_go_meanwhile_disturb_no_page(store: Store, order: Order) -> None:
+def test_concurrent_inserts_and_deletes_cause_no_gaps_and_no_duplicates(store: Store, order: Order) -> None:
     now = store.now()
     store.insert([new(store, f"t{n:02d}", created_at=now + n * SECOND, run_at=now + n * SECOND) for n in range(20)])
     seen: list[str] = []
@@ -230,31 +228,31 @@ def test_rows_that_come_and_go_meanwhile_disturb_no_page(store: Store, order: Or
         after = page.next
         if after is None or round_ == 30:
             break
-        for place, moment in enumerate((now - HOUR, now + 7 * SECOND, now + HOUR)):
-            put(store, f"new{round_}-{place}", created_at=moment, run_at=moment)
+        for index, moment in enumerate((now - HOUR, now + 7 * SECOND, now + HOUR)):
+            put(store, f"new{round_}-{index}", created_at=moment, run_at=moment)
         assert store.remove([page.tasks[-1]]) == 1
         round_ += 1
     assert len(seen) == len(set(seen))
     assert {f"t{n:02d}" for n in range(20)} <= set(seen)
 
 
-def test_the_last_page_says_so(store: Store) -> None:
+def test_the_last_page_has_no_cursor(store: Store) -> None:
     put_many(store, 4)
     assert store.find(Filter(), limit=4).next is None
     assert store.find(Filter(), limit=3).next is not None
-    assert store.find(Filter(user_id="nobody")).tasks == []
-    assert store.find(Filter(user_id="nobody")).next is None
+    assert store.find(Filter(user_id="unknown")).tasks == []
+    assert store.find(Filter(user_id="unknown")).next is None
 
 
 @pytest.mark.parametrize("nonsense", ["nonsense", "", "💥", "WyJhIl0="])
-def test_a_place_that_no_page_gave_is_refused(store: Store, nonsense: str) -> None:
+def test_an_invalid_cursor_is_rejected(store: Store, nonsense: str) -> None:
     put(store)
     with pytest.raises(BadInput) as caught:
         store.find(Filter(), after=nonsense)
     assert caught.value.field == "after"
 
 
-def test_counts_tell_where_tasks_stand_and_since_when(store: Store, rows: dict[str, Task]) -> None:
+def test_counts_are_by_pipeline_phase_and_status_with_the_oldest_run_at(store: Store, rows: dict[str, Task]) -> None:
     tallies = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
     assert {key: tally.count for key, tally in tallies.items()} == {
         ("posts", "tag", WAITING, False): 1,
@@ -271,7 +269,7 @@ def test_counts_tell_where_tasks_stand_and_since_when(store: Store, rows: dict[s
     assert tallies["videos", "script", COMPLETED, False].oldest is None
 
 
-def test_a_child_that_changes_its_status_while_it_is_counted_is_counted_once(
+def test_a_child_that_changes_its_status_during_the_count_is_counted_once(
     store: Store, again: Callable[[], Store]
 ) -> None:
     put(store, "child", parent_id="parent")
@@ -291,26 +289,26 @@ def test_a_child_that_changes_its_status_while_it_is_counted_is_counted_once(
     assert set(counts) == {1}
 
 
-def test_an_empty_store_has_nothing_to_count(store: Store) -> None:
+def test_an_empty_store_has_no_counts_and_no_tasks(store: Store) -> None:
     assert store.count(Filter()) == []
     assert store.find(Filter()).tasks == []
 
 
-def test_a_tally_is_counted_within_its_filter(store: Store) -> None:
+def test_a_count_obeys_its_filter(store: Store) -> None:
     put_many(store, 3)
     now = stored(store, "t0000").run_at
     assert store.count(Filter(statuses=frozenset({WAITING}))) == [TaskCount("videos", "script", WAITING, False, 3, now)]
 
 
-def test_a_census_counts_every_task_where_it_stands(store: Store, rows: dict[str, Task]) -> None:
+def test_store_counts_include_every_task(store: Store, rows: dict[str, Task]) -> None:
     if not isinstance(store, Searchable):
-        return  # nothing is promised, and the engine counts
+        return  # optional; without it the engine counts
     counted = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
 
     def store_counts() -> dict[tuple[str, str, Status, bool], int]:
         return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().tallies}
 
-    assert store_counts() == {place: tally.count for place, tally in counted.items()}
+    assert store_counts() == {opened: tally.count for opened, tally in counted.items()}
     failed, done = rows["failed"], rows["done"]
     failed = swap(store, failed, rules.retry(failed, PLAN, store.now()))
     assert store.remove([done]) == 1
@@ -318,7 +316,7 @@ def test_a_census_counts_every_task_where_it_stands(store: Store, rows: dict[str
     assert store_counts() == {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.count(Filter())}
 
 
-def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[str, Task]) -> None:
+def test_a_search_with_enough_time_returns_the_same_as_find(store: Store, rows: dict[str, Task]) -> None:
     if not isinstance(store, Searchable):
         return
     for where in (Filter(), Filter(text="tides"), Filter(statuses=frozenset({WAITING})), Filter(user_id="ann")):
@@ -327,7 +325,7 @@ def test_a_search_that_has_time_finds_what_find_finds(store: Store, rows: dict[s
         assert (found.tasks, found.next, found.looked_back_to) == (page.tasks, page.next, None)
 
 
-def test_a_count_of_what_must_be_read_stops_in_time_and_says_so(store: Store) -> None:
+def test_a_count_by_text_stops_at_its_time_limit_and_reports_it(store: Store) -> None:
     now = store.now()
     store.insert([new(store, f"t{n:04d}", title="Tides", created_at=now + n * SECOND) for n in range(1_200)])
     put(store, "another", created_at=now - HOUR)
@@ -340,7 +338,7 @@ def test_a_count_of_what_must_be_read_stops_in_time_and_says_so(store: Store) ->
     assert stopped.count <= 1_200
 
 
-def test_a_search_without_time_says_how_far_it_looked_and_goes_on_from_there(store: Store) -> None:
+def test_a_search_that_ran_out_of_time_reports_its_position_and_can_continue(store: Store) -> None:
     if not isinstance(store, Searchable):
         return
     now = store.now()
@@ -365,7 +363,7 @@ def ended(store: Store, task_id: str) -> Task:
     return swap(store, task, rules.cancel(task, store.now()))
 
 
-def test_a_removed_row_is_gone_with_its_output(store: Store) -> None:
+def test_remove_deletes_the_row_and_its_output(store: Store) -> None:
     gone, stays = ended(store, "gone"), ended(store, "stays")
     store.append_log([LogLine(task_id, store.now(), "script", 1, "out", "x") for task_id in ("gone", "stays")])
     assert store.remove([gone]) == 1
@@ -376,49 +374,49 @@ def test_a_removed_row_is_gone_with_its_output(store: Store) -> None:
     assert store.read_log("gone").lines == []
 
 
-def test_a_row_that_changed_meanwhile_is_kept(store: Store) -> None:
+def test_remove_keeps_a_row_whose_version_changed(store: Store) -> None:
     old, same_ = ended(store, "changed"), ended(store, "same")
     store.append_log([LogLine("changed", store.now(), "script", 1, "out", "x")])
     current = swap(store, old, rules.annotate(old, '{"keep":true}', store.now()))
-    assert store.remove([old, same_, msgspec.structs.replace(old, task_id="nobody")]) == 1
+    assert store.remove([old, same_, msgspec.structs.replace(old, task_id="unknown")]) == 1
     assert store.fetch(["changed", "same"]) == [current]
     assert len(store.read_log("changed").lines) == 1
     assert store.remove([same_]) == 0
     assert store.remove([]) == 0
 
 
-def test_a_removed_row_s_key_is_free(store: Store) -> None:
+def test_remove_releases_the_unique_key(store: Store) -> None:
     first = put(store, "a", unique="k", unique_for="forever")
     first = swap(store, first, rules.cancel(first, store.now()))
     assert store.remove([first]) == 1
     put(store, "b", unique="k")
 
 
-def test_tombstones_are_hidden_and_can_be_asked_for(store: Store, later: Callable[[timedelta], None]) -> None:
+def test_tombstones_are_found_only_with_hidden(store: Store, later: Callable[[timedelta], None]) -> None:
     task = put(store, unique="k", unique_for="1h", title="Tides", payload={"a": 1})
     task = swap(store, task, rules.cancel(task, store.now()))
-    grave = swap(store, task, rules.bury(task, store.now()))
+    tombstone = swap(store, task, rules.bury(task, store.now()))
     assert store.find(Filter()).tasks == []
     assert store.count(Filter()) == []
-    assert store.find(Filter(hidden=True)).tasks == [grave]
-    assert store.find(Filter(hidden=True, held_until_before=store.now() + HOUR)).tasks == [grave]
+    assert store.find(Filter(hidden=True)).tasks == [tombstone]
+    assert store.find(Filter(hidden=True, held_until_before=store.now() + HOUR)).tasks == [tombstone]
 
 
-def test_the_phases_with_due_tasks_are_named_and_none_is_left_out(store: Store) -> None:
-    """A store may name more of those it was asked about, as a hint costs less than an answer."""
+def test_ready_returns_every_phase_with_due_tasks(store: Store) -> None:
+    """A store may return more of the given phases, because an approximate answer costs less than an exact one."""
     now = store.now()
-    asked = {(f"p{n:02d}", phase) for n in range(20) for phase in ("script", "video")}
-    assert store.ready(asked, now) == []
+    given = {(f"p{n:02d}", phase) for n in range(20) for phase in ("script", "video")}
+    assert store.ready(given, now) == []
     put(store, "a", pipeline="p03")
     put(store, "b", pipeline="p07", phase="video", priority=5, limit_key="k")
     put(store, "early", pipeline="p07", phase="video", priority=-5, run_at=now + HOUR)
     put(store, "parked", pipeline="p11", awaiting="signal:x")
-    put(store, "not asked about", pipeline="other")
+    put(store, "not given", pipeline="other")
     held = put(store, "held", pipeline="p13")
     claim_one(store, pipeline="p13")
     assert stored(store, held.task_id).status is PROCESSING
-    found = store.ready(asked, now)
-    assert {("p03", "script"), ("p07", "video")} <= set(found) <= asked
+    found = store.ready(given, now)
+    assert {("p03", "script"), ("p07", "video")} <= set(found) <= given
     assert len(found) == len(set(found))
     assert not {"p11", "p13"} & {pipeline for pipeline, _ in found}
     assert ("p07", "video") in store.ready({("p07", "video")}, now)

@@ -1,4 +1,4 @@
-"""Adding: what goes in comes out, and what is there already is not put in twice."""
+"""Inserts: tasks are stored unchanged, and an existing id or held key is not inserted again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ _one_example_per_row = settings(suppress_health_check=[HealthCheck.function_scop
 
 
 def tasks_of_any_kind() -> st.SearchStrategy[Task]:
-    """Tasks whose every field has any value that it may have; no two share a key or a slot."""
+    """Tasks with any valid value in each field; no two share a key or a slot."""
     objects = st.dictionaries(texts, json_values, max_size=3).map(values.encode)
     text_or_none = st.none() | texts
     fields: dict[str, st.SearchStrategy[Any]] = {name: st.none() | moments for name in TIME_FIELDS}
@@ -55,14 +55,14 @@ def tasks_of_any_kind() -> st.SearchStrategy[Task]:
 
 @pytest.fixture
 def numbers() -> Callable[[], str]:
-    """Ids that no other example has."""
+    """Return a function that generates unique ids."""
     counter = iter(range(1_000_000))
     return lambda: f"t{next(counter)}"
 
 
 @_one_example_per_row
 @given(task=tasks_of_any_kind(), name=texts)
-def test_every_field_comes_out_as_it_went_in(store: Store, numbers: Callable[[], str], task: Task, name: str) -> None:
+def test_every_field_is_stored_unchanged(store: Store, numbers: Callable[[], str], task: Task, name: str) -> None:
     task = task.with_changes(task.updated_at, task_id=numbers() + name)
     assert store.insert([task]) == [Inserted(task)]
     assert same(stored(store, task.task_id), task)
@@ -70,7 +70,7 @@ def test_every_field_comes_out_as_it_went_in(store: Store, numbers: Callable[[],
 
 @settings(_one_example_per_row, max_examples=15)
 @given(tasks=st.lists(tasks_of_any_kind(), min_size=2, max_size=4))
-def test_every_field_of_a_batch_comes_out_as_it_went_in(
+def test_every_field_of_a_batch_is_stored_unchanged(
     store: Store, numbers: Callable[[], str], tasks: list[Task]
 ) -> None:
     tasks = [task.with_changes(task.updated_at, task_id=numbers()) for task in tasks]
@@ -81,7 +81,7 @@ def test_every_field_of_a_batch_comes_out_as_it_went_in(
 
 @_one_example_per_row
 @given(payload=json_values)
-def test_p12_a_payload_comes_out_equal_as_a_json_value(
+def test_p12_a_payload_is_stored_equal_as_a_json_value(
     store: Store, numbers: Callable[[], str], payload: object
 ) -> None:
     task_id = numbers()
@@ -107,7 +107,7 @@ def test_p12_a_payload_comes_out_equal_as_a_json_value(
     ],
     ids=repr,
 )
-def test_odd_payloads_survive_a_whole_life(store: Store, payload: object) -> None:
+def test_unusual_payloads_are_unchanged_after_claim_and_completion(store: Store, payload: object) -> None:
     put(store, payload=payload)
     held = claim_one(store)
     assert held.payload == payload
@@ -117,14 +117,14 @@ def test_odd_payloads_survive_a_whole_life(store: Store, payload: object) -> Non
     assert same(done, stored(store))
 
 
-def test_a_large_payload_comes_out_whole(store: Store) -> None:
+def test_a_large_payload_is_stored_completely(store: Store) -> None:
     payload = {"text": "조" * 300_000}
     put(store, payload=payload)
     assert stored(store).payload == payload
 
 
-def test_json_columns_are_kept_as_written(store: Store) -> None:
-    """So that a swap, which compares texts, sees a change only where there is one."""
+def test_json_columns_keep_their_exact_text(store: Store) -> None:
+    """A swap compares texts, and must see a change only where there is one."""
     task = put(store, payload={"b": 1, "a": [1.0, "é"]})
     found = stored(store)
     assert {name: values.decode(getattr(found, name)) for name in JSON_FIELDS} == {
@@ -133,7 +133,7 @@ def test_json_columns_are_kept_as_written(store: Store) -> None:
     assert list(found.payload) == ["b", "a"]
 
 
-def test_times_are_kept_to_the_millisecond(store: Store) -> None:
+def test_times_are_stored_to_the_millisecond(store: Store) -> None:
     now = store.now()
     assert now.microsecond % 1000 == 0
     assert now.utcoffset() is not None
@@ -144,17 +144,17 @@ def test_times_are_kept_to_the_millisecond(store: Store) -> None:
     assert stored(store, "far").run_at == FAR
 
 
-def test_nothing_to_insert_is_no_mistake(store: Store) -> None:
+def test_an_empty_insert_returns_no_answers(store: Store) -> None:
     assert store.insert([]) == []
 
 
-def test_the_same_id_again_answers_with_the_task_that_is_there(store: Store) -> None:
+def test_inserting_an_existing_id_returns_the_existing_task(store: Store) -> None:
     first = put(store, title="first")
     assert store.insert([new(store, title="second")]) == [Existing(first)]
     assert stored(store).title == "first"
 
 
-def test_the_same_key_again_answers_with_the_task_that_holds_it(store: Store) -> None:
+def test_inserting_a_held_key_returns_the_task_that_holds_it(store: Store) -> None:
     first = put(store, "a", unique="k")
     assert store.insert([new(store, "b", unique="k")]) == [Existing(first)]
     assert set(every_row(store)) == {"a"}
@@ -170,14 +170,14 @@ def test_a_key_is_unique_within_a_pipeline_and_a_user(store: Store) -> None:
     assert len(every_row(store)) == 6
 
 
-def test_a_released_key_is_free_for_the_next(store: Store) -> None:
+def test_a_released_key_can_be_used_again(store: Store) -> None:
     first = put(store, "a", unique="k")
     swap(store, first, rules.cancel(first, store.now()))
     put(store, "b", unique="k")
     assert stored(store, "a").unique_key == "k"
 
 
-def test_a_remembered_key_outlives_the_task_and_its_tombstone(store: Store) -> None:
+def test_a_kept_key_blocks_inserts_after_the_task_ended_and_became_a_tombstone(store: Store) -> None:
     first = put(store, "a", unique="k", unique_for="1h", payload={"secret": 1})
     ended = swap(store, first, rules.cancel(first, store.now()))
     assert store.insert([new(store, "b", unique="k")]) == [Existing(ended)]
@@ -189,7 +189,7 @@ def test_a_remembered_key_outlives_the_task_and_its_tombstone(store: Store) -> N
     put(store, "b", unique="k")
 
 
-def test_a_batch_answers_row_by_row(store: Store) -> None:
+def test_a_batch_insert_answers_for_each_row(store: Store) -> None:
     known = put(store, "known", unique="k")
     answers = store.insert(
         [new(store, "a"), new(store, "known"), new(store, "b", unique="k"), new(store, "c", unique="j")]
@@ -200,7 +200,7 @@ def test_a_batch_answers_row_by_row(store: Store) -> None:
     assert set(every_row(store)) == {"known", "a", "c"}
 
 
-def test_a_batch_may_contain_its_own_doubles(store: Store) -> None:
+def test_a_batch_insert_may_contain_duplicates(store: Store) -> None:
     answers = store.insert(
         [new(store, "a", title="first"), new(store, "a", title="second"), new(store, "b", unique="k"),
          new(store, "c", unique="k")]
@@ -210,39 +210,39 @@ def test_a_batch_may_contain_its_own_doubles(store: Store) -> None:
     assert stored(store, "a").title == "first"
 
 
-def test_a_big_batch_goes_in_whole(store: Store) -> None:
+def test_a_big_batch_is_inserted_completely(store: Store) -> None:
     tasks = [new(store, f"t{n:04d}", payload={"n": n}) for n in range(2_500)]
     assert all(isinstance(answer, Inserted) for answer in store.insert(tasks))
     assert sum(tally.count for tally in store.count(Filter())) == 2_500
     assert stored(store, "t2499").payload == {"n": 2_499}
 
 
-def test_p1_a_task_that_was_accepted_is_there_for_everyone(store: Store, again: Callable[[], Store]) -> None:
+def test_p1_an_inserted_task_is_visible_to_other_processes(store: Store, again: Callable[[], Store]) -> None:
     task = put(store)
     store.close()
     assert stored(again()) == task
 
 
-def test_p13_a_key_says_nothing_about_another_tenant_s_tasks(store: Store) -> None:
+def test_p13_a_key_reveals_nothing_about_another_user_s_tasks(store: Store) -> None:
     put(store, "a", unique="k", user_id="ann")
     answers = store.insert([new(store, "b", unique="k", user_id="bob")])
     assert isinstance(answers[0], Inserted)
 
 
-def test_preparing_again_changes_nothing(store: Store, again: Callable[[], Store]) -> None:
+def test_a_second_prepare_changes_nothing(store: Store, again: Callable[[], Store]) -> None:
     task = put(store)
     store.prepare()
     again().prepare()
     assert stored(store) == task
 
 
-def test_fetching_finds_what_there_is_and_each_once(store: Store) -> None:
+def test_fetch_returns_each_existing_task_once(store: Store) -> None:
     put(store, "a")
     put(store, "b")
-    assert sorted(task.task_id for task in store.fetch(["b", "nobody", "a", "a"])) == ["a", "b"]
+    assert sorted(task.task_id for task in store.fetch(["b", "unknown", "a", "a"])) == ["a", "b"]
     assert store.fetch([]) == []
     assert PLAN.knows(stored(store, "a").phase)
 
 
-def test_a_store_says_where_it_is(store: Store) -> None:
+def test_a_store_has_a_url(store: Store) -> None:
     assert "://" in store.url

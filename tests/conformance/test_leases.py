@@ -1,4 +1,4 @@
-"""Leases as everyone sees them: what a rescuer observes, the same in every store."""
+"""Lease records, which a rescuer observes, are the same in every store."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from tests.conformance.kit import HOUR, MINUTE, claim, claim_one, put, put_many
 NO_LEASE = Lease("-", 0)
 
 
-def test_the_leases_are_those_of_processing_tasks_and_the_first_to_end_comes_first(store: Store) -> None:
+def test_leases_are_those_of_processing_tasks_ordered_by_their_end(store: Store) -> None:
     put_many(store, 4)
     (last,) = claim(store, 1, worker="w1", lease_for=2 * HOUR)
     (first,) = claim(store, 1, worker="w2", lease_for=MINUTE)
@@ -22,7 +22,7 @@ def test_the_leases_are_those_of_processing_tasks_and_the_first_to_end_comes_fir
     assert [record.task_id for record in store.leases(limit=2)] == [first.task_id, middle.task_id]
 
 
-def test_leases_can_be_chosen_by_pipeline_and_phase(store: Store) -> None:
+def test_leases_can_be_filtered_by_pipeline_and_phase(store: Store) -> None:
     for name, pipeline, phase in (("a", "videos", "script"), ("b", "videos", "upload"), ("c", "posts", "script")):
         put(store, name, pipeline=pipeline, phase=phase)
         claim_one(store, pipeline=pipeline, phase=phase)
@@ -36,7 +36,7 @@ def test_leases_can_be_chosen_by_pipeline_and_phase(store: Store) -> None:
     assert found(pipeline="videos", phase="none") == set()
 
 
-def test_a_heartbeat_and_a_new_claim_make_another_lease(store: Store) -> None:
+def test_a_heartbeat_and_a_new_claim_change_the_lease(store: Store) -> None:
     put(store)
     held = claim_one(store)
     (before,) = store.leases(limit=10)
@@ -53,8 +53,8 @@ def test_a_heartbeat_and_a_new_claim_make_another_lease(store: Store) -> None:
     assert again.token == held.token + 2
 
 
-def test_a_heartbeat_of_no_lease_changes_nothing(store: Store) -> None:
-    """A rescuer sends one to learn whether heartbeats can be written now."""
+def test_a_heartbeat_without_leases_changes_nothing(store: Store) -> None:
+    """A rescuer sends one to find out whether heartbeats can be written now."""
     put(store)
     held = claim_one(store)
     store.extend([NO_LEASE], timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Limits: so many at once in a phase and of each key, under any claim; full keys hide nobody."""
+"""Limits per phase and per key hold under any claim; full keys do not block the tasks of other keys."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,12 +28,12 @@ from tests.samples import BROKEN, PLAN, SECOND
 
 
 def done(store: Store, *tasks: Task) -> None:
-    """Completed, so that their slots are free."""
+    """Complete the tasks, so that their slots become free."""
     for task in tasks:
         swap(store, task, rules.complete(task, None, store.now()))
 
 
-def test_p7_no_more_run_at_once_than_the_limit_allows(store: Store, again: Callable[[], Store]) -> None:
+def test_p7_no_more_tasks_run_at_once_than_the_limit_allows(store: Store, again: Callable[[], Store]) -> None:
     put_many(store, 5)
     first = claim(store, slots=2)
     assert [task.slot for task in first] == [0, 1]
@@ -45,7 +45,7 @@ def test_p7_no_more_run_at_once_than_the_limit_allows(store: Store, again: Calla
     assert {task.slot for task in every_row(store).values() if task.status is PROCESSING} == {0, 1}
 
 
-def test_a_slot_is_free_as_soon_as_its_task_stops_processing_however_it_does(store: Store) -> None:
+def test_every_outcome_of_an_attempt_frees_its_slot(store: Store) -> None:
     put(store)
     now = store.now()
     leaving: list[Callable[[Task], Task]] = [
@@ -73,7 +73,7 @@ def test_a_slot_belongs_to_one_phase_of_one_pipeline(store: Store) -> None:
         assert task.slot == 0
 
 
-def test_after_a_limit_was_lowered_the_running_finish_and_then_it_holds(store: Store) -> None:
+def test_a_lowered_limit_applies_after_the_running_tasks_end(store: Store) -> None:
     put_many(store, 8)
     running = claim(store, slots=3)
     assert [task.slot for task in running] == [0, 1, 2]
@@ -88,20 +88,20 @@ def test_after_a_limit_was_lowered_the_running_finish_and_then_it_holds(store: S
     assert claim(store, slots=1) == []
 
 
-def test_after_a_limit_was_raised_there_is_room_for_more(store: Store) -> None:
+def test_a_raised_limit_applies_at_once(store: Store) -> None:
     put_many(store, 5)
     assert len(claim(store, slots=1)) == 1
     assert [task.slot for task in claim(store, slots=3)] == [1, 2]
 
 
-def test_a_limit_counts_those_that_run_without_a_slot(store: Store) -> None:
+def test_a_limit_counts_running_tasks_without_a_slot(store: Store) -> None:
     put_many(store, 4)
     assert [task.slot for task in claim(store, 2)] == [None, None]
     assert claim(store, slots=2) == []
     assert len(claim(store, slots=3)) == 1
 
 
-def test_a_limit_per_key_counts_those_that_run_without_a_slot(store: Store) -> None:
+def test_a_limit_per_key_counts_running_tasks_without_a_slot(store: Store) -> None:
     for n in range(4):
         put(store, f"a{n}", limit_key="ann")
     put(store, "b", limit_key="bob")
@@ -111,7 +111,7 @@ def test_a_limit_per_key_counts_those_that_run_without_a_slot(store: Store) -> N
     assert claimed_ids(store, key_slots=3) == ["a2"]
 
 
-def test_a_limit_of_none_at_all_lets_nothing_start(store: Store) -> None:
+def test_a_limit_of_zero_lets_no_task_start(store: Store) -> None:
     put_many(store, 2)
     assert claim(store, slots=0) == []
     put(store, "k", limit_key="ann", phase="video")
@@ -138,8 +138,8 @@ def test_a_task_without_a_key_has_no_limit_per_key(store: Store) -> None:
     assert [task.key_slot for task in tasks] == [None, None, None, None, 0]
 
 
-def test_keys_that_are_full_don_t_hide_those_that_are_not(store: Store) -> None:
-    """However many tasks of a full key stand in front, the others are found."""
+def test_tasks_of_a_full_key_do_not_block_the_tasks_of_other_keys(store: Store) -> None:
+    """The others are found behind any number of tasks of a full key."""
     store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-5) for n in range(600)])
     put(store, "b", limit_key="bob", priority=7)
     put(store, "c")
@@ -147,7 +147,7 @@ def test_keys_that_are_full_don_t_hide_those_that_are_not(store: Store) -> None:
     assert claimed_ids(store, 10, key_slots=1) == ["c", "b"]
 
 
-def test_keyed_tasks_come_in_the_order_of_all(store: Store) -> None:
+def test_tasks_with_and_without_a_key_are_claimed_in_one_order(store: Store) -> None:
     now = store.now()
     put(store, "c", limit_key="ann", run_at=now - SECOND)
     put(store, "a", limit_key="zoe", priority=-1)
@@ -160,7 +160,7 @@ def test_keyed_tasks_come_in_the_order_of_all(store: Store) -> None:
 
 
 @pytest.mark.parametrize("slots", [None, 9])
-def test_where_keys_aren_t_limited_tasks_with_and_without_one_come_in_one_order(
+def test_without_a_limit_per_key_tasks_with_and_without_a_key_are_claimed_in_one_order(
     store: Store, slots: int | None
 ) -> None:
     now = store.now()
@@ -173,7 +173,7 @@ def test_where_keys_aren_t_limited_tasks_with_and_without_one_come_in_one_order(
     assert claimed_ids(store, 3, slots=slots) == ["t5", "t6"]
 
 
-def test_what_has_no_key_doesn_t_overtake_a_key_with_room_that_a_full_one_hides(store: Store) -> None:
+def test_a_task_without_a_key_does_not_overtake_an_earlier_task_of_a_free_key(store: Store) -> None:
     now = store.now()
     store.insert([new(store, f"a{n:03d}", limit_key="ann", run_at=now - HOUR) for n in range(600)])
     put(store, "b", limit_key="bob", run_at=now - MINUTE)
@@ -182,13 +182,13 @@ def test_what_has_no_key_doesn_t_overtake_a_key_with_room_that_a_full_one_hides(
     assert claimed_ids(store, 2, key_slots=1) == ["b", "t0000"]
 
 
-def test_the_first_of_very_many_keys_is_still_the_first(store: Store) -> None:
+def test_the_most_urgent_of_very_many_keys_is_claimed_first(store: Store) -> None:
     store.insert([new(store, f"t{n:04d}", limit_key=f"user{n:04d}") for n in range(2_500)])
     put(store, "urgent", limit_key="zoe", priority=-10)
     assert claimed_ids(store, 2, key_slots=1) == ["urgent", "t0000"]
 
 
-def test_when_full_keys_stand_in_front_all_wants_together_still_keep_their_bound(store: Store) -> None:
+def test_the_total_limit_of_a_claim_holds_when_full_keys_come_first(store: Store) -> None:
     for phase in ("script", "video"):
         store.insert([new(store, f"{phase}{n:03d}", phase=phase, limit_key="ann") for n in range(200)])
         assert len(claim(store, 1, phase=phase, key_slots=1)) == 1
@@ -199,7 +199,7 @@ def test_when_full_keys_stand_in_front_all_wants_together_still_keep_their_bound
     assert first == [*(f"script-b{n}" for n in range(4)), "video-b0"]
 
 
-def test_keys_behind_a_full_one_all_have_their_turn(store: Store) -> None:
+def test_all_keys_behind_a_full_key_are_claimed_eventually(store: Store) -> None:
     store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-1) for n in range(300)])
     store.insert([new(store, f"t{n:04d}", limit_key=f"user{n:04d}") for n in range(1_200)])
     assert claimed_ids(store, 1, key_slots=1) == ["a000"]
@@ -209,8 +209,8 @@ def test_keys_behind_a_full_one_all_have_their_turn(store: Store) -> None:
     assert sorted(found) == [f"t{n:04d}" for n in range(1_200)]
 
 
-def test_a_key_that_has_its_turn_is_looked_at_in_all_its_priorities(store: Store) -> None:
-    """Also if a claim's look ends in its midst: here with the 200th place."""
+def test_all_priorities_of_a_key_are_scanned(store: Store) -> None:
+    """This holds even if the scan of a claim ends inside the key: here at row 200."""
     store.insert([new(store, f"a{n:03d}", limit_key="ann", priority=-1) for n in range(300)])
     store.insert([new(store, f"u{n:03d}{twin}", limit_key=f"u{n:03d}") for n in range(198) for twin in "ab"])
     while claim(store, 300, key_slots=1):
@@ -220,7 +220,7 @@ def test_a_key_that_has_its_turn_is_looked_at_in_all_its_priorities(store: Store
     assert [task_id for _ in range(3) for task_id in claimed_ids(store, 5, key_slots=1)] == ["late"]
 
 
-def test_both_limits_hold_together(store: Store) -> None:
+def test_the_limits_per_phase_and_per_key_hold_together(store: Store) -> None:
     for n in range(4):
         put(store, f"a{n}", limit_key="ann")
     for n in range(4):
@@ -232,7 +232,7 @@ def test_both_limits_hold_together(store: Store) -> None:
     assert claim(store, slots=3, key_slots=2) == []
 
 
-def test_after_a_limit_per_key_was_lowered_the_running_finish_and_then_it_holds(store: Store) -> None:
+def test_a_lowered_limit_per_key_applies_after_the_running_tasks_end(store: Store) -> None:
     for n in range(6):
         put(store, f"a{n}", limit_key="ann")
     running = claim(store, key_slots=3)

@@ -1,4 +1,4 @@
-"""Output lines, small notes, and waking."""
+"""Output lines, notes, wakers, and reconnecting."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ def texts(store: Store, task_id: str = "t1", **more: int) -> list[str]:
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_line_comes_out_as_it_went_in(store: Store, again: Callable[[], Store]) -> None:
+def test_a_line_is_stored_unchanged(store: Store, again: Callable[[], Store]) -> None:
     at = store.now()
     store.append_log([LogLine("t1", at, "script", 2, "err", "조수 🌊 'x' \\ \t")])
     (line,) = again().read_log("t1").lines
@@ -54,7 +54,7 @@ def test_lines_of_several_tasks_may_be_written_at_once(store: Store) -> None:
     assert texts(store, "t2") == ["2", "5", "8"]
 
 
-def test_reading_goes_on_where_it_stopped(store: Store) -> None:
+def test_a_reader_continues_at_its_last_position(store: Store) -> None:
     lines(store, [str(n) for n in range(10)])
     first = store.read_log("t1", limit=4)
     second = store.read_log("t1", after=first.next, limit=4)
@@ -77,7 +77,7 @@ def test_the_tail_is_the_last_lines_oldest_first(store: Store) -> None:
 
 
 def test_a_task_without_output_has_an_empty_log(store: Store) -> None:
-    page = store.read_log("nobody")
+    page = store.read_log("unknown")
     assert (page.lines, page.next, page.dropped) == ([], 0, 0)
     store.append_log([])
 
@@ -91,7 +91,7 @@ def all_lines(store: Store, task_id: str = "t1") -> list[LogLine]:
     return found
 
 
-def test_beyond_its_lines_the_oldest_go_and_are_counted(store: Store) -> None:
+def test_lines_beyond_the_limit_delete_the_oldest_and_are_counted(store: Store) -> None:
     for start in range(0, 10_500, 1_500):
         lines(store, [str(n) for n in range(start, start + 1_500)])
     kept = all_lines(store)
@@ -102,7 +102,7 @@ def test_beyond_its_lines_the_oldest_go_and_are_counted(store: Store) -> None:
     assert store.read_log("t1", tail=1).dropped == dropped
 
 
-def test_beyond_its_size_the_oldest_go_and_are_counted(store: Store) -> None:
+def test_bytes_beyond_the_limit_delete_the_oldest_lines_and_are_counted(store: Store) -> None:
     for n in range(150):
         lines(store, [f"{n} " + "x" * 9_998])
     kept = all_lines(store)
@@ -112,7 +112,7 @@ def test_beyond_its_size_the_oldest_go_and_are_counted(store: Store) -> None:
     assert kept[-1].text.startswith("149 ")
 
 
-def test_one_batch_beyond_the_bounds_keeps_its_end(store: Store) -> None:
+def test_a_batch_larger_than_the_limit_keeps_its_last_lines(store: Store) -> None:
     lines(store, [str(n) for n in range(12_000)])
     kept = all_lines(store)
     assert len(kept) + store.read_log("t1").dropped == 12_000
@@ -123,7 +123,7 @@ def test_one_batch_beyond_the_bounds_keeps_its_end(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 300, 1_000])
-def test_wherever_a_reader_stops_it_goes_on_with_the_next_line(store: Store, size: int) -> None:
+def test_a_reader_continues_with_the_next_line_from_any_position(store: Store, size: int) -> None:
     for first in range(0, 900, 300):
         lines(store, [f"{n}" if n % 5 else "" for n in range(first, first + 300)])
     whole = store.read_log("t1").lines
@@ -138,7 +138,7 @@ def test_wherever_a_reader_stops_it_goes_on_with_the_next_line(store: Store, siz
     assert store.read_log("t1", after=whole[-3].seq, tail=size).lines == whole[-2:][-size:]
 
 
-def test_of_lines_that_came_together_only_the_oldest_go(store: Store) -> None:
+def test_only_the_oldest_lines_of_a_batch_are_deleted(store: Store) -> None:
     for _ in range(3):
         lines(store, [f"{n}" for n in range(4_001)])
     page = store.read_log("t1", limit=20_000)
@@ -151,7 +151,7 @@ def test_of_lines_that_came_together_only_the_oldest_go(store: Store) -> None:
     assert len(after.lines) + after.dropped == 3 * 4_001 + 1
 
 
-def test_a_noisy_task_costs_its_neighbour_no_line(store: Store) -> None:
+def test_the_output_of_one_task_deletes_no_lines_of_another(store: Store) -> None:
     lines(store, ["quiet"], "t2")
     lines(store, ["x"] * 11_000)
     assert texts(store, "t2") == ["quiet"]
@@ -174,12 +174,12 @@ def test_a_note_is_written_once_and_then_from_the_version_that_was_read(store: S
     assert [(note.body, note.version) for note in store.notes("limit")] == [({"slots": 3}, 2)]
 
 
-def test_a_note_that_is_not_there_has_no_version(store: Store) -> None:
+def test_a_missing_note_can_be_written_only_with_version_0(store: Store) -> None:
     assert store.write_notes([Note("limit", "x", 1, version=3)]) == [False]
     assert store.notes("limit") == []
 
 
-def test_notes_can_be_read_from_one_name_to_another(store: Store) -> None:
+def test_notes_can_be_read_by_a_range_of_names(store: Store) -> None:
     store.write_notes([Note("stats", name, 1) for name in ("10:01/a", "10:02/a", "10:02/b", "10:03/a")])
     store.write_notes([Note("other", "10:02/a", 1)])
     assert [note.name for note in store.notes("stats", since="10:02")] == ["10:02/a", "10:02/b", "10:03/a"]
@@ -187,7 +187,7 @@ def test_notes_can_be_read_from_one_name_to_another(store: Store) -> None:
     assert [note.name for note in store.notes("stats", since="10:02", before="10:03")] == ["10:02/a", "10:02/b"]
 
 
-def test_notes_of_a_batch_are_answered_each(store: Store) -> None:
+def test_a_batch_of_notes_gets_an_answer_for_each(store: Store) -> None:
     store.write_notes([Note("a", "x", 1)])
     answers = store.write_notes([Note("a", "x", 2), Note("a", "y", 3), Note("b", "x", 4), Note("a", "x", 5, version=1)])
     assert answers == [False, True, True, True]
@@ -196,26 +196,26 @@ def test_notes_of_a_batch_are_answered_each(store: Store) -> None:
     assert store.write_notes([]) == []
 
 
-def test_notes_come_by_name(store: Store, again: Callable[[], Store]) -> None:
+def test_notes_are_ordered_by_name(store: Store, again: Callable[[], Store]) -> None:
     store.write_notes([Note("k", name, name) for name in ("b", "조수", "a", "B", "é")])
     assert [note.name for note in again().notes("k")] == sorted(["b", "조수", "a", "B", "é"])
 
 
 @pytest.mark.parametrize("body", [None, 0, "조수 🌊", [1, [2.5, None]], {"a": {"b": True}}, {}, ""], ids=repr)
-def test_a_note_s_body_comes_out_as_it_went_in(store: Store, body: object) -> None:
+def test_the_body_of_a_note_is_stored_unchanged(store: Store, body: object) -> None:
     store.write_notes([Note("k", "n", body)])
     (note,) = store.notes("k")
     assert note.body == body
     assert type(note.body) is type(body)
 
 
-def test_a_plan_can_be_a_note(store: Store) -> None:
+def test_a_plan_can_be_stored_as_a_note(store: Store) -> None:
     store.write_notes([Note("definition", PLAN.name, PLAN)])
     (note,) = store.notes("definition")
     assert msgspec.convert(note.body, Plan) == PLAN
 
 
-def test_what_a_reader_does_to_a_note_stays_with_the_reader(store: Store) -> None:
+def test_changing_a_note_that_was_read_does_not_change_the_stored_note(store: Store) -> None:
     body = {"list": [1]}
     store.write_notes([Note("k", "n", body)])
     body["list"].append(2)
@@ -223,9 +223,9 @@ def test_what_a_reader_does_to_a_note_stays_with_the_reader(store: Store) -> Non
     assert store.notes("k")[0].body == {"list": [1]}
 
 
-def test_dropped_notes_are_gone_and_begin_anew(store: Store) -> None:
+def test_dropped_notes_are_deleted_and_start_at_version_0_again(store: Store) -> None:
     store.write_notes([Note("k", "a", 1), Note("k", "b", 2), Note("other", "a", 3)])
-    assert store.drop_notes("k", ["a", "nobody", "a"]) == 1
+    assert store.drop_notes("k", ["a", "unknown", "a"]) == 1
     assert [note.name for note in store.notes("k")] == ["b"]
     assert [note.name for note in store.notes("other")] == ["a"]
     assert store.drop_notes("k", []) == 0
@@ -236,12 +236,12 @@ def test_dropped_notes_are_gone_and_begin_anew(store: Store) -> None:
 # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LONG = 8.0
-"""Seconds that only a waker that missed its hint would wait."""
+"""Only a waker that missed its notification would wait this many seconds."""
 
 
 @pytest.fixture
 def waker(store: Store) -> Waker:
-    """A waker that has nothing left to tell."""
+    """A waker without pending notifications."""
     found = store.waker()
     for _ in range(10):
         if not found.wait(0):
@@ -249,13 +249,13 @@ def waker(store: Store) -> Waker:
     pytest.fail("a waker that wakes though nothing happens")
 
 
-def woken_by(waker: Waker, act: Callable[[], object]) -> bool:
-    """Whether an act, done while another thread waits, wakes it before its time."""
+def woken_by(waker: Waker, operation: Callable[[], object]) -> bool:
+    """Whether an operation wakes a thread that waits, well before its timeout."""
     answers: list[bool] = []
     waiting = threading.Thread(target=lambda: answers.append(waker.wait(LONG)))
     waiting.start()
     time.sleep(0.005)
-    act()
+    operation()
     waiting.join(LONG / 2)
     woken = not waiting.is_alive()
     waiting.join()
@@ -263,7 +263,7 @@ def woken_by(waker: Waker, act: Callable[[], object]) -> bool:
 
 
 def test_a_waker_wakes_on_an_add_from_another_handle(store: Store, again: Callable[[], Store], waker: Waker) -> None:
-    """Again and again, since a hint that comes before the row can be seen may be lost."""
+    """Repeated, because a notification sent before the row is visible may be lost."""
     other = again()
     for n in range(25):
         assert woken_by(waker, lambda n=n: put(other, f"t{n}")), n  # type: ignore[misc]
@@ -290,12 +290,12 @@ def test_a_waker_wakes_when_poked(store: Store, waker: Waker) -> None:
     waker.close()
 
 
-def test_a_waker_rests_when_nothing_happens(store: Store, waker: Waker) -> None:
+def test_a_waker_is_not_woken_when_nothing_happens(store: Store, waker: Waker) -> None:
     assert waker.wait(0.02) is False
     waker.close()
 
 
-def test_each_waker_is_woken_for_itself(store: Store, again: Callable[[], Store], waker: Waker) -> None:
+def test_each_waker_is_woken_independently(store: Store, again: Callable[[], Store], waker: Waker) -> None:
     other = again()
     second = other.waker()
     while second.wait(0):
@@ -310,14 +310,14 @@ def test_each_waker_is_woken_for_itself(store: Store, again: Callable[[], Store]
 # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_closed_store_opens_again_when_used(store: Store) -> None:
+def test_a_closed_store_reconnects_when_used(store: Store) -> None:
     task = put(store, run_at=FAR)
     store.close()
     store.close()
     assert stored(store) == task
 
 
-def test_many_threads_may_prepare_and_use_one_place_at_once(again: Callable[[], Store], store: Store) -> None:
+def test_many_threads_may_prepare_and_use_one_database_at_once(again: Callable[[], Store], store: Store) -> None:
     errors: list[BaseException] = []
     handles = [again() for _ in range(6)]
 

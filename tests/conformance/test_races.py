@@ -1,4 +1,4 @@
-"""Races of real processes. Nothing is timed: whoever wins, the record must tell one story."""
+"""Races of real processes: whichever process wins, the stored record must be consistent."""
 
 import multiprocessing
 from collections import Counter
@@ -14,8 +14,7 @@ from tests.conformance import racers
 from tests.conformance.conftest import params
 from tests.conformance.kit import claim, every_row, new, put, put_many
 from tests.conformance.racers import Track
-from tests.conformance.stores import ENTRIES, Entry, Place
-from tests.conformance.stores import place as make_place
+from tests.conformance.stores import ENTRIES, Entry, OpenedStore, open_fresh
 from tests.samples import PLAN
 
 MINUTE = timedelta(minutes=1)
@@ -30,56 +29,58 @@ def track() -> Iterator[Track]:
 
 @pytest.fixture(params=params(entry for entry in ENTRIES.values() if entry.processes))
 def entry(request: pytest.FixtureRequest) -> Entry:
-    """Only stores that several processes can open."""
+    """Stores that several processes can open."""
     found: Entry = request.param
     return found
 
 
 @pytest.fixture
-def place(entry: Entry, request: pytest.FixtureRequest) -> Place:
-    """With the store's own clock, which all processes share."""
-    return make_place(entry, request, own_clock=False)
+def opened(entry: Entry, request: pytest.FixtureRequest) -> OpenedStore:
+    """A store with its own clock, which all processes share."""
+    return open_fresh(entry, request, own_clock=False)
 
 
-def test_p2_p4_eight_claimers_get_each_of_500_tasks_once(place: Place, track: Track) -> None:
-    tasks = put_many(place.store, 500)
-    acts = [(racers.claim_all, (f"w{n}", 3 + n)) for n in range(8)]
-    taken = [task_id for ours in track.race(place.entry.name, place.address, *acts) for task_id in ours]
+def test_p2_p4_eight_claimers_get_each_of_500_tasks_once(opened: OpenedStore, track: Track) -> None:
+    tasks = put_many(opened.store, 500)
+    operations = [(racers.claim_all, (f"w{n}", 3 + n)) for n in range(8)]
+    taken = [task_id for ours in track.race(opened.entry.name, opened.address, *operations) for task_id in ours]
     assert Counter(taken) == Counter(task.task_id for task in tasks)
-    assert {(row.token, row.attempt, row.version) for row in every_row(place.store).values()} == {(1, 1, 2)}
+    assert {(row.token, row.attempt, row.version) for row in every_row(opened.store).values()} == {(1, 1, 2)}
 
 
-def test_p7_a_limit_of_one_holds_under_eight_claimers(place: Place, track: Track) -> None:
-    tasks = put_many(place.store, 40)
+def test_p7_a_limit_of_one_holds_under_eight_claimers(opened: OpenedStore, track: Track) -> None:
+    tasks = put_many(opened.store, 40)
     want = PhaseClaim(pipeline="videos", phase="script", limit=3, lease_for=MINUTE, slots=1)
-    seen = track.race(place.entry.name, place.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
+    seen = track.race(opened.entry.name, opened.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
     assert Counter(task_id for ours, _, _ in seen for task_id in ours) == Counter(task.task_id for task in tasks)
     assert max(most for _, most, _ in seen) == 1
-    rows = every_row(place.store).values()
+    rows = every_row(opened.store).values()
     assert {(row.status, row.attempt, row.slot) for row in rows} == {(COMPLETED, 1, None)}
-    # Only one at a time: no run began before the one before it had ended.
+    # No attempt started before the previous one had ended.
     runs = sorted((row.started_at, row.completed_at) for row in rows if row.started_at and row.completed_at)
     assert all(end <= start for (_, end), (start, _) in pairwise(runs))
 
 
-def test_p7_a_limit_per_key_holds_under_eight_claimers(place: Place, track: Track) -> None:
-    store = place.store
+def test_p7_a_limit_per_key_holds_under_eight_claimers(opened: OpenedStore, track: Track) -> None:
+    store = opened.store
     tasks = [new(store, f"t{n:03d}", limit_key=("ann", "bob", "")[n % 3]) for n in range(45)]
     store.insert(tasks)
     want = PhaseClaim(pipeline="videos", phase="script", limit=4, lease_for=MINUTE, key_slots=1)
-    seen = track.race(place.entry.name, place.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
+    seen = track.race(opened.entry.name, opened.address, *[(racers.work_within, (f"w{n}", want)) for n in range(8)])
     assert Counter(task_id for ours, _, _ in seen for task_id in ours) == Counter(task.task_id for task in tasks)
     assert {(key, count) for _, _, keys in seen for key, count in keys if key and count > 1} == set()
 
 
-def test_a_cancel_that_was_granted_is_final_whenever_the_work_finished(place: Place, track: Track) -> None:
-    put_many(place.store, 80)
-    held = claim(place.store, 80)
+def test_an_accepted_cancel_is_final_even_if_the_handler_finishes_concurrently(
+    opened: OpenedStore, track: Track
+) -> None:
+    put_many(opened.store, 80)
+    held = claim(opened.store, 80)
     ids = [task.task_id for task in held]
     ends, granted = track.race(
-        place.entry.name, place.address, (racers.finish_each, (held,)), (racers.cancel_each, (ids,))
+        opened.entry.name, opened.address, (racers.finish_each, (held,)), (racers.cancel_each, (ids,))
     )
-    rows = every_row(place.store)
+    rows = every_row(opened.store)
     for task_id, end, was_granted in zip(ids, ends, granted, strict=True):
         row = rows[task_id]
         assert row.status is (CANCELLED if was_granted else COMPLETED)
@@ -88,26 +89,26 @@ def test_a_cancel_that_was_granted_is_final_whenever_the_work_finished(place: Pl
         assert row.leased_by is None
 
 
-def test_two_cancels_and_a_finish_leave_one_outcome(place: Place, track: Track) -> None:
-    put_many(place.store, 30)
-    held = claim(place.store, 30)
+def test_two_cancels_and_a_finish_leave_one_outcome(opened: OpenedStore, track: Track) -> None:
+    put_many(opened.store, 30)
+    held = claim(opened.store, 30)
     ids = [task.task_id for task in held]
     cancel = (racers.cancel_each, (ids,))
-    track.race(place.entry.name, place.address, (racers.finish_each, (held,)), cancel, cancel)
-    for row in every_row(place.store).values():
+    track.race(opened.entry.name, opened.address, (racers.finish_each, (held,)), cancel, cancel)
+    for row in every_row(opened.store).values():
         whats = Counter(entry.what for entry in row.history)
         assert (row.status is CANCELLED) == (whats["cancel"] == 1)
         assert (whats["completed"], whats["cancel"] <= 1) == (1, True)
 
 
-def test_p3_a_heartbeat_and_a_rescue_never_both_win(place: Place, track: Track) -> None:
-    put_many(place.store, 80)
-    held = claim(place.store, 80, lease_for=timedelta(milliseconds=1))
+def test_p3_a_heartbeat_and_a_rescue_never_both_win(opened: OpenedStore, track: Track) -> None:
+    put_many(opened.store, 80)
+    held = claim(opened.store, 80, lease_for=timedelta(milliseconds=1))
     ids = [task.task_id for task in held]
     beats, rescues = track.race(
-        place.entry.name, place.address, (racers.beat_each, (held,)), (racers.rescue_each, (ids,))
+        opened.entry.name, opened.address, (racers.beat_each, (held,)), (racers.rescue_each, (ids,))
     )
-    rows = every_row(place.store)
+    rows = every_row(opened.store)
     for task, beat, rescued in zip(held, beats, rescues, strict=True):
         assert beat != rescued
         row = rows[task.task_id]
@@ -116,38 +117,38 @@ def test_p3_a_heartbeat_and_a_rescue_never_both_win(place: Place, track: Track) 
         assert (row.rescue_count, row.crash_count) == (int(rescued), 0)
 
 
-def test_two_rescuers_count_one_rescue(place: Place, track: Track) -> None:
-    put_many(place.store, 60)
-    held = claim(place.store, 60, lease_for=timedelta(milliseconds=1))
+def test_two_rescuers_count_one_rescue(opened: OpenedStore, track: Track) -> None:
+    put_many(opened.store, 60)
+    held = claim(opened.store, 60, lease_for=timedelta(milliseconds=1))
     ids = [task.task_id for task in held]
-    one, other = track.race(place.entry.name, place.address, *[(racers.rescue_each, (ids,))] * 2)
+    one, other = track.race(opened.entry.name, opened.address, *[(racers.rescue_each, (ids,))] * 2)
     assert [mine + theirs for mine, theirs in zip(one, other, strict=True)] == [1] * 60
-    for row in every_row(place.store).values():
+    for row in every_row(opened.store).values():
         assert (row.rescue_count, row.crash_count, row.status) == (1, 0, WAITING)
         assert [entry.what for entry in row.history] == ["rescued"]
 
 
-def test_p4_a_swap_whose_answer_is_lost_advances_once(place: Place, track: Track) -> None:
-    put_many(place.store, 60, phase="video")
-    held = claim(place.store, 60, phase="video")
+def test_p4_a_swap_whose_answer_is_lost_advances_once(opened: OpenedStore, track: Track) -> None:
+    put_many(opened.store, 60, phase="video")
+    held = claim(opened.store, 60, phase="video")
     want = PhaseClaim(pipeline="videos", phase="youtube", limit=2, lease_for=MINUTE)
     ends, (ours, _, _) = track.race(
-        place.entry.name, place.address, (racers.advance_each_twice, (held, PLAN)), (racers.work_within, ("w2", want))
+        opened.entry.name, opened.address, (racers.advance_each_twice, (held, PLAN)), (racers.work_within, ("w2", want))
     )
     assert set(ends) <= {"landed", "another's"}
     assert Counter(ours) == Counter(task.task_id for task in held)
-    for row in every_row(place.store).values():
+    for row in every_row(opened.store).values():
         assert row.status is COMPLETED
         assert [(entry.what, entry.phase) for entry in row.history] == [("advanced", "video"), ("completed", "youtube")]
 
 
-def test_sixteen_adders_of_one_unique_key_add_one_task(place: Place, track: Track) -> None:
-    store, keys = place.store, 15
-    acts = [
+def test_sixteen_adders_of_one_unique_key_add_one_task(opened: OpenedStore, track: Track) -> None:
+    store, keys = opened.store, 15
+    operations = [
         (racers.add_each, ([new(store, f"{adder}-{key}", unique=f"k{key}") for key in range(keys)],))
         for adder in range(16)
     ]
-    answers = track.race(place.entry.name, place.address, *acts)
+    answers = track.race(opened.entry.name, opened.address, *operations)
     for key in range(keys):
         of_key = [answer[key] for answer in answers]
         winners = {task_id for inserted, task_id in of_key if inserted}
@@ -156,36 +157,36 @@ def test_sixteen_adders_of_one_unique_key_add_one_task(place: Place, track: Trac
     assert len(every_row(store)) == keys
 
 
-def test_eight_adders_of_one_id_add_one_task(place: Place, track: Track) -> None:
-    tasks = [new(place.store, f"t{n}") for n in range(15)]
-    answers = track.race(place.entry.name, place.address, *[(racers.add_each, (tasks,))] * 8)
+def test_eight_adders_of_one_id_add_one_task(opened: OpenedStore, track: Track) -> None:
+    tasks = [new(opened.store, f"t{n}") for n in range(15)]
+    answers = track.race(opened.entry.name, opened.address, *[(racers.add_each, (tasks,))] * 8)
     assert [sum(answer[n][0] for answer in answers) for n in range(15)] == [1] * 15
 
 
-def test_eight_migrators_of_an_empty_place_all_succeed(
+def test_eight_concurrent_migrations_of_an_empty_database_all_succeed(
     entry: Entry, request: pytest.FixtureRequest, track: Track
 ) -> None:
-    place = make_place(entry, request, own_clock=False, prepare=False)
-    acts = [(racers.prepare_and_add, (new(place.store, f"t{n}"),)) for n in range(8)]
-    assert track.race(entry.name, place.address, *acts) == [True] * 8
-    assert len(every_row(place.store)) == 8
+    opened = open_fresh(entry, request, own_clock=False, prepare=False)
+    operations = [(racers.prepare_and_add, (new(opened.store, f"t{n}"),)) for n in range(8)]
+    assert track.race(entry.name, opened.address, *operations) == [True] * 8
+    assert len(every_row(opened.store)) == 8
 
 
-def test_a_counter_in_a_note_loses_no_count(place: Place, track: Track) -> None:
-    place.store.write_notes([Note("counter", "n", 0)])
-    track.race(place.entry.name, place.address, *[(racers.count_up, (20,))] * 6)
-    (note,) = place.store.notes("counter")
+def test_concurrent_increments_of_a_note_are_all_counted(opened: OpenedStore, track: Track) -> None:
+    opened.store.write_notes([Note("counter", "n", 0)])
+    track.race(opened.entry.name, opened.address, *[(racers.count_up, (20,))] * 6)
+    (note,) = opened.store.notes("counter")
     assert (note.body, note.version) == (120, 121)
 
 
-def test_p1_what_was_acknowledged_before_kill_9_is_there(place: Place) -> None:
-    """Killed between any two instructions; three times, each a little later."""
-    store, spawn = place.store, multiprocessing.get_context("spawn")
+def test_p1_acknowledged_writes_survive_kill_9(opened: OpenedStore) -> None:
+    """The process is killed between any two instructions, three times, each time later."""
+    store, spawn = opened.store, multiprocessing.get_context("spawn")
     added, ended = set(), set()
     for round_, after in enumerate((5, 40, 90)):
         ours, theirs = spawn.Pipe(duplex=False)
         tasks = [new(store, f"{round_}-{n:04d}", phase="video") for n in range(2_000)]
-        given = (theirs, place.entry.name, place.address, tasks, PLAN)
+        given = (theirs, opened.entry.name, opened.address, tasks, PLAN)
         doomed = spawn.Process(target=racers.live_until_killed, args=given, daemon=True)
         doomed.start()
         theirs.close()

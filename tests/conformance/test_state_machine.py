@@ -1,4 +1,4 @@
-"""Each store is held against the memory store: the same acts in any order, the same answers, the same rows."""
+"""Compare each store with the memory store: the same operations in any order give the same answers and rows."""
 
 import itertools
 from collections.abc import Callable
@@ -42,12 +42,12 @@ from onerow.ports import (
 )
 from onerow.stores.memory import MemoryStore
 from tests.conformance.kit import every_row, new, same
-from tests.conformance.stores import Place
+from tests.conformance.stores import OpenedStore
 from tests.samples import BROKEN, HOPELESS, PLAN
 
 Act = Callable[[Task, datetime], Task]
 
-ACTS: dict[str, Act] = {
+OPERATIONS: dict[str, Act] = {
     "advance": lambda task, now: rules.advance(task, PLAN, '{"made":"조수"}', now, by="w1"),
     "advance with nothing": lambda task, now: rules.advance(task, PLAN, None, now),
     "complete": lambda task, now: rules.complete(task, "[1]", now),
@@ -86,26 +86,26 @@ picks = st.integers(0, 1_000)
 
 
 class Twins(RuleBasedStateMachine):
-    """A store and the memory store, told the same; each example has a pipeline of its own in the store."""
+    """Runs each operation on a store and on the memory store; each example uses its own pipeline."""
 
-    place: Place
+    opened: OpenedStore
     numbers = itertools.count()
 
     def __init__(self) -> None:
         super().__init__()
         self.number = next(self.numbers)
         self.pipeline = f"p{self.number}"
-        self.store: Store = self.place.store
-        # Without a clock of ours, the twin asks the store for the time, and times that stores give aren't compared.
-        self.exact = self.place.entry.clock
+        self.store: Store = self.opened.store
+        # If the store's clock can't be set, the twin reads the store's clock, and times set by the stores aren't compared.
+        self.exact = self.opened.entry.clock
         self.twin = MemoryStore(self.store.now)
-        self.old: list[Task] = []  # rows as they once were: what a late writer starts from
+        self.old: list[Task] = []  # earlier versions of rows, from which a late writer starts
 
     def rows(self) -> list[Task]:
         return sorted(self.twin.find(Filter(hidden=True), limit=1_000).tasks, key=lambda task: task.task_id)
 
-    def both(self, act: Callable[[Store], Any]) -> tuple[Any, Any]:
-        return act(self.store), act(self.twin)
+    def both(self, operation: Callable[[Store], Any]) -> tuple[Any, Any]:
+        return operation(self.store), operation(self.twin)
 
     def agree(self, one: Any, other: Any) -> None:
         assert type(one) is type(other), (one, other)
@@ -136,7 +136,7 @@ class Twins(RuleBasedStateMachine):
     def task_id(self, name: str) -> str:
         return f"{self.number}-{name}"
 
-    # ── what can happen ──
+    # ── operations ──
 
     @initialize(keys=st.lists(st.sampled_from(["", "ann", "bob"]), min_size=8, max_size=8))
     def begin(self, keys: list[str]) -> None:
@@ -211,16 +211,16 @@ class Twins(RuleBasedStateMachine):
             for phase in phases
         ]
         ids = None if names is None else [self.task_id(name) for name in names]
-        asked = Claim(worker, wants, ids, most)
-        self.agree(*self.both(lambda store: store.claim(asked)))
+        claim = Claim(worker, wants, ids, most)
+        self.agree(*self.both(lambda store: store.claim(claim)))
 
     @rule(changes=st.lists(st.tuples(picks, picks), min_size=1, max_size=6), claims=st.booleans())
     def move(self, changes: list[tuple[int, int]], claims: bool) -> None:
-        """Some rows change, most from their present state, some from a former one."""
+        """Change some rows, most from their present version, some from an earlier one."""
         moves = self._moves(changes)
         want = PhaseClaim(pipeline=self.pipeline, phase="script", limit=2, lease_for=timedelta(seconds=9), slots=2)
-        asked = Claim("w3", [want]) if claims else None
-        one, other = self.both(lambda store: store.settle_and_claim(moves, asked))
+        claim = Claim("w3", [want]) if claims else None
+        one, other = self.both(lambda store: store.settle_and_claim(moves, claim))
         self.agree(one[0], other[0])
         self.agree(one[1], other[1])
 
@@ -242,11 +242,11 @@ class Twins(RuleBasedStateMachine):
         return list(moves.values())
 
     def _possible(self, before: Task) -> list[Task]:
-        """All that could become of a row now."""
+        """Return the results of all rules that are allowed for a row now."""
         found = []
-        for act in ACTS.values():
+        for operation in OPERATIONS.values():
             try:
-                after = act(before, self.store.now())
+                after = operation(before, self.store.now())
             except OnerowError:
                 continue
             if after is not before:
@@ -273,14 +273,14 @@ class Twins(RuleBasedStateMachine):
         chosen = {known[pick % len(known)].task_id: known[pick % len(known)] for pick in picked if known}
         one, other = self.both(lambda store: store.remove(list(chosen.values())))
         assert one == other
-        # An id that is added again after its row was removed begins anew, versions and all: no store knows it was there.
+        # An id that is added again after its row was removed starts with new versions, so its earlier rows are dropped.
         left = {row.task_id for row in self.rows()}
         self.old = [row for row in self.old if row.task_id in left]
 
     @precondition(lambda self: self.exact)
     @rule(span=spans)
     def wait(self, span: timedelta) -> None:
-        self.place.later(span)
+        self.opened.later(span)
 
     @rule(name=st.sampled_from(NAMES), texts=st.lists(st.text("ab조", max_size=3), max_size=3))
     def print(self, name: str, texts: list[str]) -> None:
@@ -321,7 +321,7 @@ class Twins(RuleBasedStateMachine):
         one, other = self.both(lambda store: store.count(where))
         assert {repr(tally) for tally in one} == {repr(tally) for tally in other}
 
-    # ── what must hold ──
+    # ── invariants ──
 
     @invariant()
     def all_rows_are_the_same(self) -> None:
@@ -345,16 +345,16 @@ class Twins(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
 
-@pytest.mark.timeout(900)  # many short lives; minutes on a busy machine
-def test_a_store_does_what_the_memory_store_does(place: Place) -> None:
-    machine = type("Machine", (Twins,), {"place": place, "numbers": itertools.count()})
+@pytest.mark.timeout(900)  # many short examples; minutes on a busy machine
+def test_a_store_behaves_like_the_memory_store(opened: OpenedStore) -> None:
+    machine = type("Machine", (Twins,), {"opened": opened, "numbers": itertools.count()})
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=max(15, settings().max_examples // 5),
             stateful_step_count=40,
             deadline=None,
-            phases=[phase for phase in Phase if phase is not Phase.explain],  # explaining takes minutes
+            phases=[phase for phase in Phase if phase is not Phase.explain],  # the explain phase takes minutes
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,4 +1,4 @@
-"""Swapping: what a rule decided is written only where nobody wrote meanwhile, and every row gets its answer."""
+"""Swaps: a move is written only if the row's version is unchanged, and every row gets an answer."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -34,7 +34,7 @@ def completing(store: Store, held: Task, result: str = '"done"') -> Move:
     return Move(held, rules.complete(held, result, store.now()))
 
 
-def test_a_move_is_written_and_the_answer_is_the_row(store: Store) -> None:
+def test_a_move_is_written_and_the_answer_contains_the_stored_task(store: Store) -> None:
     held = put_and_claim(store)
     after = rules.advance(held, PLAN, '{"text":"조수"}', store.now())
     (answer,) = store.swap([Move(held, after)])
@@ -50,23 +50,23 @@ def put_and_claim(store: Store, task_id: str = "t1", **more: object) -> Task:
 
 def test_a_move_from_an_old_version_is_stale_and_changes_nothing(store: Store) -> None:
     held = put_and_claim(store)
-    told = swap(store, held, rules.signal(held, "x", "1", "s", store.now()))
+    signalled = swap(store, held, rules.signal(held, "x", "1", "s", store.now()))
     assert store.swap([completing(store, held)]) == [Stale("t1")]
-    assert stored(store) == told
+    assert stored(store) == signalled
 
 
-def test_a_move_of_a_row_that_is_gone_is_stale(store: Store) -> None:
+def test_a_move_of_a_deleted_row_is_stale(store: Store) -> None:
     held = put_and_claim(store)
     assert store.remove([held]) == 1
     assert store.swap([completing(store, held)]) == [Stale("t1")]
     assert store.fetch(["t1"]) == []
 
 
-def test_nothing_to_swap_is_no_mistake(store: Store) -> None:
+def test_an_empty_swap_returns_no_answers(store: Store) -> None:
     assert store.swap([]) == []
 
 
-def test_a_move_made_of_two_rules_is_written_as_one(store: Store) -> None:
+def test_a_move_made_by_two_rules_is_written_once(store: Store) -> None:
     task = put(store)
     after = rules.reprioritise(rules.signal(task, "x", "1", "s", store.now()), -5, store.now())
     (answer,) = store.swap([Move(task, after)])
@@ -76,15 +76,15 @@ def test_a_move_made_of_two_rules_is_written_as_one(store: Store) -> None:
     assert swap(store, answer.task, rules.cancel(answer.task, store.now())).status is CANCELLED
 
 
-def test_a_move_that_changes_nothing_is_answered_with_the_row(store: Store) -> None:
+def test_a_move_that_changes_nothing_is_answered_with_the_stored_task(store: Store) -> None:
     held = put_and_claim(store)
-    asked = swap(store, held, rules.cancel(held, store.now()))
-    assert rules.cancel(asked, store.now()) is asked
-    (answer,) = store.swap([Move(asked, asked)])
+    cancelled = swap(store, held, rules.cancel(held, store.now()))
+    assert rules.cancel(cancelled, store.now()) is cancelled
+    (answer,) = store.swap([Move(cancelled, cancelled)])
     assert answer == Swapped(stored(store))
 
 
-def test_a_batch_answers_each_row_by_its_own_case(store: Store) -> None:
+def test_a_batch_swap_answers_for_each_row(store: Store) -> None:
     put_many(store, 6)
     held = claim(store, 4)
     stale = swap(store, held[1], rules.cancel(held[1], store.now()))
@@ -115,7 +115,7 @@ def test_a_batch_answers_each_row_by_its_own_case(store: Store) -> None:
     assert stored(store, "t0003").result == "done"
 
 
-def test_a_big_batch_of_equal_moves_is_written_whole(store: Store) -> None:
+def test_a_big_batch_of_similar_moves_is_written_completely(store: Store) -> None:
     put_many(store, 1_200)
     held = claim(store, 1_200)
     now = store.now()
@@ -126,7 +126,7 @@ def test_a_big_batch_of_equal_moves_is_written_whole(store: Store) -> None:
     )
 
 
-def test_one_loser_in_a_big_batch_costs_the_others_nothing(store: Store) -> None:
+def test_one_stale_move_in_a_big_batch_does_not_affect_the_others(store: Store) -> None:
     put_many(store, 300)
     held = claim(store, 300)
     swap(store, held[123], rules.signal(held[123], "x", "1", "s", store.now()))
@@ -136,8 +136,8 @@ def test_one_loser_in_a_big_batch_costs_the_others_nothing(store: Store) -> None
     assert {task.status for task in store.fetch([f"t{n:04d}" for n in range(300) if n != 123])} == {COMPLETED}
 
 
-def test_only_what_changed_is_written(store: Store) -> None:
-    """A rule may have been given a task without its heavy columns; what it didn't touch stays."""
+def test_only_changed_columns_are_written(store: Store) -> None:
+    """A rule may get a task without its large columns; columns that it doesn't change are kept."""
     held = put_and_claim(store, payload={"big": "x" * 1000}, metadata_json='{"mine":1}', title="Tides")
     light = replace(held, payload_json="null", metadata_json="{}", title="")
     swap(store, light, rules.complete(light, '"done"', store.now()))
@@ -177,10 +177,10 @@ def test_p3_a_worker_that_lost_its_lease_changes_nothing(
 
 
 def test_p4_a_finish_whose_answer_was_lost_is_recorded_once(store: Store) -> None:
-    """After Stale: not processing, and our token: our own write had landed."""
+    """After Stale: the task is not processing and has our token, so our first write succeeded."""
     held = claimed_at_video(store)
     move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
-    store.swap([move])  # and the answer never arrived
+    store.swap([move])  # the answer is lost
     assert store.swap([move]) == [Stale("t1")]
     found = stored(store)
     assert (found.status, found.token, found.phase) == (WAITING, held.token, "youtube")
@@ -192,17 +192,17 @@ def claimed_at_video(store: Store) -> Task:
     return claim_one(store, phase="video")
 
 
-def test_a_lost_answer_is_known_by_the_token_even_after_another_took_the_task(store: Store) -> None:
+def test_the_token_shows_a_lost_answer_even_after_another_claim(store: Store) -> None:
     held = claimed_at_video(store)
     move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
     store.swap([move])
     theirs = claim_one(store, worker="w2", phase="youtube")
     assert store.swap([move]) == [Stale("t1")]
     assert stored(store) == theirs
-    assert stored(store).token == held.token + 1  # another's: stop
+    assert stored(store).token == held.token + 1  # another worker's claim
 
 
-def test_a_heartbeat_in_between_makes_a_finish_stale_and_the_lease_is_still_ours(store: Store) -> None:
+def test_a_concurrent_heartbeat_makes_a_finish_stale_but_keeps_the_lease(store: Store) -> None:
     held = put_and_claim(store)
     (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
     assert isinstance(beat, Held)
@@ -212,7 +212,7 @@ def test_a_heartbeat_in_between_makes_a_finish_stale_and_the_lease_is_still_ours
     assert swap(store, found, rules.complete(found, None, store.now())).status is COMPLETED
 
 
-def test_a_finish_may_start_from_the_version_that_a_heartbeat_told(store: Store) -> None:
+def test_a_finish_may_start_from_the_version_that_a_heartbeat_returned(store: Store) -> None:
     held = put_and_claim(store)
     (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
     assert isinstance(beat, Held)
@@ -224,22 +224,22 @@ def test_a_finish_may_start_from_the_version_that_a_heartbeat_told(store: Store)
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("act", [rules.retry, lambda task, plan, now: rules.replay(task, plan, None, now)])
-def test_a_task_whose_key_is_taken_meanwhile_can_t_come_back(
-    store: Store, act: Callable[[Task, object, object], Task]
+@pytest.mark.parametrize("rule", [rules.retry, lambda task, plan, now: rules.replay(task, plan, None, now)])
+def test_a_task_whose_key_another_task_holds_can_t_be_retried_or_replayed(
+    store: Store, rule: Callable[[Task, object, object], Task]
 ) -> None:
     held = put_and_claim(store, "a", unique="k")
     failed = swap(store, held, rules.fail(held, HOPELESS, PLAN, store.now()))
     put(store, "b", unique="k")
-    assert store.swap([Move(failed, act(failed, PLAN, store.now()))]) == [Conflict("a", "b")]
+    assert store.swap([Move(failed, rule(failed, PLAN, store.now()))]) == [Conflict("a", "b")]
     assert stored(store, "a") == failed
     other = stored(store, "b")
     swap(store, other, rules.cancel(other, store.now()))
-    back = swap(store, failed, act(failed, PLAN, store.now()))
+    back = swap(store, failed, rule(failed, PLAN, store.now()))
     assert (back.status, back.held_key) == (WAITING, "k")
 
 
-def test_a_stale_move_is_stale_even_if_its_key_is_taken_too(store: Store) -> None:
+def test_a_stale_move_with_a_key_conflict_is_answered_as_stale(store: Store) -> None:
     held = put_and_claim(store, "a", unique="k")
     failed = swap(store, held, rules.fail(held, HOPELESS, PLAN, store.now()))
     put(store, "b", unique="k")
@@ -247,7 +247,7 @@ def test_a_stale_move_is_stale_even_if_its_key_is_taken_too(store: Store) -> Non
     assert store.swap([Move(old, rules.retry(old, PLAN, store.now()))]) == [Stale("a")]
 
 
-# ── dead leases ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── expired leases ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_live_lease_is_not_rescued(store: Store) -> None:
@@ -256,7 +256,7 @@ def test_a_live_lease_is_not_rescued(store: Store) -> None:
     assert stored(store) == held
 
 
-def test_p9_a_dead_lease_is_rescued_as_soon_as_it_has_run_out(store: Store, later: Callable[[timedelta], None]) -> None:
+def test_p9_an_expired_lease_can_be_rescued_at_once(store: Store, later: Callable[[timedelta], None]) -> None:
     put(store)
     held = claim_one(store, lease_for=BLINK)
     later(BLINK)
@@ -280,7 +280,9 @@ def test_a_heartbeat_between_the_rescuer_s_read_and_write_is_not_lost(
     assert stored(store).status is PROCESSING
 
 
-def test_live_and_dead_leases_in_one_batch_are_told_apart(store: Store, later: Callable[[timedelta], None]) -> None:
+def test_live_and_expired_leases_in_one_batch_are_distinguished(
+    store: Store, later: Callable[[timedelta], None]
+) -> None:
     put_many(store, 3)
     dead = claim(store, 2, lease_for=BLINK)
     later(BLINK)
@@ -289,7 +291,7 @@ def test_live_and_dead_leases_in_one_batch_are_told_apart(store: Store, later: C
     assert [type(answer) for answer in answers] == [Stale, Swapped, Swapped]
 
 
-def test_what_is_not_leased_is_not_dead(store: Store) -> None:
+def test_a_task_without_a_lease_is_not_rescued(store: Store) -> None:
     task = put(store)
     assert store.swap([Move(task, rules.cancel(task, store.now()), if_dead=True)]) == [Stale("t1")]
 
@@ -315,7 +317,7 @@ def test_p10_a_task_that_kills_its_own_process_ends_failed_and_its_neighbours_do
 # ── order and ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_p5_phases_follow_each_other_and_none_is_skipped(store: Store) -> None:
+def test_p5_phases_run_in_order_and_none_is_skipped(store: Store) -> None:
     task = put(store, phase="schedule")
     seen = [task.phase]
     while not task.ended:
@@ -335,7 +337,7 @@ def test_p5_phases_follow_each_other_and_none_is_skipped(store: Store) -> None:
 
 
 @pytest.mark.parametrize("end", sorted(ENDS))
-def test_p6_an_ended_row_stays_as_it_is(store: Store, end: str) -> None:
+def test_p6_an_ended_task_rejects_late_writes(store: Store, end: str) -> None:
     held = put_and_claim(store)
     after = {
         "completed": rules.complete(held, "1", store.now()),
@@ -350,13 +352,13 @@ def test_p6_an_ended_row_stays_as_it_is(store: Store, end: str) -> None:
     assert stored(store) == ended
 
 
-def test_a_cancel_that_came_first_wins_over_the_finish(store: Store) -> None:
-    """The finish is stale, is decided anew, and then ends cancelled."""
+def test_a_cancel_written_first_wins_over_the_finish(store: Store) -> None:
+    """The finish is stale, is decided again, and then ends cancelled."""
     held = put_and_claim(store)
-    asked = swap(store, held, rules.cancel(held, store.now(), by="ann"))
+    cancelled = swap(store, held, rules.cancel(held, store.now(), by="ann"))
     assert store.swap([completing(store, held)]) == [Stale("t1")]
     found = stored(store)
-    assert found == asked
+    assert found == cancelled
     assert (found.status, found.token) == (PROCESSING, held.token)
     ended = swap(store, found, rules.complete(found, '"done"', store.now()))
     assert (ended.status, ended.result) == (CANCELLED, "done")
@@ -365,7 +367,7 @@ def test_a_cancel_that_came_first_wins_over_the_finish(store: Store) -> None:
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_heartbeat_counts_from_the_store_s_now(store: Store, later: Callable[[timedelta], None]) -> None:
+def test_a_heartbeat_extends_the_lease_from_the_store_s_time(store: Store, later: Callable[[timedelta], None]) -> None:
     held = put_and_claim(store)
     later(BLINK)
     before = store.now()
@@ -378,15 +380,15 @@ def test_a_heartbeat_counts_from_the_store_s_now(store: Store, later: Callable[[
     assert beat.cancel_requested is False
 
 
-def test_a_heartbeat_tells_of_a_cancel(store: Store) -> None:
+def test_a_heartbeat_returns_a_cancel_request(store: Store) -> None:
     held = put_and_claim(store)
-    asked = swap(store, held, rules.cancel(held, store.now()))
+    cancelled = swap(store, held, rules.cancel(held, store.now()))
     (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
     assert isinstance(beat, Held)
-    assert (beat.cancel_requested, beat.version) == (True, asked.version + 1)
+    assert (beat.cancel_requested, beat.version) == (True, cancelled.version + 1)
 
 
-def test_a_lease_that_ran_out_and_was_not_rescued_is_still_ours(
+def test_an_expired_lease_that_was_not_rescued_can_be_extended(
     store: Store, later: Callable[[timedelta], None]
 ) -> None:
     put(store)
@@ -397,21 +399,21 @@ def test_a_lease_that_ran_out_and_was_not_rescued_is_still_ours(
     assert beat.leased_until > store.now()
 
 
-def test_heartbeats_of_a_batch_are_answered_in_its_order(store: Store) -> None:
+def test_a_batch_of_heartbeats_is_answered_in_order(store: Store) -> None:
     put_many(store, 5)
     held = claim(store, 4)
     ended = swap(store, held[1], rules.complete(held[1], None, store.now()))
     leases = [Lease(task.task_id, task.token) for task in held]
-    leases += [Lease("t0004", 0), Lease("nobody", 1), Lease("t0000", 99)]
+    leases += [Lease("t0004", 0), Lease("unknown", 1), Lease("t0000", 99)]
     answers = store.extend(list(reversed(leases)), MINUTE)
     assert [type(answer) for answer in answers] == [Lost, Lost, Lost, Held, Held, Lost, Held]
-    assert [answer.task_id for answer in answers] == ["t0000", "nobody", "t0004", "t0003", "t0002", "t0001", "t0000"]
+    assert [answer.task_id for answer in answers] == ["t0000", "unknown", "t0004", "t0003", "t0002", "t0001", "t0000"]
     assert stored(store, "t0001") == ended
     assert stored(store, "t0004").version == 1
     assert store.extend([], MINUTE) == []
 
 
-def test_a_waiting_task_has_no_lease_to_extend_whatever_its_token(store: Store) -> None:
+def test_a_waiting_task_has_no_lease_to_extend(store: Store) -> None:
     held = put_and_claim(store)
     back = swap(store, held, rules.hand_back(held, store.now()))
     assert back.token == held.token
@@ -430,7 +432,7 @@ def test_cancelling_a_parent_reaches_grandchildren_without_a_worker(store: Store
     assert stored(store, "parent").status is WAITING
 
 
-def test_a_task_that_waits_for_its_retry_holds_its_unique_key(store: Store) -> None:
+def test_a_task_that_waits_for_a_retry_holds_its_unique_key(store: Store) -> None:
     put(store, "t1", unique="key")
     held = claim_one(store)
     waits = swap(store, held, rules.fail(held, BROKEN, PLAN, store.now()))

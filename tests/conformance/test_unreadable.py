@@ -1,4 +1,4 @@
-"""A row that can't be read stops nothing but itself: whoever writes past onerow harms one task."""
+"""An unreadable row affects no other task: a program that writes to the table directly can harm only that row."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +20,7 @@ from onerow.engine.queue.rescue import rescue_all
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.ports import Existing, Filter, Lease, Move, Searchable, Store
 from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
-from tests.conformance.stores import Place
+from tests.conformance.stores import OpenedStore
 from tests.samples import PLAN
 
 BAD: list[tuple[str, Any]] = [
@@ -56,33 +56,33 @@ OTHERS = [f"t{n:04d}" for n in range(20)]
 
 
 class Spoiler:
-    """Writes every bad value into a row of its own, past everything that would refuse it."""
+    """Writes each bad value into a separate row, bypassing the checks of the database."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, opened: OpenedStore) -> None:
+        self._opened = opened
         self.bad = {f"bad-{n:02d}": bad for n, bad in enumerate(BAD)}
 
     def put(self, **changes: Any) -> None:
-        """Rows that are good, and rows that will be bad, among each other."""
-        store = self._place.store
+        """Insert good rows mixed with rows that will become bad."""
+        store = self._opened.store
         store.insert([new(store, task_id, **changes) for task_id in sorted([*OTHERS, *self.bad], key=hash)])
 
     def spoil(self) -> None:
-        write = self._place.entry.spoil
+        write = self._opened.entry.spoil
         assert write is not None
-        self.bad = {task_id: bad for task_id, bad in self.bad.items() if write(self._place, task_id, *bad)}
+        self.bad = {task_id: bad for task_id, bad in self.bad.items() if write(self._opened, task_id, *bad)}
         assert len(self.bad) > 10
 
 
 @pytest.fixture
-def rows(place: Place) -> Spoiler:
-    if place.entry.spoil is None:
+def rows(opened: OpenedStore) -> Spoiler:
+    if opened.entry.spoil is None:
         pytest.skip("nothing but onerow can write to this store")
-    return Spoiler(place)
+    return Spoiler(opened)
 
 
 def work_off(store: Store, limit: int = 500) -> list[str]:
-    """Claim what there is and complete it, as a worker does; the ids of what was claimed."""
+    """Claim tasks and complete them like a worker; return the claimed ids."""
     tasks = claim(store, limit)
     now = store.now()
     decided = [(task, decide(task, PLAN, Done('"ok"'), now, "w1")) for task in tasks]
@@ -90,7 +90,7 @@ def work_off(store: Store, limit: int = 500) -> list[str]:
     return [task.task_id for task in tasks]
 
 
-def test_the_others_of_a_batch_are_claimed_and_settled_and_the_bad_ones_are_quarantined(
+def test_readable_rows_of_a_batch_are_claimed_and_settled_and_unreadable_ones_quarantined(
     store: Store, rows: Spoiler
 ) -> None:
     rows.put()
@@ -109,7 +109,7 @@ def test_the_others_of_a_batch_are_claimed_and_settled_and_the_bad_ones_are_quar
     assert not store.find(Filter(statuses=frozenset({PROCESSING}))).tasks
 
 
-def test_a_rescue_gives_the_others_back(store: Store, rows: Spoiler, later: Callable[[timedelta], None]) -> None:
+def test_a_rescue_returns_the_readable_rows(store: Store, rows: Spoiler, later: Callable[[timedelta], None]) -> None:
     rows.put()
     assert len(claim(store, 100, lease_for=timedelta(milliseconds=100))) == len(OTHERS) + len(BAD)
     rows.spoil()
@@ -120,7 +120,7 @@ def test_a_rescue_gives_the_others_back(store: Store, rows: Spoiler, later: Call
         assert stored(store, task_id).status in (WAITING, FAILED)
 
 
-def test_heartbeats_of_the_others_go_on(store: Store, rows: Spoiler) -> None:
+def test_heartbeats_of_the_readable_rows_succeed(store: Store, rows: Spoiler) -> None:
     rows.put()
     held = claim(store, 100)
     rows.spoil()
@@ -129,7 +129,7 @@ def test_heartbeats_of_the_others_go_on(store: Store, rows: Spoiler) -> None:
     assert [type(answer).__name__ for answer in others] == ["Held"] * len(OTHERS)
 
 
-def test_people_can_look_at_the_others_and_act_on_them(store: Store, rows: Spoiler) -> None:
+def test_readable_rows_can_be_read_and_cancelled(store: Store, rows: Spoiler) -> None:
     rows.put()
     rows.spoil()
     found: list[Task] = []
@@ -151,7 +151,7 @@ def test_people_can_look_at_the_others_and_act_on_them(store: Store, rows: Spoil
         assert stored(store, task_id).ended
 
 
-def test_counts_and_searches_answer(store: Store, rows: Spoiler) -> None:
+def test_counts_and_searches_succeed(store: Store, rows: Spoiler) -> None:
     rows.put()
     rows.spoil()
     assert sum(line.count for line in store.count(Filter())) == len(OTHERS) + len(BAD)
@@ -163,14 +163,14 @@ def test_counts_and_searches_answer(store: Store, rows: Spoiler) -> None:
     store.due("videos", "script", store.now(), 100)
 
 
-def test_sweeps_pass_the_others_on(store: Store, rows: Spoiler) -> None:
+def test_sweeps_pass_the_readable_rows(store: Store, rows: Spoiler) -> None:
     rows.put(phase="schedule")
     rows.spoil()
     WaitPhaseSweeper(store, {"videos": PLAN}, Events()).tick(store.now())
     assert {stored(store, task_id).phase for task_id in OTHERS} == {"script"}
 
 
-def test_a_purge_removes_the_others(store: Store, rows: Spoiler) -> None:
+def test_a_purge_removes_the_readable_rows(store: Store, rows: Spoiler) -> None:
     rows.put()
     for task in store.find(Filter(), limit=100).tasks:
         store.swap([Move(task, rules.cancel(task, store.now()))])
@@ -179,24 +179,24 @@ def test_a_purge_removes_the_others(store: Store, rows: Spoiler) -> None:
     assert not store.fetch(OTHERS)
 
 
-def test_adding_a_task_that_is_there_and_cannot_be_read_answers_with_it(store: Store, place: Place) -> None:
-    if place.entry.spoil is None:
+def test_inserting_an_existing_unreadable_task_returns_it(store: Store, opened: OpenedStore) -> None:
+    if opened.entry.spoil is None:
         pytest.skip("nothing but onerow can write to this store")
     task = put(store, "bad")
-    assert place.entry.spoil(place, "bad", "run_at", "-infinity")
+    assert opened.entry.spoil(opened, "bad", "run_at", "-infinity")
     answers = store.insert([task, new(store, "good")])
     assert isinstance(answers[0], Existing)
     assert answers[0].task.error_class == "corrupt"
     assert stored(store, "good").status is WAITING
 
 
-def test_a_quarantined_row_keeps_its_values_and_runs_again_once_it_is_mended(
-    store: Store, place: Place, request: pytest.FixtureRequest
+def test_a_quarantined_row_keeps_its_values_and_can_be_retried_after_a_repair(
+    store: Store, opened: OpenedStore, request: pytest.FixtureRequest
 ) -> None:
-    if place.entry.spoil is None:
+    if opened.entry.spoil is None:
         pytest.skip("nothing but onerow can write to this store")
     put(store, "bad", payload={"topic": "tides"})
-    assert place.entry.spoil(place, "bad", "results", "[1]")
+    assert opened.entry.spoil(opened, "bad", "results", "[1]")
     (task,) = claim(store, 1)
     after = decide(task, PLAN, Done('"ok"'), store.now(), "w1")
     assert after is not None
@@ -208,28 +208,28 @@ def test_a_quarantined_row_keeps_its_values_and_runs_again_once_it_is_mended(
     assert set(problems(aside)) == {"results_json"}
     with pytest.raises(IllegalMove, match="results"):
         act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
-    assert place.entry.spoil(place, "bad", "results", "{}")
+    assert opened.entry.spoil(opened, "bad", "results", "{}")
     act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
     assert work_off(store) == ["bad"]
     assert stored(store, "bad").results == {"script": "ok"}
 
 
-def test_a_row_that_ended_keeps_its_status_when_it_is_quarantined(store: Store, place: Place) -> None:
-    if place.entry.spoil is None:
+def test_an_ended_row_keeps_its_status_when_it_is_quarantined(store: Store, opened: OpenedStore) -> None:
+    if opened.entry.spoil is None:
         pytest.skip("nothing but onerow can write to this store")
     task = put(store, "bad")
     store.swap([Move(task, rules.cancel(task, store.now()))])
-    assert place.entry.spoil(place, "bad", "created_at", "-infinity")
+    assert opened.entry.spoil(opened, "bad", "created_at", "-infinity")
     found = stored(store, "bad")
     assert (found.status.value, found.error_class) == ("cancelled", "corrupt")
 
 
-def test_a_task_that_is_taken_away_because_its_row_broke_is_lost_to_its_holder(store: Store, place: Place) -> None:
-    if place.entry.spoil is None:
+def test_a_worker_loses_the_lease_of_a_quarantined_task(store: Store, opened: OpenedStore) -> None:
+    if opened.entry.spoil is None:
         pytest.skip("nothing but onerow can write to this store")
     put(store, "bad")
     (held,) = claim(store, 1)
     assert held.status is PROCESSING
-    assert place.entry.spoil(place, "bad", "run_at", "-infinity")
+    assert opened.entry.spoil(opened, "bad", "run_at", "-infinity")
     stored(store, "bad")
     assert type(store.extend([Lease("bad", held.token)], MINUTE)[0]).__name__ == "Lost"

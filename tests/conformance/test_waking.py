@@ -1,4 +1,4 @@
-"""Wakers: a rest ends because something happened, and not because its time was over."""
+"""Wakers: a wait ends because of an event, not because of its timeout."""
 
 import threading
 import time
@@ -12,32 +12,32 @@ QUICK = 4.0
 TRIES = 10
 
 
-def wakes(waker: Waker, act: Callable[[], object]) -> tuple[bool, float]:
-    """Whether a long rest that began before the act was ended by it, and how long after the act."""
+def wakes(waker: Waker, operation: Callable[[], object]) -> tuple[bool, float]:
+    """Return whether an operation ended a long wait that had started earlier, and after how many seconds."""
     while waker.wait(0.05):
-        pass  # what happened before is over
+        pass  # consume earlier notifications
     answers: list[tuple[bool, float]] = []
-    resting = threading.Thread(target=lambda: answers.append((waker.wait(LONG), time.monotonic())))
-    resting.start()
+    waiting = threading.Thread(target=lambda: answers.append((waker.wait(LONG), time.monotonic())))
+    waiting.start()
     time.sleep(0.1)
-    acted_at = time.monotonic()
-    act()
-    resting.join(2 * LONG)
+    done_at = time.monotonic()
+    operation()
+    waiting.join(2 * LONG)
     ((woken, at),) = answers
-    return woken, at - acted_at
+    return woken, at - done_at
 
 
-def one_is_quick(waker: Waker, act: Callable[[int], object]) -> bool:
-    """Every rest is ended by the act, and at least one of several soon: a busy machine may delay some, not all."""
+def one_is_quick(waker: Waker, operation: Callable[[int], object]) -> bool:
+    """Whether the operation ends every wait, and at least one of several quickly: a busy machine delays only some."""
     for number in range(TRIES):
-        woken, took = wakes(waker, lambda number=number: act(number))  # type: ignore[misc]
+        woken, took = wakes(waker, lambda number=number: operation(number))  # type: ignore[misc]
         assert woken
         if took < QUICK:
             return True
     return False
 
 
-def test_an_add_elsewhere_ends_a_rest(store: Store, again: Callable[[], Store]) -> None:
+def test_an_insert_by_another_process_wakes_a_waker(store: Store, again: Callable[[], Store]) -> None:
     other = again()
     put(other, "first")
     waker = store.waker()
@@ -47,7 +47,7 @@ def test_an_add_elsewhere_ends_a_rest(store: Store, again: Callable[[], Store]) 
         waker.close()
 
 
-def test_an_add_by_the_same_store_ends_a_rest(store: Store) -> None:
+def test_an_insert_by_the_same_store_wakes_a_waker(store: Store) -> None:
     put(store, "first")
     waker = store.waker()
     try:
@@ -56,7 +56,7 @@ def test_an_add_by_the_same_store_ends_a_rest(store: Store) -> None:
         waker.close()
 
 
-def test_a_poke_ends_a_rest(store: Store) -> None:
+def test_a_poke_wakes_a_waker(store: Store) -> None:
     waker = store.waker()
     try:
         assert one_is_quick(waker, lambda number: waker.poke())

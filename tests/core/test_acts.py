@@ -1,4 +1,4 @@
-"""Phases in order, unique keys, signals, and what people do by hand."""
+"""Rules for phases in order, unique keys, signals, and operations by hand."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 # ── phases ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
+def test_a_task_passes_its_phases_in_order() -> None:
     task = a_task(phase="schedule", payload={"topic": "tides"})
     task = rules.pass_(task, PLAN, NOW)
     assert (task.phase, task.status) == ("script", WAITING)
@@ -39,13 +39,13 @@ def test_a_task_goes_through_its_phases_in_order_as_one_row() -> None:
     assert task.task_id == "t1"
 
 
-def test_a_phase_begins_without_the_progress_of_the_one_before_and_a_retry_keeps_its_own() -> None:
+def test_a_new_phase_clears_the_progress_and_a_retry_keeps_it() -> None:
     half = rules.report(claimed(a_task(phase="script")), NOW, progress='{"done":1,"total":2,"note":""}')
     assert rules.advance(half, PLAN, '"text"', NOW).progress is None
     assert rules.fail(half, BROKEN, PLAN, NOW).progress == {"done": 1, "total": 2, "note": ""}
 
 
-def test_a_time_in_the_payload_is_when_the_task_is_due() -> None:
+def test_wait_until_is_due_at_the_time_in_the_payload() -> None:
     plan = Plan(name="p", phases=(PhasePlan(name="a"), PhasePlan(name="b", kind="wait_until", field="at")))
     task = claimed(a_task(phase="a", payload={"at": "2027-01-01T09:00:00+09:00"}))
     waiting = rules.advance(task, plan, None, NOW)
@@ -56,13 +56,13 @@ def test_a_time_in_the_payload_is_when_the_task_is_due() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"at": None}, ["at"], "at"])
-def test_a_payload_that_names_no_time_is_due_at_once(payload: object) -> None:
+def test_wait_until_is_due_at_once_without_a_time_in_the_payload(payload: object) -> None:
     phase = PhasePlan(name="b", kind="wait_until", field="at")
     assert rules.due_time(phase, payload, NOW) == NOW
 
 
 @pytest.mark.parametrize("wrong", ["soon", 5, "2027-01-01T09:00:00", True])
-def test_a_time_in_the_payload_that_is_none_is_refused_by_name(wrong: object) -> None:
+def test_an_invalid_time_in_the_payload_is_rejected_by_name(wrong: object) -> None:
     phase = PhasePlan(name="b", kind="wait_until", field="at")
     with pytest.raises(BadInput, match=r"payload\.at"):
         rules.due_time(phase, {"at": wrong}, NOW)
@@ -78,7 +78,7 @@ def test_a_handler_may_jump_to_a_later_phase_and_never_back() -> None:
         rules.advance(claimed(a_task()), PLAN, None, NOW, to="nowhere")
 
 
-def test_a_result_that_would_make_the_row_too_large_is_refused() -> None:
+def test_a_result_that_would_make_the_row_too_large_is_rejected() -> None:
     task = claimed(a_task())
     big = '"' + "x" * 900_000 + '"'
     for n in range(8):
@@ -94,7 +94,7 @@ def test_a_phase_with_code_is_not_passed() -> None:
         rules.pass_(a_task(), PLAN, NOW)
 
 
-def test_a_task_at_a_former_name_stands_at_the_present_one() -> None:
+def test_rename_replaces_a_former_phase_name() -> None:
     assert rules.rename(a_task(phase="film"), PLAN, NOW).phase == "video"
 
 
@@ -112,19 +112,19 @@ def ends(task: Task) -> list[Task]:
     ]
 
 
-def test_a_key_is_released_by_whatever_ends_the_task() -> None:
+def test_every_end_of_a_task_releases_its_key() -> None:
     for ended in ends(a_task(unique="k")):
         assert (ended.unique_key, ended.held_key, ended.held_until) == ("k", None, None)
 
 
-def test_a_key_is_remembered_for_as_long_as_it_was_asked() -> None:
+def test_unique_for_keeps_the_key_after_the_end() -> None:
     for ended in ends(a_task(unique="k", unique_for="7d")):
         assert (ended.held_key, ended.held_until) == ("k", NOW + 7 * DAY)
     for ended in ends(a_task(unique="k", unique_for="forever")):
         assert (ended.held_key, ended.held_until) == ("k", FAR)
 
 
-def test_a_remembered_key_is_free_when_its_time_is_over_and_not_before() -> None:
+def test_a_kept_key_is_released_after_unique_for_and_not_before() -> None:
     for ended in ends(a_task(unique="k", unique_for="7d")):
         with pytest.raises(IllegalMove, match="still holds"):
             rules.release_key(ended, NOW + 7 * DAY - SECOND)
@@ -132,7 +132,7 @@ def test_a_remembered_key_is_free_when_its_time_is_over_and_not_before() -> None
         assert (free.held_key, free.held_until, free.status) == (None, None, ended.status)
 
 
-def test_a_task_that_comes_back_holds_its_key_again() -> None:
+def test_a_retried_or_replayed_task_holds_its_key_again() -> None:
     for unique_for in (None, "7d"):
         failed = rules.fail(claimed(a_task(unique="k", unique_for=unique_for)), failure("x", "auth"), PLAN, NOW)
         for again in (rules.retry(failed, PLAN, NOW), rules.replay(failed, PLAN, None, NOW)):
@@ -142,10 +142,16 @@ def test_a_task_that_comes_back_holds_its_key_again() -> None:
 def test_a_tombstone_keeps_the_keys_and_nothing_else() -> None:
     for status in ENDS:
         task = in_status(status, unique="k", unique_for="forever", title="Tides", payload={"secret": 1}, user_id="u1")
-        grave = rules.bury(task, NOW + DAY)
-        assert (grave.task_id, grave.user_id, grave.held_key, grave.status) == ("t1", "u1", "k", status)
-        assert grave.purged_at == NOW + DAY
-        assert (grave.title, grave.payload, grave.results, grave.history, grave.error) == ("", None, {}, [], None)
+        tombstone = rules.bury(task, NOW + DAY)
+        assert (tombstone.task_id, tombstone.user_id, tombstone.held_key, tombstone.status) == ("t1", "u1", "k", status)
+        assert tombstone.purged_at == NOW + DAY
+        assert (tombstone.title, tombstone.payload, tombstone.results, tombstone.history, tombstone.error) == (
+            "",
+            None,
+            {},
+            [],
+            None,
+        )
 
 
 # ── signals ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +161,7 @@ def at_image(now: datetime = NOW) -> Task:
     return rules.advance(claimed(a_task(), now), PLAN, None, now)
 
 
-def test_an_early_signal_counts() -> None:
+def test_a_signal_sent_before_the_wait_is_used() -> None:
     early = rules.signal(a_task(), "images.ready", '"a.png"', "s1", NOW)
     assert early.phase == "script"
     image = rules.advance(claimed(early), PLAN, None, NOW)
@@ -165,7 +171,7 @@ def test_an_early_signal_counts() -> None:
     assert video.signals == []
 
 
-def test_a_signal_of_another_name_waits_for_its_own_park() -> None:
+def test_a_signal_of_another_name_stays_pending() -> None:
     task = rules.signal(at_image(), "other", "1", "s1", NOW)
     assert task.awaiting == "signal:images.ready"
     task = rules.signal(task, "images.ready", "2", "s2", NOW)
@@ -183,7 +189,7 @@ def test_only_the_first_of_several_signals_is_consumed() -> None:
     assert [each["payload"] for each in video.signals] == [1, 2]
 
 
-def test_a_signal_with_an_id_that_is_there_already_changes_nothing() -> None:
+def test_a_signal_with_a_pending_id_changes_nothing() -> None:
     once = rules.signal(a_task(), "x", "1", "s1", NOW)
     assert rules.signal(once, "x", "1", "s1", NOW + SECOND) is once
 
@@ -198,15 +204,15 @@ def test_a_signal_delivered_again_after_it_was_taken_changes_nothing() -> None:
     assert rules.signal(parked, "images.ready", "2", "s2", NOW).awaiting is None
 
 
-def test_a_signal_that_a_handler_took_is_remembered_too() -> None:
-    told = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
-    took = checkpoints.take_signal(told, "wait:x:1", "x", NOW)
+def test_the_id_of_a_signal_taken_by_a_handler_is_kept() -> None:
+    signalled = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
+    took = checkpoints.take_signal(signalled, "wait:x:1", "x", NOW)
     assert took is not None
     assert rules.signal(took, "x", "1", "s1", NOW + SECOND) is took
     assert checkpoints.take_signal(took, "wait:x:2", "x", NOW) is None
 
 
-def test_of_the_signals_that_were_taken_the_last_hundred_are_remembered() -> None:
+def test_the_ids_of_the_last_hundred_taken_signals_are_kept() -> None:
     task = claimed(a_task())
     for n in range(150):
         task = rules.signal(task, "x", str(n), f"s{n}", NOW)
@@ -219,7 +225,7 @@ def test_of_the_signals_that_were_taken_the_last_hundred_are_remembered() -> Non
     assert len(task.signals_json) < 12_000
 
 
-def test_signals_that_nothing_waits_for_are_bounded() -> None:
+def test_the_number_of_pending_signals_is_limited() -> None:
     task = a_task()
     for n in range(MAX_SIGNALS):
         task = rules.signal(task, "x", "null", f"s{n}", NOW)
@@ -229,15 +235,15 @@ def test_signals_that_nothing_waits_for_are_bounded() -> None:
     assert len(task.signals) == 100
 
 
-def test_a_running_task_takes_a_signal_without_losing_its_lease() -> None:
+def test_a_running_task_receives_a_signal_and_keeps_its_lease() -> None:
     held = claimed(a_task())
-    told = rules.signal(held, "x", "1", "s1", NOW)
-    assert (told.status, told.token, told.leased_until) == (PROCESSING, held.token, held.leased_until)
+    signalled = rules.signal(held, "x", "1", "s1", NOW)
+    assert (signalled.status, signalled.token, signalled.leased_until) == (PROCESSING, held.token, held.leased_until)
 
 
-def test_a_park_whose_signal_came_early_is_ready_at_once() -> None:
-    told = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
-    ready = rules.park(told, "signal:x", NOW + DAY, NOW)
+def test_a_park_with_a_pending_signal_is_due_at_once() -> None:
+    signalled = rules.signal(claimed(a_task()), "x", "1", "s1", NOW)
+    ready = rules.park(signalled, "signal:x", NOW + DAY, NOW)
     assert (ready.status, ready.awaiting, ready.run_at) == (WAITING, None, NOW)
 
 
@@ -248,7 +254,7 @@ def test_a_park_without_a_deadline_waits_for_ever() -> None:
     assert rules.park(claimed(a_task()), "signal:x", NOW + DAY, NOW).deadline == NOW + DAY
 
 
-def test_nobody_s_signal_fails_the_task_with_class_timeout() -> None:
+def test_a_missing_signal_fails_the_task_with_class_timeout() -> None:
     late = at_image()
     with pytest.raises(IllegalMove, match="not expired"):
         rules.expire(late, PLAN, NOW + 3 * DAY - SECOND)
@@ -259,7 +265,7 @@ def test_nobody_s_signal_fails_the_task_with_class_timeout() -> None:
     assert expired.history[-1].what == "expired"
 
 
-def test_on_timeout_leads_to_a_phase_of_its_own() -> None:
+def test_on_timeout_names_the_phase_after_an_expired_wait() -> None:
     waits = PhasePlan(name="image", kind="wait_for", signal="go", timeout=DAY, on_timeout="youtube")
     plan = Plan(
         name="videos", phases=(PhasePlan(name="script"), waits, PhasePlan(name="video"), PhasePlan(name="youtube"))
@@ -269,13 +275,13 @@ def test_on_timeout_leads_to_a_phase_of_its_own() -> None:
     assert (expired.status, expired.phase, expired.awaiting, expired.run_at) == (WAITING, "youtube", None, NOW + DAY)
 
 
-def test_a_handler_that_waits_is_woken_to_be_told_of_its_timeout() -> None:
+def test_an_expired_wait_of_a_handler_makes_the_task_due() -> None:
     parked = rules.park(claimed(a_task()), "signal:x", NOW + DAY, NOW)
     woken = rules.expire(parked, PLAN, NOW + DAY)
     assert (woken.status, woken.phase, woken.awaiting, woken.run_at) == (WAITING, "script", None, NOW + DAY)
 
 
-def test_what_is_not_parked_does_not_expire() -> None:
+def test_only_a_parked_task_past_its_deadline_expires() -> None:
     with pytest.raises(IllegalMove, match="not expired"):
         rules.expire(a_task(), PLAN, NOW + DAY)
 
@@ -292,7 +298,7 @@ def finished() -> Task:
     return rules.advance(claimed(task), PLAN, '"url"', NOW)
 
 
-def test_a_replay_clears_what_its_phase_and_later_ones_made() -> None:
+def test_a_replay_clears_results_and_steps_from_its_phase_on() -> None:
     done = finished()
     again = rules.replay(done, PLAN, "video", NOW + DAY, by="ann")
     assert (again.status, again.phase, again.generation) == (WAITING, "video", 1)
@@ -309,7 +315,7 @@ def test_a_replay_from_a_wait_waits_again() -> None:
     assert (again.awaiting, again.deadline) == ("signal:images.ready", NOW + 4 * DAY)
 
 
-def test_a_replay_begins_no_later_than_the_task_came() -> None:
+def test_a_replay_can_t_start_at_a_phase_the_task_never_reached() -> None:
     with pytest.raises(IllegalMove, match="never reached youtube"):
         rules.replay(in_status(FAILED), PLAN, "youtube", NOW)
     with pytest.raises(UnknownName, match="its phases are schedule"):
@@ -326,13 +332,13 @@ def test_finish_by_hand_ends_the_task_or_only_its_phase() -> None:
     assert rules.finish(a_task(phase="youtube"), PLAN, NOW, phase_only=True).status is COMPLETED
 
 
-def test_a_parked_task_finished_by_hand_waits_for_nothing() -> None:
+def test_a_parked_task_finished_by_hand_is_no_longer_parked() -> None:
     assert rules.finish(at_image(), PLAN, NOW).awaiting is None
     on = rules.finish(at_image(), PLAN, NOW, phase_only=True)
     assert (on.phase, on.awaiting) == ("video", None)
 
 
-def test_rescheduling_moves_the_due_time_and_of_a_parked_task_the_deadline() -> None:
+def test_reschedule_changes_the_due_time_or_the_deadline_of_a_parked_task() -> None:
     moved = rules.reschedule(a_task(), NOW + DAY, NOW, by="ann")
     assert moved.run_at == moved.scheduled_time == NOW + DAY
     assert moved.history[-1].what == "reschedule"
@@ -340,7 +346,7 @@ def test_rescheduling_moves_the_due_time_and_of_a_parked_task_the_deadline() -> 
     assert (parked.deadline, parked.scheduled_time, parked.awaiting) == (NOW + DAY, None, "signal:images.ready")
 
 
-def test_priorities_are_few_and_a_change_is_recorded() -> None:
+def test_priorities_are_bounded_and_a_change_is_recorded() -> None:
     moved = rules.reprioritise(a_task(), -100, NOW, by="ann")
     assert (moved.priority, moved.history[-1].note) == (-100, "0 → -100")
     for wrong in (-101, 101, True, 1.0, "1", None):
@@ -349,20 +355,20 @@ def test_priorities_are_few_and_a_change_is_recorded() -> None:
         assert caught.value.field == "priority"
 
 
-def test_metadata_is_the_user_s_and_may_change_at_any_time() -> None:
+def test_metadata_can_be_changed_in_any_status() -> None:
     for status in Status:
         assert rules.annotate(in_status(status), '{"a":1}', NOW).metadata == {"a": 1}
 
 
-def test_progress_and_steps_are_written_apart() -> None:
+def test_progress_and_steps_are_written_independently() -> None:
     held = claimed(a_task())
     assert rules.report(held, NOW, progress='{"done":3}').progress == {"done": 3}
     assert rules.report(held, NOW, steps='{"fetch":1}').steps == {"fetch": 1}
 
 
-def test_a_task_tells_how_long_its_last_run_took() -> None:
+def test_a_task_knows_the_duration_of_its_last_attempt() -> None:
     failed = rules.fail(claimed(a_task()), BROKEN, PLAN, NOW + 3 * SECOND)
     assert (failed.elapsed_time, failed.elapsed) == (3000, 3 * SECOND)
     assert a_task().elapsed is None
-    # A clock that was set back makes no negative time.
+    # A clock that was set back gives no negative duration.
     assert rules.fail(claimed(a_task()), BROKEN, PLAN, NOW - SECOND).elapsed_time == 0

@@ -1,4 +1,4 @@
-"""Command phases as they are written: checked when they are built, filled in when they run."""
+"""Command phases: validated when they are built; placeholders are replaced when they run."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def command_of(pipeline: Pipeline, name: str) -> Command:
     return found
 
 
-def test_places_take_values_of_the_payload_and_of_earlier_phases() -> None:
+def test_placeholders_take_values_of_the_payload_and_of_earlier_phases() -> None:
     payload = {"url": "a b;c", "engine": "fast", "size": {"width": 640}, "ratio": 1.5, "on": True}
     argv = ["main.py", "{url}", "--engine", "{engine}", "-w={size.width}x", "{ratio}", "{on}", "{cut.file}", "{{}}"]
     assert filled(*argv, payload=payload, cut={"file": "/a"}) == [
@@ -34,20 +34,20 @@ def test_places_take_values_of_the_payload_and_of_earlier_phases() -> None:
     ]  # fmt: skip
 
 
-def test_a_flag_is_there_when_its_value_is_true() -> None:
+def test_a_flag_is_present_if_its_value_is_true() -> None:
     argv = ["main.py", "{force?--force}", "{lang?--lang}", "{lang?}", "{files*}"]
     assert filled(*argv, payload={"force": False, "files": []}) == ["main.py"]
     given = {"force": 1, "lang": "ko", "files": ["a", "b c"]}
     assert filled(*argv, payload=given) == ["main.py", "--force", "--lang", "ko", "a", "b c"]
 
 
-def test_the_payload_itself_and_what_is_no_text_are_passed_as_json() -> None:
+def test_the_whole_payload_and_values_other_than_text_are_passed_as_json() -> None:
     assert filled("p", "{}", payload="text") == ["p", "text"]
     assert filled("p", "{}", payload={"a": [1, None]}) == ["p", '{"a":[1,null]}']
 
 
 @given(st.text(min_size=1), st.lists(st.text()))
-def test_no_value_becomes_an_option(value: str, many: list[str]) -> None:
+def test_a_value_that_looks_like_an_option_is_rejected(value: str, many: list[str]) -> None:
     try:
         argv = filled("p", "{a}", "--to", "{a}", "x{a}", "{none?}{a}", "{many*}", payload={"a": value, "many": many})
     except NoValue:
@@ -56,7 +56,7 @@ def test_no_value_becomes_an_option(value: str, many: list[str]) -> None:
         assert not any(each.startswith("-") for each in (argv[1], argv[3], *argv[5:]))
 
 
-def test_behind_two_dashes_or_an_option_any_value_may_stand() -> None:
+def test_any_value_is_allowed_after_two_dashes_or_an_option() -> None:
     assert filled("rm", "-f", "--", "{name}", payload={"name": "-rf"}) == ["rm", "-f", "--", "-rf"]
     assert filled("p", "--name={name}", payload={"name": "-rf"}) == ["p", "--name=-rf"]
     with pytest.raises(NoValue, match="taken for an option"):
@@ -64,7 +64,7 @@ def test_behind_two_dashes_or_an_option_any_value_may_stand() -> None:
 
 
 @pytest.mark.parametrize("payload", [{}, {"url": None}, None, [], "text"])
-def test_a_value_that_is_missing_is_named(payload: Any) -> None:
+def test_a_missing_value_is_named(payload: Any) -> None:
     with pytest.raises(NoValue, match=r"no value for \{url\}"):
         filled("p", "{url}", payload=payload)
 
@@ -86,12 +86,12 @@ def test_a_value_that_is_missing_is_named(payload: Any) -> None:
         (["bash", "-ec", "{script}"], "could run anything"),
     ],
 )
-def test_a_mistake_in_the_arguments_shows_when_the_pipeline_is_built(argv: Any, why: str) -> None:
+def test_invalid_arguments_are_an_error_when_the_pipeline_is_built(argv: Any, why: str) -> None:
     with pytest.raises(PipelineError, match=why):
         Pipeline("films").command("cut", argv)
 
 
-def test_values_may_stand_behind_a_script() -> None:
+def test_values_are_allowed_as_arguments_of_a_script() -> None:
     Pipeline("films").command("cut", ["sh", "-c", 'echo "$1"', "sh", "{name}"])
 
 
@@ -117,12 +117,12 @@ def test_values_may_stand_behind_a_script() -> None:
         {"timeout": 0},
     ],
 )
-def test_a_mistake_in_the_surroundings_shows_when_the_pipeline_is_built(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_an_error_when_the_pipeline_is_built(wrong: dict[str, Any]) -> None:
     with pytest.raises(PipelineError):
         Pipeline("films").command("cut", ["p"], **wrong)
 
 
-def test_a_place_must_name_a_field_of_a_typed_payload_or_an_earlier_phase() -> None:
+def test_a_placeholder_must_name_a_field_of_a_typed_payload_or_an_earlier_phase() -> None:
     class Film(msgspec.Struct):
         url: str
 
@@ -138,7 +138,7 @@ def test_a_place_must_name_a_field_of_a_typed_payload_or_an_earlier_phase() -> N
         late.plan  # noqa: B018
 
 
-def test_exit_codes_mean_what_sysexits_and_shells_mean_unless_the_user_says_otherwise() -> None:
+def test_exit_codes_follow_sysexits_and_shells_unless_the_user_overrides_them() -> None:
     films = Pipeline("films")
     films.command("cut", ["p"], exits={1: "ok", 75: "limit"})
     cut = command_of(films, "cut")
@@ -147,7 +147,7 @@ def test_exit_codes_mean_what_sysexits_and_shells_mean_unless_the_user_says_othe
     ]  # fmt: skip
 
 
-def test_a_command_sees_only_the_variables_it_asked_for() -> None:
+def test_a_command_gets_only_default_and_listed_variables() -> None:
     films = Pipeline("films")
     films.command("cut", ["p"], env=["KEY", "AWS_*"])
     cut = command_of(films, "cut")
@@ -164,7 +164,7 @@ def test_a_command_is_a_phase_with_code_that_only_a_worker_runs() -> None:
         command_of(films, "cut")({})
 
 
-def test_sizes_are_read_as_people_write_them() -> None:
+def test_sizes_are_parsed_in_all_units() -> None:
     assert [parse_size(size) for size in ("512MB", "4 GB", "1.5GiB", "2g", "64k", 10)] == [
         512_000_000, 4_000_000_000, 1_610_612_736, 2 * 2**30, 65_536, 10,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What went wrong, as a class that decides and a message that helps."""
+"""Classification of exceptions: error class, message and location."""
 
 import asyncio
 import errno
@@ -22,14 +22,14 @@ class WithCode(Exception):
 
 
 class RateLimitError(Exception):
-    """Named as some client library names it."""
+    """Has the name that some client libraries use."""
 
 
 class Inner(RateLimitError): ...
 
 
 class TimeoutException(Exception):
-    """The root of a client library's timeouts."""
+    """The base class of a client library's timeouts."""
 
 
 class WriteTimeout(TimeoutException): ...
@@ -62,16 +62,16 @@ class WriteTimeout(TimeoutException): ...
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_an_exception_has_a_class(error: BaseException, expected: str) -> None:
+def test_an_exception_has_an_error_class(error: BaseException, expected: str) -> None:
     assert classify(error).error_class == expected
 
 
-def test_a_group_counts_as_its_weightiest_error() -> None:
+def test_the_most_important_error_decides_the_class_of_a_group() -> None:
     group = ExceptionGroup("many", [ValueError("x"), ExceptionGroup("inner", [ConnectionError(), Permanent("stop")])])
     assert (classify(group).error_class, classify(group).message) == ("permanent", "stop")
 
 
-def test_a_limit_brings_its_own_time_and_may_hold_the_phase() -> None:
+def test_rate_limited_sets_the_wait_and_can_hold_the_phase() -> None:
     found = classify(RateLimited("2m", "quota", scope="phase"))
     assert (found.after, found.hold_phase, found.message) == (timedelta(minutes=2), True, "quota")
     with pytest.raises(BadInput, match="scope"):
@@ -80,7 +80,7 @@ def test_a_limit_brings_its_own_time_and_may_hold_the_phase() -> None:
     assert not issubclass(Cancelled, Exception)
 
 
-def test_the_message_says_what_and_where_in_the_user_s_code() -> None:
+def test_a_failure_names_the_error_and_its_location_in_the_user_s_code() -> None:
     def broken() -> None:
         raise ValueError("no such topic")
 
@@ -104,11 +104,11 @@ def test_a_message_can_always_be_stored(text: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError(), KeyError("k"), AssertionError()])
-def test_an_error_without_words_is_still_named(error: Any) -> None:
+def test_an_error_without_a_message_is_named_by_its_class(error: Any) -> None:
     assert type(error).__name__ in classify(error).message
 
 
-def test_exit_codes_have_classes_too() -> None:
+def test_exit_codes_have_error_classes() -> None:
     assert set(EXIT_CLASSES.values()) <= set(ERROR_CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""A row's history: an entry per attempt and per human act, bounded."""
+"""A task's history: one entry per attempt and per operation, bounded."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from onerow.core.times import spell
 from tests.samples import BROKEN, NOW, PLAN, a_task, claimed, texts
 
 
-def test_an_attempt_is_recorded_with_what_happened() -> None:
+def test_an_attempt_is_recorded_with_its_outcome() -> None:
     task = rules.fail(claimed(a_task()), BROKEN, PLAN, NOW + timedelta(seconds=2), by="w1")
     (entry,) = task.history
     assert (entry.what, entry.phase, entry.attempt, entry.ms, entry.by) == ("failed", "script", 1, 2000, "w1")
@@ -22,7 +22,7 @@ def test_an_attempt_is_recorded_with_what_happened() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(texts, max_size=20))
-def test_entries_are_read_back_in_order(notes: list[str]) -> None:
+def test_entries_are_decoded_in_order(notes: list[str]) -> None:
     text = "[]"
     for note in notes:
         text = history.append(text, Entry(at=spell(NOW), what="x", note=note))
@@ -30,7 +30,7 @@ def test_entries_are_read_back_in_order(notes: list[str]) -> None:
     assert isinstance(msgspec.json.decode(text), list)
 
 
-def test_history_is_bounded_keeps_the_newest_and_counts_what_went() -> None:
+def test_history_is_bounded_keeps_the_newest_and_counts_dropped_entries() -> None:
     text, written = "[]", 2_000
     for n in range(written):
         text = history.append(text, Entry(at=spell(NOW), what="failed", note=f"{n} " + "x" * 100))

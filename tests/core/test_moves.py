@@ -1,4 +1,4 @@
-"""Every status with every move; and long random lives, in which some things must always hold."""
+"""Every move from every status, and invariants under long random sequences of moves."""
 
 import copy
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from onerow.core.task import Task, changed_fields
 from onerow.core.times import FAR
 from tests.samples import BROKEN, HOPELESS, LEASE, NOW, PLAN, SECOND, a_task, in_status
 
-Act = Callable[[Task, datetime], Task]
+Operation = Callable[[Task, datetime], Task]
 LATER = NOW + timedelta(days=30)
 ONE_PHASE = Plan(name="videos", phases=(PhasePlan(name="script"),))
 ONLY_WAITS = Plan(name="videos", phases=(PhasePlan(name="script", kind="wait_until", field="at"),))
@@ -31,8 +31,8 @@ ON_TIMEOUT = Plan(
     phases=(PhasePlan(name="script", kind="wait_for", signal="go", on_timeout="next"), PhasePlan(name="next")),
 )
 
-# Each move in the ways that make a difference to where it leads.
-ACTS: dict[str, list[Act]] = {
+# Each move with the arguments that decide to which status it leads.
+OPERATIONS: dict[str, list[Operation]] = {
     "claim": [lambda task, now: rules.claimed(task, "w2", now + LEASE, now, None, None)],
     "advance": [
         lambda task, now: rules.advance(task, PLAN, '{"a":1}', now),
@@ -91,7 +91,7 @@ ACTS: dict[str, list[Act]] = {
 
 
 def samples(line: Line, status: Status) -> list[Task]:
-    """Tasks in a status that differ in what may decide where the move leads."""
+    """Return tasks in a status that differ in the fields that decide to which status the move leads."""
     task = in_status(status, unique="k", unique_for="1d")
     if line.name == "expire" and status is WAITING:
         return [task.with_changes(NOW, awaiting="signal:go")]
@@ -103,26 +103,26 @@ def samples(line: Line, status: Status) -> list[Task]:
     return [task, rules.cancel(task, NOW), tried]
 
 
-def test_the_table_names_every_rule_and_the_test_every_line() -> None:
-    assert set(ACTS) == {line.name for line in MOVES}
+def test_the_test_covers_every_line_of_the_table_of_moves() -> None:
+    assert set(OPERATIONS) == {line.name for line in MOVES}
 
 
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("line", MOVES, ids=lambda line: line.name)
 def test_a_move_is_allowed_from_exactly_its_statuses(line: Line, status: Status) -> None:
     led_to: set[Status] = set()
-    for act in ACTS[line.name]:
+    for operation in OPERATIONS[line.name]:
         for task in samples(line, status):
             before = copy.copy(task)
             if status in line.leads:
-                after = act(task, LATER)
+                after = operation(task, LATER)
                 led_to.add(after.status)
-                # The second cancel of a running task changes nothing, everything else is a write.
+                # The second cancel of a running task returns the same task; every other move increases the version.
                 assert after is task or after.version == task.version + 1
                 assert after is task or after.updated_at == LATER
             else:
                 with pytest.raises(IllegalMove):
-                    act(task, LATER)
+                    operation(task, LATER)
             assert task == before
     assert led_to == line.leads.get(status, frozenset())
 
@@ -132,13 +132,13 @@ def test_the_table_of_moves_and_the_table_of_statuses_agree() -> None:
     assert reached == {(old, new) for old in Status for new in NEXT[old]}
 
 
-def test_an_illegal_move_says_what_the_task_is() -> None:
+def test_an_illegal_move_names_the_task_and_its_status() -> None:
     with pytest.raises(IllegalMove, match="task t1 is completed; only failed tasks can be retried") as caught:
         rules.retry(in_status(Status.COMPLETED), PLAN, NOW)
     assert (caught.value.task_id, caught.value.status) == ("t1", "completed")
 
 
-def test_a_status_that_may_not_follow_is_refused_by_the_task_itself() -> None:
+def test_a_task_rejects_a_status_that_is_not_allowed_to_follow() -> None:
     with pytest.raises(IllegalMove, match="cancelled; it can't become waiting"):
         in_status(Status.CANCELLED).to(WAITING, NOW)
 
@@ -147,29 +147,29 @@ def test_a_status_that_may_not_follow_is_refused_by_the_task_itself() -> None:
     "line", [line for line in MOVES if not line.stays and line.name != "quarantine"], ids=lambda line: line.name
 )
 @pytest.mark.parametrize("status", sorted(ENDS))
-def test_a_purged_task_does_not_come_back(line: Line, status: Status) -> None:
+def test_a_purged_task_rejects_every_move(line: Line, status: Status) -> None:
     buried = rules.bury(in_status(status), NOW)
-    for act in ACTS[line.name]:
+    for operation in OPERATIONS[line.name]:
         with pytest.raises(IllegalMove):
-            act(buried, LATER)
+            operation(buried, LATER)
 
 
-def test_what_a_move_may_change_is_known_by_its_fields() -> None:
+def test_changed_fields_lists_what_a_move_changed() -> None:
     task = in_status(PROCESSING)
     after = rules.report(task, NOW + SECOND, progress="0.5")
     assert changed_fields(task, after) == ("updated_at", "version", "progress_json")
     assert changed_fields(task, task) == ()
 
 
-def test_a_key_that_is_read_from_a_store_and_kept_has_not_changed() -> None:
-    """A store reads two equal texts, not one twice; a key that seems to change would be written row by row."""
+def test_an_equal_key_read_from_a_store_counts_as_unchanged() -> None:
+    """Two equal keys read from a store are different objects; comparing by identity would slow down the write."""
     task = replace(in_status(PROCESSING), unique_key="key", held_key="".join(["k", "ey"]))
     after = rules.advance(task, PLAN, None, NOW + SECOND)
     assert after.phase != task.phase
     assert "held_key" not in changed_fields(task, after)
 
 
-# ── long lives ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── invariants ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def must_hold(before: Task, after: Task) -> None:
@@ -191,7 +191,9 @@ def must_hold(before: Task, after: Task) -> None:
     assert not (after.cancel_requested and after.status in (WAITING, Status.COMPLETED, Status.FAILED))
     assert after.generation - before.generation in (0, 1)
     assert (after.error is None) == (after.error_class is None)
-    if before.status is Status.CANCELLED and after.error_class != "corrupt":  # a quarantine records what it found
+    if (
+        before.status is Status.CANCELLED and after.error_class != "corrupt"
+    ):  # a quarantine may write to a cancelled task
         assert set(changed_fields(before, after)) <= {
             "updated_at",
             "version",
@@ -201,23 +203,25 @@ def must_hold(before: Task, after: Task) -> None:
         }
 
 
-LIVES = sorted((name, index) for name, acts in ACTS.items() if name != "bury" for index in range(len(acts)))
+STEPS = sorted(
+    (name, index) for name, operations in OPERATIONS.items() if name != "bury" for index in range(len(operations))
+)
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    acts=st.lists(st.sampled_from(LIVES), min_size=1, max_size=40),
+    operations=st.lists(st.sampled_from(STEPS), min_size=1, max_size=40),
     unique_for=st.sampled_from([None, "1d", "forever"]),
     waits=st.lists(st.integers(0, 200_000), min_size=40, max_size=40),
 )
-def test_whatever_happens_to_a_task_its_row_stays_sound(
-    acts: list[tuple[str, int]], unique_for: str | None, waits: list[int]
+def test_invariants_hold_under_any_sequence_of_moves(
+    operations: list[tuple[str, int]], unique_for: str | None, waits: list[int]
 ) -> None:
     task, now = a_task(unique="k", unique_for=unique_for), NOW
-    for (name, index), wait in zip(acts, waits, strict=False):
+    for (name, index), wait in zip(operations, waits, strict=False):
         now += timedelta(seconds=wait)
         try:
-            after = ACTS[name][index](task, now)
+            after = OPERATIONS[name][index](task, now)
         except OnerowError:
             continue
         must_hold(task, after)

@@ -1,4 +1,4 @@
-"""Pipelines as users write them: mistakes are errors when the pipeline is built, and say what to do."""
+"""Pipeline definitions: mistakes are errors when the pipeline is built, and the messages name the fix."""
 
 import dataclasses
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_a_pipeline_is_data_for_the_store_and_functions_for_the_worker() -> None
     assert repr(pipeline) == "Pipeline('videos': schedule → script → image → video)"
 
 
-def test_a_plan_survives_the_store() -> None:
+def test_a_plan_can_be_encoded_and_decoded() -> None:
     plan = videos().plan
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
@@ -113,7 +113,7 @@ def test_the_payload_s_type_comes_from_the_first_handler_that_declares_one() -> 
     assert pipeline.handlers["second"].parameters[1].type is Script
 
 
-def test_types_that_say_more_than_json_are_known() -> None:
+def test_typed_payloads_are_recognised_and_have_a_schema() -> None:
     assert [is_typed(kind) for kind in (Job, Script, Loose, dict, str, Any, list[int])] == [True] * 3 + [False] * 4
     assert payload_schema(None) == (None, ())
     assert payload_schema(Any) == (None, ())
@@ -230,12 +230,12 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_an_error_when_the_pipeline_is_built(mistake: str) -> None:
-    act, message = MISTAKES[mistake]
+    build, message = MISTAKES[mistake]
     with pytest.raises(PipelineError, match=message):
-        act(Pipeline("p"))
+        build(Pipeline("p"))
 
 
-def test_a_closure_can_t_run_in_a_process_of_its_own() -> None:
+def test_a_closure_can_t_run_in_an_isolated_process() -> None:
     def closure(job: Any) -> Any:
         return job
 
@@ -247,7 +247,7 @@ def test_a_closure_can_t_run_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "-a", ".a", "a/b", "a\n", None, 5, "x" * 101, "a;b"])
-def test_a_pipeline_needs_a_name_that_can_be_typed(name: Any) -> None:
+def test_an_invalid_pipeline_name_is_rejected(name: Any) -> None:
     with pytest.raises(PipelineError, match="can't name a pipeline"):
         Pipeline(name)
 
@@ -257,7 +257,7 @@ def test_names_may_be_in_any_script(name: str) -> None:
     assert Pipeline(name).name == name
 
 
-def test_a_number_of_retries_stands_for_a_policy() -> None:
+def test_a_number_of_retries_is_accepted_as_a_retry_policy() -> None:
     pipeline = Pipeline("p")
     pipeline.phase(retry=0)(render)
     assert pipeline.plan.first.retry == Retry(0)
@@ -265,7 +265,7 @@ def test_a_number_of_retries_stands_for_a_policy() -> None:
         pipeline.phase(retry=-1, name="x")(render)
 
 
-def test_a_mistake_leaves_the_pipeline_as_it_was() -> None:
+def test_a_rejected_phase_leaves_the_pipeline_unchanged() -> None:
     pipeline = one(Pipeline("p"))
     before = pipeline.plan
     with pytest.raises(PipelineError):

@@ -1,4 +1,4 @@
-"""Rates: at most so many in any span of that length."""
+"""Rate limits: at most `count` starts in any span of the given length."""
 
 import pytest
 from hypothesis import given
@@ -19,12 +19,12 @@ from onerow.core.rates import Rate, Window, parse_rate
         ("2/hour", Rate(2, 3_600_000)),
     ],
 )
-def test_rates_are_read_as_people_write_them(text: str, rate: Rate) -> None:
+def test_rates_are_parsed(text: str, rate: Rate) -> None:
     assert parse_rate(text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "fast", "0/s", "60", "60/", "/min", "1/1ms", "-1/s", "1/parsec"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_rejected(text: str) -> None:
     with pytest.raises(BadInput):
         parse_rate(text)
 
@@ -34,7 +34,7 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
     st.integers(100, 10_000),
     st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 10)), max_size=60),
 )
-def test_no_span_ever_sees_more_than_the_rate(count: int, per: int, asks: list[tuple[int, int]]) -> None:
+def test_no_span_contains_more_starts_than_the_rate_allows(count: int, per: int, asks: list[tuple[int, int]]) -> None:
     rate, window, now = Rate(count, per), Window(), 1_000_000
     begun: list[int] = []
     for wait, wanted in asks:
@@ -47,7 +47,7 @@ def test_no_span_ever_sees_more_than_the_rate(count: int, per: int, asks: list[t
 
 
 @given(st.integers(1, 20), st.integers(100, 10_000), st.integers(0, 3))
-def test_what_had_to_wait_may_start_when_it_was_told(count: int, per: int, more: int) -> None:
+def test_a_delayed_task_may_start_at_the_time_it_was_given(count: int, per: int, more: int) -> None:
     rate, now = Rate(count, per), 1_000_000
     full = rates.admit(Window(), [""] * (count + more), rate, None, now)
     assert len(full.admitted) == count
@@ -56,15 +56,15 @@ def test_what_had_to_wait_may_start_when_it_was_told(count: int, per: int, more:
     assert rates.admit(full.window, [""], rate, None, later).admitted == [0]
 
 
-def test_one_key_that_is_used_up_does_not_hold_up_another() -> None:
+def test_an_exhausted_key_does_not_delay_another() -> None:
     each = Rate(1, 1000)
     verdict = rates.admit(Window(), ["a", "a", "b", "a", ""], None, each, 5000)
     assert verdict.admitted == [0, 2, 4]
-    # Each comes back a little later than the one before.
+    # Each delayed task of a key gets a later time than the one before.
     assert verdict.put_off == [(1, 6000), (3, 7000)]
 
 
-def test_both_rates_bind_at_once() -> None:
+def test_both_rates_apply_together() -> None:
     verdict = rates.admit(Window(), ["a", "a", "b", "c"], Rate(2, 1000), Rate(1, 1000), 5000)
     assert (verdict.admitted, verdict.put_off) == ([0, 2], [(1, 6000), (3, 0)])
 

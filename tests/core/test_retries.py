@@ -1,4 +1,4 @@
-"""Who is tried again, when, and how often."""
+"""Retries, rescues, crashes and cancel requests: which tasks run again, when, and how often."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def failed_until_it_ends(task: Task, why: Failure, plan: Plan = STEADY) -> list[
     return seen
 
 
-def test_a_task_is_tried_once_more_than_it_has_retries() -> None:
+def test_a_task_has_one_attempt_more_than_max_retries() -> None:
     seen = failed_until_it_ends(a_task(max_retries=3), BROKEN)
     assert [task.status for task in seen] == [WAITING, WAITING, WAITING, FAILED]
     assert [task.retry_count for task in seen] == [1, 2, 3, 3]
@@ -47,38 +47,38 @@ def test_a_task_without_retries_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("error_class", ERROR_CLASSES)
-def test_the_class_decides_whether_there_is_another_try(error_class: str) -> None:
+def test_the_error_class_decides_whether_a_task_is_retried(error_class: str) -> None:
     after = rules.fail(in_status(PROCESSING), Failure("x", error_class), STEADY, NOW)
     assert after.status == (WAITING if error_class in RETRIED else FAILED)
     assert after.error_class == error_class
 
 
-def test_network_limit_resource_and_unknown_are_retried_and_the_rest_is_not() -> None:
+def test_network_limit_resource_and_unknown_are_retried_and_timeout_auth_and_permanent_are_not() -> None:
     assert {"network", "limit", "resource", "unknown"} <= RETRIED
     assert not {"timeout", "auth", "permanent"} & RETRIED
 
 
 @pytest.mark.parametrize("error_class", ERROR_CLASSES)
 @pytest.mark.parametrize("again", [True, False])
-def test_a_phase_can_change_what_a_class_means(error_class: str, again: bool) -> None:
+def test_a_phase_can_override_which_classes_are_retried(error_class: str, again: bool) -> None:
     plan = Plan(name="videos", phases=(PhasePlan(name="script", retry=Retry(classes={error_class: again})),))
     after = rules.fail(in_status(PROCESSING), Failure("x", error_class), plan, NOW)
     assert after.status == (WAITING if again else FAILED)
 
 
-def test_a_limit_is_waited_out_for_its_own_time() -> None:
+def test_a_rate_limited_task_waits_for_the_given_time() -> None:
     after = rules.fail(in_status(PROCESSING), Failure("slow down", "limit", after=timedelta(hours=1)), STEADY, NOW)
     assert after.run_at == NOW + timedelta(hours=1)
     assert after.retry_count == 1
 
 
-def test_the_budget_given_by_the_adder_wins_in_every_phase() -> None:
+def test_max_retries_of_add_applies_to_every_phase() -> None:
     task = claimed(a_task(max_retries=7, own_retries=True))
     assert rules.advance(task, PLAN, None, NOW).max_retries == 7
     assert rules.finish(rules.hand_back(task, NOW), PLAN, NOW, phase_only=True).max_retries == 7
 
 
-def test_a_phase_change_starts_with_the_budget_of_the_next_phase_and_no_counts() -> None:
+def test_a_new_phase_starts_with_its_own_budget_and_zero_counts() -> None:
     tired = replace(claimed(a_task()), retry_count=2, retry_base=1, crash_count=2, rescue_count=1)
     tired = replace(tired, error="x", error_class="network")
     image = rules.advance(tired, PLAN, None, NOW)
@@ -89,13 +89,13 @@ def test_a_phase_change_starts_with_the_budget_of_the_next_phase_and_no_counts()
         assert (task.error, task.error_class) == (None, None)
 
 
-def test_a_phase_that_the_plan_no_longer_knows_is_retried_as_any_other() -> None:
+def test_a_task_at_an_unknown_phase_is_retried_by_the_default_policy() -> None:
     after = rules.fail(claimed(a_task(phase="gone")), BROKEN, PLAN, NOW)
     assert after.status is WAITING
     assert rules.fail(claimed(a_task(phase="gone")), HOPELESS, PLAN, NOW).status is FAILED
 
 
-def test_three_crashes_end_a_task_and_cost_it_no_retry() -> None:
+def test_three_crashes_fail_a_task_and_cost_no_retry() -> None:
     task = a_task()
     for expected in (WAITING, WAITING, FAILED):
         task = rules.crash(claimed(task), failure("killed", "crash"), NOW)
@@ -103,14 +103,14 @@ def test_three_crashes_end_a_task_and_cost_it_no_retry() -> None:
     assert (task.crash_count, task.retry_count, task.error_class) == (3, 0, "crash")
 
 
-def test_a_rescued_task_has_a_token_that_its_lost_holder_does_not_know() -> None:
+def test_a_rescued_task_has_a_new_token() -> None:
     held = claimed(a_task())
     rescued = rules.rescue(held, NOW, by="w2")
     assert (rescued.status, rescued.token) == (WAITING, held.token + 1)
     assert claimed(rescued).token == held.token + 2
 
 
-def test_a_rescue_makes_a_suspect_and_counts_neither_as_a_retry_nor_as_a_crash() -> None:
+def test_a_rescued_task_is_a_suspect_and_its_rescue_counts_neither_as_retry_nor_as_crash() -> None:
     held = replace(claimed(a_task(retry_count=1)), crash_count=1, error="before", error_class="network")
     rescued = rules.rescue(held, NOW, by="w2")
     assert (rescued.suspect, rescued.rescue_count) == (True, 1)
@@ -120,7 +120,7 @@ def test_a_rescue_makes_a_suspect_and_counts_neither_as_a_retry_nor_as_a_crash()
     assert (entry.what, entry.note, entry.error_class) == ("rescued", "worker w1 died or lost its lease", "")
 
 
-def test_an_interrupted_task_is_a_suspect_and_its_holder_still_knows_the_token() -> None:
+def test_an_interrupted_task_is_a_suspect_and_keeps_its_token() -> None:
     held = claimed(a_task())
     back = rules.interrupt(held, "its host was killed", NOW, by="w1")
     assert (back.status, back.token, back.rescue_count, back.crash_count) == (WAITING, held.token, 1, 0)
@@ -136,7 +136,7 @@ def test_an_interrupted_task_is_a_suspect_and_its_holder_still_knows_the_token()
     ],
     ids=["fail", "snooze", "park", "advance"],
 )
-def test_a_suspect_whose_attempt_ended_by_itself_is_no_suspect_any_more(end: object) -> None:
+def test_a_suspect_whose_attempt_has_an_outcome_is_no_longer_a_suspect(end: object) -> None:
     suspect = claimed(rules.rescue(claimed(a_task()), NOW))
     after: Task = end(suspect)  # type: ignore[operator]
     assert (after.suspect, after.rescue_count) == (False, 0)
@@ -152,7 +152,7 @@ def test_a_task_that_crashed_is_isolated_for_the_rest_of_its_phase() -> None:
     assert rules.fail(claimed(crashed), BROKEN, STEADY, NOW).suspect
 
 
-def test_twenty_rescues_in_a_row_cost_nothing_and_the_next_fails_the_task_with_an_error_of_its_own() -> None:
+def test_twenty_rescues_in_a_row_cost_nothing_and_the_next_fails_the_task() -> None:
     task = a_task()
     for _ in range(20):
         task = rules.rescue(claimed(task), NOW)
@@ -165,14 +165,14 @@ def test_twenty_rescues_in_a_row_cost_nothing_and_the_next_fails_the_task_with_a
     assert (again.rescue_count, again.suspect, again.error) == (0, False, None)
 
 
-def test_the_bound_on_rescues_is_the_phase_s_own() -> None:
+def test_a_phase_sets_its_own_max_rescues() -> None:
     plan = Plan(name="videos", phases=(PhasePlan(name="script", retry=Retry(max_rescues=1)),))
     once = rules.rescue(claimed(a_task()), NOW, plan=plan)
     assert once.status is WAITING
     assert rules.rescue(claimed(once), NOW, plan=plan).status is FAILED
 
 
-def test_snoozing_and_handing_back_cost_nothing() -> None:
+def test_snooze_and_hand_back_cost_no_retry() -> None:
     held = claimed(a_task(retry_count=1))
     snoozed = rules.snooze(held, 10 * SECOND, NOW)
     assert (snoozed.retry_count, snoozed.run_at, snoozed.crash_count) == (1, NOW + 10 * SECOND, 0)
@@ -182,7 +182,7 @@ def test_snoozing_and_handing_back_cost_nothing() -> None:
     assert rules.hand_back(held, NOW, started=False).history == []
 
 
-def test_a_retry_by_hand_gives_a_fresh_budget_and_counts_on() -> None:
+def test_a_retry_by_hand_gives_a_new_budget_and_keeps_counting() -> None:
     failed = failed_until_it_ends(a_task(max_retries=3), BROKEN)[-1]
     again = rules.retry(failed, STEADY, NOW, by="ann", note="cable was out")
     assert (again.status, again.retry_count, again.retry_base, again.error) == (WAITING, 4, 4, None)
@@ -197,7 +197,7 @@ def test_a_retry_by_hand_gives_a_fresh_budget_and_counts_on() -> None:
     tried=st.integers(0, 1000),
     seed=st.text(max_size=5),
 )
-def test_a_wait_is_always_the_same_for_the_same_try_and_never_beyond_bounds(
+def test_the_wait_of_a_retry_is_deterministic_and_bounded(
     wait: float, factor: float, jitter: float, tried: int, seed: str
 ) -> None:
     policy = Retry(3, wait=wait, factor=factor, jitter=jitter)
@@ -210,7 +210,7 @@ def test_a_wait_is_always_the_same_for_the_same_try_and_never_beyond_bounds(
     assert first <= timedelta(days=2)
 
 
-def test_neighbours_that_fail_together_don_t_come_back_together() -> None:
+def test_tasks_that_fail_together_are_retried_at_different_times() -> None:
     policy = Retry(3, wait="1m", jitter=0.5)
     assert len({policy.after(BROKEN, 0, f"task-{n}") for n in range(20)}) > 15
 
@@ -231,7 +231,7 @@ def test_neighbours_that_fail_together_don_t_come_back_together() -> None:
         ({"classes": {"netwrok": True}}, "classes"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_by_field(wrong: dict[str, object], field: str) -> None:
+def test_an_invalid_policy_is_rejected_with_its_field(wrong: dict[str, object], field: str) -> None:
     with pytest.raises(BadInput) as caught:
         Retry(**wrong)  # type: ignore[arg-type]
     assert caught.value.field == field
@@ -253,21 +253,21 @@ def test_a_policy_that_makes_no_sense_is_refused_by_field(wrong: dict[str, objec
     ],
     ids=["fail", "crash", "interrupt", "rescue", "snooze", "hand back", "park", "stop", "advance", "complete"],
 )
-def test_a_running_task_that_was_asked_to_stop_ends_cancelled_however_it_ends(end: object) -> None:
-    asked = rules.cancel(claimed(a_task(unique="k")), NOW, by="ann")
-    assert (asked.status, asked.cancel_requested, asked.held_key) == (PROCESSING, True, "k")
-    ended: Task = end(asked)  # type: ignore[operator]
+def test_a_running_task_with_a_cancel_request_ends_cancelled_after_any_outcome(end: object) -> None:
+    requested = rules.cancel(claimed(a_task(unique="k")), NOW, by="ann")
+    assert (requested.status, requested.cancel_requested, requested.held_key) == (PROCESSING, True, "k")
+    ended: Task = end(requested)  # type: ignore[operator]
     assert ended.status is CANCELLED
     assert (ended.completed_at, ended.held_key, ended.leased_by) == (NOW, None, None)
     assert ended.history[0].what == "cancel"
 
 
-def test_the_result_of_a_phase_that_finished_before_it_could_be_stopped_is_kept() -> None:
+def test_the_result_of_a_phase_that_returned_before_it_was_stopped_is_kept() -> None:
     ended = rules.advance(rules.cancel(claimed(a_task()), NOW), PLAN, '"text"', NOW)
     assert ended.results == {"script": "text"}
 
 
-def test_asking_twice_changes_nothing() -> None:
+def test_a_second_cancel_request_changes_nothing() -> None:
     asked = rules.cancel(claimed(a_task()), NOW)
     assert rules.cancel(asked, NOW + SECOND) is asked
 
@@ -280,7 +280,7 @@ def test_waiting_parked_and_failed_tasks_are_cancelled_at_once() -> None:
     assert rules.cancel(in_status(FAILED), NOW).error == HOPELESS.message
 
 
-def test_completing_early_leaves_no_error_behind() -> None:
+def test_early_completion_clears_the_error() -> None:
     task = replace(claimed(a_task()), error="before", error_class="network")
     done = rules.complete(task, '"enough"', NOW + SECOND)
     assert (done.status, done.error, done.error_class, done.elapsed_time) == (COMPLETED, None, None, 1000)

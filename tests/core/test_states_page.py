@@ -1,4 +1,4 @@
-"""The page about statuses and moves says what the code does."""
+"""docs/states.md matches the table of moves."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a phase remembers: steps, signals taken, and waits with their deadlines."""
+"""Records of a phase: steps, taken signals, and waits with their deadlines."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 PLAN = Plan(name="videos", phases=(PhasePlan(name="script"), PhasePlan(name="video")))
 
 
-def test_a_step_is_kept_under_its_phase() -> None:
+def test_a_step_is_stored_under_its_phase() -> None:
     task = checkpoints.remember(claimed(a_task()), "download", '{"file":"a"}', NOW)
     assert task.steps == {"script": {"download": {"at": "2026-11-15T02:29:57.123Z", "result": {"file": "a"}}}}
     assert steps.records(task)["download"].value == {"file": "a"}
@@ -24,7 +24,7 @@ def test_a_step_is_kept_under_its_phase() -> None:
     assert (steps.records(later), list(later.steps)) == ({}, ["script"])
 
 
-def test_the_deadline_of_a_wait_counts_from_the_first_time_it_was_reached() -> None:
+def test_the_deadline_of_a_wait_counts_from_its_first_start() -> None:
     first = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
     assert (first.status, first.awaiting, first.run_at) == (WAITING, "signal:go", NOW + DAY)
     woken = rules.expire(first.with_changes(NOW, run_at=NOW), PLAN, NOW)
@@ -36,7 +36,7 @@ def test_the_deadline_of_a_wait_counts_from_the_first_time_it_was_reached() -> N
     assert reached.run_at == NOW + DAY
 
 
-def test_a_wait_past_its_deadline_is_remembered_as_expired() -> None:
+def test_a_wait_past_its_deadline_is_recorded_as_expired() -> None:
     task = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", SECOND, NOW)
     woken = rules.expire(task, PLAN, NOW + SECOND)
     assert (woken.status, woken.awaiting, woken.run_at) == (WAITING, None, NOW + SECOND)
@@ -54,13 +54,13 @@ def test_a_signal_is_taken_once() -> None:
     assert checkpoints.take_signal(claimed(a_task()), "wait:go", "go", NOW) is None
 
 
-def test_a_signal_between_the_look_and_the_park_is_not_overlooked() -> None:
+def test_a_signal_between_the_check_and_the_park_is_not_lost() -> None:
     task = rules.signal(claimed(a_task()), "go", "1", "s1", NOW)
     parked = checkpoints.wait(task, "wait:go", "signal:go", None, NOW)
     assert (parked.status, parked.awaiting, parked.run_at) == (WAITING, None, NOW)
 
 
-def test_steps_are_bounded() -> None:
+def test_the_number_and_size_of_steps_are_limited() -> None:
     task = claimed(a_task())
     for number in range(steps.MAX_STEPS):
         task = checkpoints.remember(task, f"s{number}", "1", NOW)
@@ -75,7 +75,7 @@ def test_steps_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "wait:go", "spawn:parts", "join"])
-def test_names_that_we_use_ourselves_are_refused(name: str) -> None:
+def test_reserved_step_names_are_rejected(name: str) -> None:
     with pytest.raises(BadInput):
         steps.check_name(name)
 
@@ -84,15 +84,13 @@ def test_names_that_we_use_ourselves_are_refused(name: str) -> None:
     "counts, ready",
     [
         ({}, False),
-        ({COMPLETED: 2}, False),  # a child that the count missed
+        ({COMPLETED: 2}, False),  # the count missed a child
         ({COMPLETED: 2, PROCESSING: 1}, False),
         ({COMPLETED: 1, FAILED: 1, CANCELLED: 1}, True),
-        ({COMPLETED: 3, WAITING: 1}, False),  # one that was spawned by an attempt which did not get to its end
+        ({COMPLETED: 3, WAITING: 1}, False),  # spawned by an attempt that did not finish its spawn
     ],
 )
-def test_a_parent_is_ready_when_as_many_children_have_ended_as_it_spawned(
-    counts: dict[Status, int], ready: bool
-) -> None:
+def test_a_parent_is_ready_when_all_its_spawned_children_have_ended(counts: dict[Status, int], ready: bool) -> None:
     plan = Plan(name="videos", phases=(PhasePlan(name="gathered", kind="wait_children", timeout=None),))
     parent = a_task(phase="gathered", awaiting="children", children=3)
     assert rules.children_ended(parent, counts) is ready
@@ -103,7 +101,7 @@ def test_a_parent_is_ready_when_as_many_children_have_ended_as_it_spawned(
             rules.gather(parent, plan, counts, NOW)
 
 
-def test_a_spawn_whose_answer_was_lost_is_expected_once() -> None:
+def test_a_spawn_whose_answer_was_lost_counts_once() -> None:
     begun = checkpoints.spawning(claimed(a_task()), "spawn:parts", NOW)
     assert begun is not None
     once = checkpoints.spawned(begun, "spawn:parts", 5, NOW)
@@ -111,8 +109,8 @@ def test_a_spawn_whose_answer_was_lost_is_expected_once() -> None:
     assert checkpoints.spawned(once, "spawn:more", 2, NOW).children == 7
 
 
-def test_a_parent_that_is_brought_back_expects_only_the_children_that_are_left() -> None:
-    """Those of an ended task may have been purged."""
+def test_a_retried_or_replayed_parent_expects_only_the_remaining_children() -> None:
+    """The children of an ended task may have been purged."""
     begun = checkpoints.spawning(claimed(a_task()), "spawn:parts", NOW)
     assert begun is not None
     failed = rules.fail(checkpoints.spawned(begun, "spawn:parts", 5, NOW), HOPELESS, PLAN, NOW)

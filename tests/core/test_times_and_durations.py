@@ -1,4 +1,4 @@
-"""Moments to the millisecond in a form that sorts, and durations as people write them."""
+"""Times to the millisecond in a text format that sorts, and durations like '1h30m'."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -16,30 +16,30 @@ KST = timezone(timedelta(hours=9))
 
 
 @given(moments)
-def test_a_moment_is_read_back_as_it_was_spelt(moment: datetime) -> None:
+def test_a_time_is_parsed_back_unchanged(moment: datetime) -> None:
     assert read(spell(moment)) == moment
     assert parse_time(spell(moment), "at") == moment
 
 
 @given(moments, moments)
-def test_moments_sort_as_text(one: datetime, other: datetime) -> None:
+def test_times_as_text_sort_by_time(one: datetime, other: datetime) -> None:
     assert (spell(one) < spell(other)) == (one < other)
 
 
-def test_a_moment_looks_the_same_everywhere() -> None:
+def test_a_time_has_one_text_format() -> None:
     assert spell(datetime(2026, 11, 15, 2, 29, 57, 123000, tzinfo=UTC)) == "2026-11-15T02:29:57.123Z"
     assert spell(FAR) == "9999-12-31T23:59:59.999Z"
     assert read(spell(FAR)) == FAR
 
 
-def test_a_moment_is_cut_to_the_millisecond_in_utc() -> None:
+def test_a_time_is_truncated_to_the_millisecond_in_utc() -> None:
     assert to_millis(datetime(2026, 1, 1, 9, 0, 0, 123999, tzinfo=KST)) == datetime(
         2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC
     )
     assert since_epoch(datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)) == 1005
 
 
-def test_a_caller_s_time_keeps_its_moment_whatever_its_zone() -> None:
+def test_a_caller_s_time_is_converted_from_any_time_zone() -> None:
     expected = datetime(2026, 11, 15, tzinfo=UTC)
     for given_ in (datetime(2026, 11, 15, 9, tzinfo=KST), "2026-11-15T09:00:00+09:00", "2026-11-15T00:00:00Z"):
         assert parse_time(given_, "run_at") == expected
@@ -66,7 +66,7 @@ def test_a_caller_s_time_keeps_its_moment_whatever_its_zone() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_moment_is_refused_by_field(wrong: Any) -> None:
+def test_an_invalid_time_is_rejected_with_its_field(wrong: Any) -> None:
     with pytest.raises(BadInput, match="run_at") as caught:
         parse_time(wrong, "run_at")
     assert caught.value.field == "run_at"
@@ -91,7 +91,7 @@ def test_what_is_no_moment_is_refused_by_field(wrong: Any) -> None:
         (timedelta(minutes=1), 60),
     ],
 )
-def test_a_duration_is_read_as_it_is_meant(text: Any, seconds: float) -> None:
+def test_a_duration_is_parsed(text: Any, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
@@ -100,19 +100,19 @@ def test_a_duration_is_read_as_it_is_meant(text: Any, seconds: float) -> None:
     ["", "5", "s", "five", "-5s", "5s5", "1y", "5 s x", "1e3s", -1, float("nan"), float("inf"), True, None, [], 10**12,
      "9" * 400 + "s", "101000w", timedelta(seconds=-1), timedelta.max],
 )  # fmt: skip
-def test_what_is_no_duration_is_refused_by_field(wrong: Any) -> None:
+def test_an_invalid_duration_is_rejected_with_its_field(wrong: Any) -> None:
     with pytest.raises(BadInput, match="timeout") as caught:
         parse_duration(wrong, "timeout")
     assert caught.value.field == "timeout"
 
 
 @given(st.integers(0, 36_500 * 86_400_000 - 1))
-def test_a_duration_is_read_back_as_it_was_spelt(millis: int) -> None:
+def test_a_formatted_duration_is_parsed_back_unchanged(millis: int) -> None:
     span = timedelta(milliseconds=millis)
     assert parse_duration(spell_duration(span)) == span
 
 
-def test_a_duration_is_spelt_short() -> None:
+def test_a_duration_is_formatted_in_its_shortest_form() -> None:
     assert spell_duration(timedelta(minutes=90)) == "1h30m"
     assert spell_duration(timedelta(milliseconds=250)) == "250ms"
     assert spell_duration(timedelta(0)) == "0s"

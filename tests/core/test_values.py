@@ -1,4 +1,4 @@
-"""P12: what went in comes out equal as a JSON value, or is refused with a clear error before anything is stored."""
+"""P12: a JSON value is decoded equal to what was encoded, or rejected with a clear error before it is stored."""
 
 import dataclasses
 import enum
@@ -27,17 +27,17 @@ def nested(levels: int, kind: str = "list") -> Any:
 
 
 @given(json_values)
-def test_a_json_value_comes_out_as_it_went_in(value: Any) -> None:
+def test_a_json_value_is_decoded_unchanged(value: Any) -> None:
     assert values.decode(values.encode(value)) == value
 
 
 @given(json_values)
-def test_a_tuple_comes_out_as_the_list_it_is_in_json(value: Any) -> None:
+def test_a_tuple_is_decoded_as_a_list(value: Any) -> None:
     assert values.decode(values.encode((value, (value,)))) == [value, [value]]
 
 
 @given(st.integers())
-def test_integers_fit_into_64_bits_or_are_refused(number: int) -> None:
+def test_an_integer_fits_into_64_bits_or_is_rejected(number: int) -> None:
     if -(2**63) <= number < 2**63:
         assert values.decode(values.encode({"n": number})) == {"n": number}
     else:
@@ -46,14 +46,14 @@ def test_integers_fit_into_64_bits_or_are_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64 - 1, 2**64, 10**400])
-def test_an_integer_beyond_64_bits_is_refused_by_its_place(number: int) -> None:
+def test_an_integer_beyond_64_bits_is_rejected_with_its_path(number: int) -> None:
     with pytest.raises(BadPayload, match=r"payload\.a\[1\] is an integer beyond 64 bits") as caught:
         values.encode({"a": [0, number]})
     assert caught.value.field == "payload.a[1]"
 
 
 @given(st.floats())
-def test_floats_come_out_to_the_last_bit_or_are_refused(number: float) -> None:
+def test_a_float_is_decoded_exactly_or_rejected(number: float) -> None:
     if math.isfinite(number):
         out = values.decode(values.encode([number]))[0]
         assert out == number
@@ -65,23 +65,23 @@ def test_floats_come_out_to_the_last_bit_or_are_refused(number: float) -> None:
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\ud800", "\udfff x", "ok\udc80"])
 @pytest.mark.parametrize("place", [lambda t: t, lambda t: [t], lambda t: {"a": {"b": t}}, lambda t: {t: 1}])
-def test_text_that_no_database_can_hold_is_refused_wherever_it_hides(text: str, place: Any) -> None:
+def test_text_that_databases_can_t_store_is_rejected_at_any_position(text: str, place: Any) -> None:
     with pytest.raises(BadPayload, match=r"NUL|lone surrogate"):
         values.encode(place(text))
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "\\x00", "\\", '"', "\x01", "\x7f", "\ufffe", "\U0010ffff", "한글", "é"])
-def test_text_that_only_looks_odd_is_kept(text: str) -> None:
+def test_unusual_but_valid_text_is_kept(text: str) -> None:
     assert values.decode(values.encode({text: text})) == {text: text}
 
 
 @pytest.mark.parametrize("key", [1, 1.5, None, True, (1, 2), b"a"])
-def test_keys_are_text(key: Any) -> None:
+def test_a_key_that_is_not_text_is_rejected(key: Any) -> None:
     with pytest.raises(BadPayload, match=r"key|not a JSON value"):
         values.encode({"outer": {key: "x"}})
 
 
-def test_the_error_of_a_wrong_key_says_what_to_write() -> None:
+def test_the_error_for_an_invalid_key_names_the_fix() -> None:
     with pytest.raises(BadPayload, match=r"payload\.outer has the key 1; JSON keys are text: use '1'"):
         values.encode({"outer": {1: "x"}})
 
@@ -104,7 +104,7 @@ def test_the_error_of_a_wrong_key_says_what_to_write() -> None:
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("place", [lambda v: v, lambda v: {"a": [v]}], ids=["top", "nested"])
-def test_what_is_no_json_is_refused(value: Any, place: Any) -> None:
+def test_a_value_that_is_not_json_is_rejected(value: Any, place: Any) -> None:
     with pytest.raises(BadPayload, match="not a JSON value"):
         values.encode(place(value))
 
@@ -118,13 +118,13 @@ class Level(enum.IntEnum):
     HIGH = 2**62
 
 
-def test_subclasses_of_plain_types_count_as_what_they_are_made_of() -> None:
+def test_subclasses_of_plain_types_are_treated_as_their_base_type() -> None:
     value = OrderedDict(a=Colour.RED, b=Level.HIGH, c=Colour.LONG)
     assert values.decode(values.encode({"x": value})) == {"x": {"a": "red", "b": 2**62, "c": Colour.LONG.value}}
 
 
 @pytest.mark.parametrize("kind", ["list", "dict"])
-def test_depth_has_a_limit_that_every_store_can_hold(kind: str) -> None:
+def test_nesting_depth_is_limited(kind: str) -> None:
     deepest = nested(values.MAX_DEPTH, kind)
     assert values.decode(values.encode(deepest)) == deepest
     for levels in (values.MAX_DEPTH + 1, 500, 5_000, 200_000):
@@ -132,20 +132,20 @@ def test_depth_has_a_limit_that_every_store_can_hold(kind: str) -> None:
             values.encode(nested(levels, kind))
 
 
-def test_a_wide_value_is_not_a_deep_one() -> None:
+def test_a_wide_value_is_not_rejected_as_deep() -> None:
     wide = [{"a": [[1], [2]]} for _ in range(1_000)]
     assert values.decode(values.encode(wide)) == wide
     assert values.decode(values.encode("[{" * 500)) == "[{" * 500
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(BadPayload):
         values.encode(loop)
 
 
-def test_size_is_counted_in_bytes_and_the_error_says_what_to_do() -> None:
+def test_size_is_limited_in_bytes_and_the_error_names_the_fix() -> None:
     assert values.encode("x" * (values.MAX_VALUE - 2))
     with pytest.raises(BadPayload, match=r"1,000,001 bytes of JSON; at most 1,000,000\. Store it elsewhere"):
         values.encode("x" * (values.MAX_VALUE - 1))
@@ -182,14 +182,14 @@ def test_structs_and_dataclasses_become_plain_objects() -> None:
 
 
 @given(st.dictionaries(texts, json_values, max_size=4), texts, json_values)
-def test_one_key_is_set_and_the_others_stay_as_they_were(members: dict[str, Any], key: str, value: Any) -> None:
+def test_with_key_sets_one_key_and_keeps_the_others(members: dict[str, Any], key: str, value: Any) -> None:
     text = values.with_key(values.encode(members), key, values.encode(value))
     assert values.decode(text) == members | {key: value}
     assert values.decode(values.without_keys(text, {key})) == {k: v for k, v in members.items() if k != key}
     assert set(values.members(text)) == set(members) | {key}
 
 
-def test_short_texts_for_columns_are_checked_too() -> None:
+def test_texts_for_columns_are_validated() -> None:
     assert values.check_text("조수", "title", 10) == "조수"
     for wrong in ("\x00", "\ud800", "x" * 11, 5, None, b"x"):
         with pytest.raises(BadPayload) as caught:

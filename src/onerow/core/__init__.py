@@ -1,1 +1,1 @@
-"""Pure: what a task is and what may become of it. No input or output, no clock, no threads, no logging."""
+"""Pure domain code: the task and its transitions. No input or output, no clock, no threads, no logging."""

@@ -1,4 +1,4 @@
-"""A task about to be born: what the caller gave, checked field by field."""
+"""A task to add: validates the caller's values and builds the new row."""
 
 import string
 from datetime import datetime
@@ -16,7 +16,7 @@ from onerow.core.times import parse_time, since_epoch
 
 
 class Addition(msgspec.Struct, frozen=True):
-    """One task to add, with everything that `add` takes."""
+    """One task to add, with all arguments of `add`."""
 
     payload: Any = None
     task_id: str | None = None
@@ -33,19 +33,19 @@ class Addition(msgspec.Struct, frozen=True):
 
 
 def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: datetime, user: str | None) -> Task:
-    """The row as it will first stand; raises BadInput, naming the field, and stores nothing."""
+    """Build the new row; raise BadInput with the name of an invalid field."""
     user_id = given.user_id if user is None else user
     if user is not None and given.user_id not in ("", user):
         raise BadInput(f"this queue adds for user {user!r} only, not for {given.user_id!r}", field="user_id")
-    asked = None if given.run_at is None else parse_time(given.run_at, "run_at")
+    requested = None if given.run_at is None else parse_time(given.run_at, "run_at")
     for phase in plan.timed:
-        rules.due_time(phase, values.decode(payload), now)  # a time that can't be read is refused now, not later
+        rules.due_time(phase, values.decode(payload), now)  # reject an invalid time now, not when the phase is entered
     entered = rules.entering(plan.first, now, payload)
     run_at, awaiting = entered["run_at"], entered["awaiting"]
-    if asked is not None and awaiting is None:
-        run_at = max(run_at, asked)
-    # A given id may come again after its row was purged. Its tokens and versions go on growing then, as time does, so
-    # that whoever still holds the row of old can't be taken for the holder of the new one.
+    if requested is not None and awaiting is None:
+        run_at = max(run_at, requested)
+    # A caller's id may be used again after its row was purged. Token and version start at the current time, above
+    # those of the old row, so that a worker that still holds the old row can't write to the new one.
     before = 0 if given.task_id is None else since_epoch(now)
     return Task(
         new_id if given.task_id is None else _task_id(given.task_id),
@@ -55,7 +55,7 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         _title(plan, given.title, payload),
         given.parent_id if given.parent_id is None else values.check_text(given.parent_id, "parent_id", 200),
         now,
-        asked if asked is not None else (run_at if plan.first.kind == "wait_until" else None),
+        requested if requested is not None else (run_at if plan.first.kind == "wait_until" else None),
         run_at,
         None, None, now, None,
         rules.check_priority(given.priority),
@@ -108,7 +108,7 @@ def _retries(count: int) -> int:
 
 
 def encode_metadata(metadata: dict[str, Any]) -> str:
-    """The user's own metadata as JSON text: an object."""
+    """Return the user's metadata as the text of a JSON object."""
     if not isinstance(metadata, dict):
         raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
     return values.encode(metadata, "metadata")
@@ -123,7 +123,7 @@ def _title(plan: Plan, given: str | None, payload: str) -> str:
     if not plan.title:
         return ""
     fields = values.decode(payload)
-    # Only plain field names: a template must not reach into attributes.
+    # Only plain field names are supported, so that a template can't access attributes.
     parts = []
     for text, field, _, _ in string.Formatter().parse(plan.title):
         parts.append(text)

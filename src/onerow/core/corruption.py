@@ -1,8 +1,8 @@
-"""Rows that can't be read: what is wrong with them, and how the others go on without them.
+"""Unreadable rows: find what is wrong with them and keep the other rows working.
 
-Whoever writes to the table by other means may leave a row that no rule can work with: a time that is none, a number
-beyond its bounds, JSON of the wrong shape. Checking each row would cost every task; so a row is examined only after
-something has failed on it. A row with a problem is then quarantined: failed, with class `corrupt`.
+A program that writes to the table without onerow can leave a row that no rule accepts: an invalid time, a number out
+of range, JSON of the wrong shape. Checking each row would slow down every task, so a row is examined only after
+an operation on it has failed. A row with a problem is then quarantined: its task fails with class `corrupt`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +23,9 @@ T = TypeVar("T")
 Row = TypeVar("Row")
 
 MOST_WRITES = 2**60
-"""What `version` and `token` may count to. The stores refuse twice as much, so that no write comes near their end."""
+"""The largest valid `version` and `token`: half of what the stores accept, so that no increment can overflow."""
 MOST_COUNT = 1_000_000_000
-"""What every other count may count to."""
+"""The largest valid value of every other count."""
 
 _KIND = {field: kind for field, kind in get_type_hints(Task).items() if field in FIELDS}
 _LARGE = ("version", "token", "elapsed_time")
@@ -51,7 +51,7 @@ _DECODERS: dict[str, Callable[[str], Any]] = {
 
 
 class UnreadableRows(CorruptRow):
-    """A store met rows that it can't make tasks of."""
+    """Raised by a store that can't decode some rows into tasks."""
 
     def __init__(self, ids: Sequence[Any]) -> None:
         self.ids = ids
@@ -62,7 +62,7 @@ class UnreadableRows(CorruptRow):
 
 
 def decoded(rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[[Row], Any]) -> list[Task]:
-    """The tasks in these rows; raises UnreadableRows with the ids of those that have none."""
+    """Decode the rows; raise UnreadableRows with the ids of the rows that can't be decoded."""
     try:
         return [decode(row) for row in rows]
     except Exception:
@@ -72,7 +72,7 @@ def decoded(rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[
 def set_apart(
     rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[[Row], Any]
 ) -> tuple[list[Task], list[Any]]:
-    """As `decoded`, for rows that the caller has claimed: the tasks, and the ids of the rows that can't be read."""
+    """Return the tasks of claimed rows, and the ids of the rows that can't be decoded."""
     try:
         return [decode(row) for row in rows], []
     except Exception:
@@ -89,19 +89,19 @@ def _can(decode: Callable[[Row], Task], row: Row) -> bool:
 
 
 def without_unreadable(read: Callable[[], T], set_aside: Callable[[Sequence[Any]], int]) -> T:
-    """What `read` answers, after the rows that it can't read were set aside."""
-    in_vain = 0
+    """Return the result of `read`; call `set_aside` for the rows that it can't decode, and read again."""
+    failed = 0
     while True:
         try:
             return read()
         except UnreadableRows as error:
-            in_vain = 0 if set_aside(error.ids) else in_vain + 1
-            if in_vain == _TRIES:  # neither we nor anyone else could: say so rather than try for ever
+            failed = 0 if set_aside(error.ids) else failed + 1
+            if failed == _TRIES:  # no process could set them aside; raise instead of retrying for ever
                 raise
 
 
 def as_far_as_readable(found: Sequence[Any], read: Callable[[str, Any], Any]) -> Task:
-    """A row's values, in the order of FIELDS, as a task: what `read` can't make sense of stands in it as it was."""
+    """Build a task from a row's values in the order of FIELDS; keep the raw value where `read` raises."""
     fields: list[Any] = []
     for field, value in zip(FIELDS, found, strict=True):
         try:
@@ -112,7 +112,7 @@ def as_far_as_readable(found: Sequence[Any], read: Callable[[str, Any], Any]) ->
 
 
 def problems(task: Task) -> dict[str, str]:
-    """What can't be read in a row, by field: why not. Empty for every task that rules have made."""
+    """Map each unreadable field of a row to the reason; empty for every task that the rules have written."""
     found = {field: why for field in FIELDS if (why := _problem(field, getattr(task, field)))}
     if task.unique_for is not None and "unique_for" not in found and task.unique_for != "forever":
         try:
@@ -149,7 +149,7 @@ def _json_problem(field: str, value: Any) -> str:
 
 
 def quarantine(task: Task, now: datetime, *, by: str = "") -> Task:
-    """A row that can't be read is failed with class `corrupt`, unless it had ended; its JSON columns stay as they are."""
+    """Fail an unreadable task with class `corrupt`, unless it has ended; its JSON columns are left unchanged."""
     found = problems(task)
     if not found:
         raise IllegalMove(f"task {task.task_id} can be read", task_id=str(task.task_id), status=task.status)
@@ -164,7 +164,7 @@ def quarantine(task: Task, now: datetime, *, by: str = "") -> Task:
     changes.setdefault("version", task.version + 1)
     changes |= dict.fromkeys(("leased_by", "leased_until", "slot", "key_slot", "awaiting"))
     if task.status is PROCESSING:
-        changes.setdefault("token", task.token + 1)  # its holder has lost it
+        changes.setdefault("token", task.token + 1)  # the current holder loses its lease
     if not ended:
         changes |= {"status": FAILED, "completed_at": now, "purged_at": None}
         changes |= _released(task, found, now)
@@ -174,7 +174,7 @@ def quarantine(task: Task, now: datetime, *, by: str = "") -> Task:
 
 
 def _released(task: Task, found: dict[str, str], now: datetime) -> dict[str, Any]:
-    """The unique key of a task that ends: let go, or remembered for as long as was asked."""
+    """Return the changes that release the unique key of an ending task, or keep it for `unique_for`."""
     if task.held_key is None or task.unique_for is None or "unique_for" in found or "held_key" in found:
         return {"held_key": None, "held_until": None}
     span = None if task.unique_for == "forever" else parse_duration(task.unique_for)
@@ -183,14 +183,14 @@ def _released(task: Task, found: dict[str, str], now: datetime) -> dict[str, Any
 
 def _stand_in(field: str, value: Any, now: datetime) -> Any:
     if field in ("version", "token"):
-        return since_epoch(now) + 1  # more than any count of writes, and far from the end
+        return since_epoch(now) + 1  # higher than any count of writes, and far below MOST_WRITES
     if field in DEFAULTS:
         return DEFAULTS[field]
     return now if _KIND[field] is datetime else str(value)
 
 
 def applied(rule: Callable[[Task], Task], task: Task, now: datetime, *, by: str = "") -> Task:
-    """What the rule makes of the task; where it fails because the row can't be read, the row is quarantined instead."""
+    """Apply the rule to the task; quarantine the task if the rule fails because the row is unreadable."""
     try:
         return rule(task)
     except IllegalMove:
@@ -202,7 +202,7 @@ def applied(rule: Callable[[Task], Task], task: Task, now: datetime, *, by: str 
 
 
 def must_be_readable(task: Task) -> None:
-    """Raises IllegalMove for a task that was quarantined and not mended since."""
+    """Raise IllegalMove for a quarantined task whose row has not been repaired."""
     if task.error_class == "corrupt" and (found := problems(task)):
         columns = "; ".join(f"{COLUMN[field]}: {why}" for field, why in found.items())
         raise IllegalMove(
@@ -213,7 +213,7 @@ def must_be_readable(task: Task) -> None:
 
 
 def shown(task: Task, name: str) -> Any:
-    """A property of a task for people: where the column can't be read, its text as it stands; no history then."""
+    """Return a property of a task for display: the raw text if the column is unreadable; for history, an empty list."""
     try:
         return getattr(task, name)
     except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):

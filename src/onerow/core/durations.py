@@ -1,4 +1,4 @@
-"""Durations as people write them: '5s', '15m', '2d', 90 (seconds), or a timedelta."""
+"""Parse and format durations: '5s', '15m', '2d', 90 (seconds), or a timedelta."""
 
 import re
 from datetime import timedelta
@@ -13,7 +13,7 @@ _LONGEST = timedelta(days=36500)
 
 
 def parse_duration(value: Duration, field: str = "duration") -> timedelta:
-    """A timedelta from what a person wrote; never negative."""
+    """Convert a duration to a timedelta of 0 seconds to 100 years; raise BadInput if it is invalid."""
     if isinstance(value, timedelta):
         span = value
     elif isinstance(value, bool):
@@ -39,7 +39,7 @@ def parse_duration(value: Duration, field: str = "duration") -> timedelta:
 
 
 def spell_duration(span: timedelta) -> str:
-    """The shortest form that parse_duration reads back, like '1h30m' or '250ms'."""
+    """Format a duration in the shortest form that parse_duration accepts, like '1h30m' or '250ms'."""
     millis = round(span / timedelta(milliseconds=1))
     if millis == 0:
         return "0s"

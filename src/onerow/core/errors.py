@@ -1,35 +1,35 @@
 """Every error that onerow raises.
 
 OnerowError
-├── BadInput                    (also a ValueError) a value that can't be stored or done; names the field and the fix
+├── BadInput                    (also a ValueError) an invalid value; names the field and the fix
 │   ├── BadPayload              not a JSON value, too large, or not of the declared type
 │   ├── PipelineError           a mistake in a pipeline's definition
-│   └── UnknownName             a pipeline, phase, status or task that isn't there
-├── IllegalMove                 this status doesn't allow that act
-├── CorruptRow                  a row that can't be read: it was quarantined, or has to be mended
-├── KeyTaken                    a retry or replay whose unique key another task holds meanwhile
-├── LostRace                    someone else changed the task again and again while we tried
-├── LeaseLost                   the lease is another's now, or nobody's
+│   └── UnknownName             an unknown pipeline, phase, status or task
+├── IllegalMove                 the task's status doesn't allow the operation
+├── CorruptRow                  an unreadable row: it was quarantined, or must be repaired
+├── KeyTaken                    a retry or replay whose unique key another task holds now
+├── LostRace                    other processes changed the task during each try
+├── LeaseLost                   another worker holds the lease now, or it was released
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
-    ├── StoreUnavailable        can't be reached now; trying again may help
-    ├── RowRefused              the store refuses the values of one of the rows, and nothing was written
-    ├── RetryTransaction        the caller's transaction must be rolled back and tried again
+    ├── StoreUnavailable        can't be reached now; a retry may help
+    ├── RowRefused              the store rejects the values of one row; nothing was written
+    ├── RetryTransaction        the caller must roll back its transaction and run it again
     ├── StoreReadOnly, StoreFull
     ├── StoreMoved              the database file was deleted, moved or replaced while it was open
-    ├── QueueRelocated          `onerow move` carried the queue to another store, which takes its new tasks
+    ├── QueueRelocated          `onerow move` moved the queue to another store, which accepts its new tasks
     └── CodeTooOld, SchemaMissing
 
-What handlers raise to onerow stands in outcomes.py.
+The exceptions that handlers raise are in outcomes.py.
 """
 
 
 class OnerowError(Exception):
-    """The root of what onerow raises to its caller."""
+    """Base class of all errors that onerow raises to its caller."""
 
 
 class BadInput(OnerowError, ValueError):
-    """A value that can't be taken; nothing was stored."""
+    """An invalid value; nothing was stored."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         self.field = field
@@ -37,19 +37,19 @@ class BadInput(OnerowError, ValueError):
 
 
 class BadPayload(BadInput):
-    """A payload, result or metadata that is no JSON value, too large, or not of the declared type."""
+    """A payload, result or metadata that is not a JSON value, is too large, or does not have the declared type."""
 
 
 class PipelineError(BadInput):
-    """A mistake in the definition of a pipeline, found when it is built."""
+    """A mistake in a pipeline's definition, found when the pipeline is built."""
 
 
 class UnknownName(BadInput):
-    """A pipeline, phase, status or task that isn't there."""
+    """An unknown pipeline, phase, status or task."""
 
 
 class IllegalMove(OnerowError):
-    """The task's status doesn't allow that act."""
+    """The task's status doesn't allow the operation."""
 
     def __init__(self, message: str, *, task_id: str = "", status: str = "") -> None:
         self.task_id = task_id
@@ -58,7 +58,7 @@ class IllegalMove(OnerowError):
 
 
 class CorruptRow(OnerowError):
-    """The row can't be read; `onerow doctor` names it and says how to mend it."""
+    """The row can't be read; `onerow doctor` names it and says how to repair it."""
 
     def __init__(self, message: str, *, task_id: str = "") -> None:
         self.task_id = task_id
@@ -66,7 +66,7 @@ class CorruptRow(OnerowError):
 
 
 class KeyTaken(OnerowError):
-    """The task's unique key belongs to another task that has not ended."""
+    """Another task that has not ended holds the task's unique key."""
 
     def __init__(self, task_id: str, other_id: str, unique_key: str) -> None:
         self.task_id = task_id
@@ -79,19 +79,19 @@ class KeyTaken(OnerowError):
 
 
 class LostRace(OnerowError):
-    """The task kept changing while we tried to act on it."""
+    """Other processes changed the task during each try of the operation."""
 
 
 class LeaseLost(OnerowError):
-    """The lease is no longer ours, so nothing was written."""
+    """The caller no longer holds the lease; nothing was written."""
 
 
 class StoreError(OnerowError):
-    """The store could not do what it was asked."""
+    """The store could not execute the operation."""
 
 
 class BadStoreUrl(StoreError, BadInput):
-    """A store URL that names no store."""
+    """An invalid store URL."""
 
 
 class StoreUnavailable(StoreError):
@@ -99,32 +99,32 @@ class StoreUnavailable(StoreError):
 
 
 class RowRefused(StoreError):
-    """The store refuses the values of a row; the same call without that row succeeds."""
+    """The store rejects the values of a row; the same call without that row succeeds."""
 
 
 class RetryTransaction(StoreError):
-    """Roll the caller's transaction back and run it again."""
+    """The caller must roll back its transaction and run it again."""
 
 
 class StoreReadOnly(StoreError):
-    """The store can be read and not written."""
+    """The store can be read but not written."""
 
 
 class StoreFull(StoreError):
-    """No room is left where the store lives."""
+    """The store's disk or quota is full."""
 
 
 class StoreMoved(StoreError):
-    """The database file was deleted, moved or replaced while it was open; what is written to it would be lost."""
+    """The database file was deleted, moved or replaced while it was open; further writes would be lost."""
 
 
 class QueueRelocated(StoreError):
-    """`onerow move` carried the queue to another store; this one accepts no new tasks and no workers."""
+    """`onerow move` moved the queue to another store; this one accepts no new tasks and no workers."""
 
 
 class CodeTooOld(StoreError):
-    """The store was migrated by a newer onerow that this one can't work beside."""
+    """A newer version of onerow migrated the store, and this version is not compatible with it."""
 
 
 class SchemaMissing(StoreError):
-    """The store has no onerow tables yet, or older ones than this code needs."""
+    """The store has no onerow tables, or their schema is older than this code needs."""

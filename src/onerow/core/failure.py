@@ -1,4 +1,4 @@
-"""What went wrong in an attempt, as a value: class, message, and where in the user's code."""
+"""The failure of an attempt as a value: error class, message and location in the user's code."""
 
 import asyncio
 import socket
@@ -54,7 +54,7 @@ EXIT_CLASSES = {
     137: "resource",
     152: "resource",
 }
-"""Exit codes of commands (sysexits and shells; 128 + the number of a signal) → class; others are unknown."""
+"""Exit code of a command → error class (sysexits and shells; 128 + signal number); others are 'unknown'."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,11 +70,11 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def classify(error: BaseException) -> Failure:
-    """A Failure from any exception; never raises. Exception groups are looked into."""
+    """Convert any exception, or the most important one of an exception group, to a Failure; never raises."""
     try:
         return _classify(error)
     except BaseException as raised:
-        # Methods of an exception are user code, and the caller is often a thread that has to go on.
+        # Methods of an exception are user code and may raise, and the calling thread must keep running.
         name = _name_of(error)
         return Failure(
             message=_cut(f"{name}: {text_of(error) or name}"),
@@ -84,7 +84,7 @@ def classify(error: BaseException) -> Failure:
 
 
 def _classify(error: BaseException) -> Failure:
-    cause = _weightiest(error)
+    cause = _most_important(error)
     name = _name_of(cause)
     text = text_of(cause)
     limited = isinstance(cause, RateLimited)
@@ -101,7 +101,7 @@ def _classify(error: BaseException) -> Failure:
 
 
 def text_of(error: BaseException) -> str:
-    """The message of an exception as text that every store takes; never raises, whatever `__str__` does."""
+    """Return the message of an exception as text that every store accepts; never raises, even if `__str__` does."""
     try:
         return _printable(str.__getitem__(str(error), slice(0, MAX_MESSAGE + 1)))
     except BaseException as raised:
@@ -116,7 +116,7 @@ def _trace_of(error: BaseException) -> str:
 
 
 def _name_of(error: BaseException) -> str:
-    """The name of its class, without asking a metaclass."""
+    """Return the name of the exception's class, without calling a metaclass's code."""
     return _printable(type.__dict__["__name__"].__get__(type(error)))[:200]
 
 
@@ -130,8 +130,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield each
 
 
-def _weightiest(error: BaseException) -> BaseException:
-    """Of a group, the one that decides: a permanent error outweighs a limit, a limit outweighs the rest."""
+def _most_important(error: BaseException) -> BaseException:
+    """Return the exception of a group whose class decides, by the precedence below."""
     order = ("corrupt", "permanent", "auth", "limit", "timeout", "resource", "network", "crash", "unknown")
     return min(_leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
 
@@ -176,7 +176,7 @@ def _class_of(error: BaseException) -> str:
 
 
 def where_in_user_code(error: BaseException) -> str:
-    """`file.py:12 in function` of the innermost frame that is neither onerow's nor a library's."""
+    """Return `file.py:12 in function` of the innermost frame that is neither in onerow nor in a library."""
     found = ""
     for frame in traceback.extract_tb(error.__traceback__):
         path = PurePath(frame.filename)
@@ -187,7 +187,7 @@ def where_in_user_code(error: BaseException) -> str:
 
 
 def _printable(text: str) -> str:
-    # The method of str itself: a subclass may have methods that raise.
+    # Calls str.encode directly, because a subclass may have methods that raise.
     return str.encode(text, "utf-8", "replace").decode().replace("\x00", "�")
 
 
@@ -196,5 +196,5 @@ def _cut(text: str) -> str:
 
 
 def failure(message: str, error_class: str, *, exception: str = "", where: str = "", trace: str = "") -> Failure:
-    """A Failure that no exception brought: a timeout, a crash, an exit code."""
+    """Build a Failure that has no exception: a timeout, a crash, an exit code."""
     return Failure(_cut(_printable(message)), error_class, exception, where, trace)

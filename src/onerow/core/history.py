@@ -1,4 +1,4 @@
-"""The history of a task: one entry per attempt and per human act, bounded, kept as JSON text in the row."""
+"""A task's history: one entry per attempt and per operation, bounded, stored as JSON text in the row."""
 
 from datetime import datetime
 
@@ -8,11 +8,11 @@ from onerow.core import times
 from onerow.core.errors import CorruptRow
 
 MAX_HISTORY = 60_000
-"""Characters of history that a row keeps; beyond that the oldest entries go, and an entry says so."""
+"""The maximum length of a history in characters; beyond it the oldest entries are replaced by one 'dropped' entry."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened to a task."""
+    """One event in a task's history."""
 
     at: str
     what: str
@@ -36,12 +36,12 @@ _decode = msgspec.json.Decoder(list[Entry]).decode
 
 
 def entries(text: str) -> list[Entry]:
-    """The history as values, oldest first."""
+    """Decode the history, oldest entry first."""
     return _decode(text)
 
 
 def append(text: str, entry: Entry) -> str:
-    """The history with one entry more; text is glued to text, so that old entries cost nothing."""
+    """Return the history with one more entry; concatenates text, so that old entries need not be decoded."""
     added = _encode(entry).decode()
     if text == "[]":
         return f"[{added}]"

@@ -1,4 +1,4 @@
-"""Every move as a line of a table: which rule makes it, and what it makes of each status. docs/states.md shows it."""
+"""The table of all moves: the rule of each move and the statuses before and after it. Rendered as docs/states.md."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, NEXT, OPEN, P
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One move: the rule is allowed from exactly the statuses that `leads` has, and leads to one of those it names."""
+    """One move: `leads` maps each status in which the rule is allowed to the statuses that can follow."""
 
     name: str
     by: str
@@ -20,12 +20,12 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def stays(self) -> bool:
-        """Whether it never changes the status."""
+        """Whether the move never changes the status."""
         return all(ends == {start} for start, ends in self.leads.items())
 
     @property
     def sentence(self) -> str:
-        """The first line of the rule's contract."""
+        """The first line of the rule's docstring."""
         return str(self.rule.__doc__).partition("\n")[0]
 
 
@@ -37,7 +37,7 @@ def _same(statuses: frozenset[Status]) -> Mapping[Status, frozenset[Status]]:
     return {status: _to(status) for status in Status if status in statuses}
 
 
-_STORE, _WORKER, _SWEEP, _PEOPLE = "a store", "its worker", "a sweep", "people, programs"
+_STORE, _WORKER, _SWEEP, _USERS = "the store", "the worker", "a sweep", "users, programs"
 
 MOVES: tuple[Line, ...] = (
     Line("claim", _STORE, rules.claimed, {WAITING: _to(PROCESSING)}),
@@ -67,25 +67,25 @@ MOVES: tuple[Line, ...] = (
     Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
     Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
     Line("bury", _SWEEP, rules.bury, _same(ENDS)),
-    Line("signal", _PEOPLE, rules.signal, _same(OPEN)),
+    Line("signal", _USERS, rules.signal, _same(OPEN)),
     Line(
         "cancel",
-        _PEOPLE,
+        _USERS,
         rules.cancel,
         {WAITING: _to(CANCELLED), PROCESSING: _to(PROCESSING), FAILED: _to(CANCELLED)},
     ),
-    Line("fail by hand", _PEOPLE, rules.fail_by_hand, {WAITING: _to(FAILED)}),
-    Line("retry", _PEOPLE, rules.retry, {FAILED: _to(WAITING)}),
-    Line("replay", _PEOPLE, rules.replay, {COMPLETED: _to(WAITING), FAILED: _to(WAITING)}),
-    Line("finish", _PEOPLE, rules.finish, {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)}),
-    Line("reschedule", _PEOPLE, rules.reschedule, _same(_to(WAITING))),
-    Line("priority", _PEOPLE, rules.reprioritise, _same(OPEN)),
-    Line("annotate", _PEOPLE, rules.annotate, _same(frozenset(Status))),
+    Line("fail by hand", _USERS, rules.fail_by_hand, {WAITING: _to(FAILED)}),
+    Line("retry", _USERS, rules.retry, {FAILED: _to(WAITING)}),
+    Line("replay", _USERS, rules.replay, {COMPLETED: _to(WAITING), FAILED: _to(WAITING)}),
+    Line("finish", _USERS, rules.finish, {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)}),
+    Line("reschedule", _USERS, rules.reschedule, _same(_to(WAITING))),
+    Line("priority", _USERS, rules.reprioritise, _same(OPEN)),
+    Line("annotate", _USERS, rules.annotate, _same(frozenset(Status))),
 )
 
 
 def states_page() -> str:
-    """The page about statuses and moves, in Markdown, with nothing in it but what the code says."""
+    """Render the tables of statuses and moves as a Markdown page."""
     arrows = [(old, new) for old in Status for new in Status if old != new and new in NEXT[old]]
     lines = [
         "# Statuses and moves",
@@ -103,7 +103,7 @@ def states_page() -> str:
         "| --- |" + " --- |" * len(Status),
         *(f"| **{old}** | " + " | ".join(_names(old, new) for new in Status) + " |" for old in Status),
         "",
-        "| move | by | from → to | rule | what becomes of the task |",
+        "| move | by | from → to | rule | effect |",
         "| --- | --- | --- | --- | --- |",
         *(f"| {m.name} | {m.by} | {_arrows(m)} | `{m.rule.__name__}` | {m.sentence} |" for m in MOVES),
         "",

@@ -1,4 +1,4 @@
-"""Names of pipelines, phases and signals: short text in any script, safe to type and to print."""
+"""Validate the names of pipelines, phases and signals."""
 
 import re
 
@@ -9,7 +9,7 @@ _LONGEST = 100
 
 
 def check_name(name: object, what: str) -> str:
-    """A name of letters (of any script), digits, '_', '-' and '.', beginning with a letter, digit or '_'."""
+    """Return a name of letters (of any script), digits, '_', '-' and '.'; raise PipelineError for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise PipelineError(
             f"{name!r} can't name a {what}: use letters (한글 too), digits, '_', '-' and '.', at most {_LONGEST}",

@@ -1,4 +1,4 @@
-"""What a handler may say besides returning a result. Raised, it means not done; returned, done in another way.
+"""Outcomes of a handler other than a plain result: exceptions to raise, and values to return (Jump, Finish).
 
 Permanent, RateLimited and Snooze are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
 in a handler does not swallow them.
@@ -14,11 +14,11 @@ from onerow.core.errors import BadInput
 
 
 class Permanent(Exception):
-    """Raised by a handler: trying again would not help."""
+    """Raised by a handler: a retry would not help."""
 
 
 class RateLimited(Exception):
-    """Raised by a handler: the other side says 'later'; `scope='phase'` holds the whole phase until then."""
+    """Raised by a handler: a remote service limits the rate; `scope='phase'` holds the whole phase for `after`."""
 
     def __init__(
         self, after: Duration = timedelta(minutes=1), message: str = "", *, scope: Literal["task", "phase"] = "task"
@@ -31,7 +31,7 @@ class RateLimited(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler: not now; come back after `for_`; costs no retry."""
+    """Raised by a handler: run the task again after `for_`; costs no retry."""
 
     def __init__(self, for_: Duration) -> None:
         self.for_ = parse_duration(for_, "for_")
@@ -43,7 +43,7 @@ class Cancelled(BaseException):
 
 
 class WaitExpired(Exception):
-    """Raised by `ctx.wait` and `ctx.join` when nothing came in time; uncaught, the task fails with class timeout."""
+    """Raised by `ctx.wait` and `ctx.join` at their deadline; if the handler doesn't catch it, its class is timeout."""
 
 
 class ChildrenFailed(Permanent):
@@ -51,7 +51,7 @@ class ChildrenFailed(Permanent):
 
 
 class Parked(BaseException):
-    """Raised inside a handler that waits for something from outside: the attempt ends, and the task keeps its place."""
+    """Raised inside a handler to end the attempt and park the task until a signal or its children arrive."""
 
     def __init__(self, name: str, awaiting: str, timeout: timedelta | None) -> None:
         self.name = name
@@ -61,13 +61,13 @@ class Parked(BaseException):
 
 
 class Jump(msgspec.Struct, frozen=True):
-    """Returned by a handler: done, and on with a later phase; those between are left out."""
+    """Returned by a handler: continue with a later phase and skip the phases between."""
 
     phase: str
     result: Any = None
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Returned by a handler: done, and nothing more is to be done; the task is completed."""
+    """Returned by a handler: complete the task without running the remaining phases."""
 
     result: Any = None

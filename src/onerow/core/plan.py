@@ -1,4 +1,4 @@
-"""A pipeline as data: what the store keeps of it, and all that the rules need to know of it."""
+"""A pipeline as data, as the store keeps it and the rules use it."""
 
 from datetime import timedelta
 from functools import cached_property
@@ -21,24 +21,24 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     name: str
     kind: Kind = "run"
-    concurrency: int | None = None  # at once, over all workers
-    per_key: int | None = None  # at once for one limit_key
+    concurrency: int | None = None  # running tasks, over all workers
+    per_key: int | None = None  # running tasks of one limit_key
     retry: Retry = Retry()
     timeout: timedelta | None = DEFAULT_TIMEOUT  # of wait_for: how long it waits
     lease: timedelta = DEFAULT_LEASE
-    field: str = ""  # wait_until: the payload's field with the time
+    field: str = ""  # wait_until: the payload field that holds the time
     signal: str = ""  # wait_for: the signal's name
-    on_timeout: str = ""  # wait_for, wait_children: the phase to go on with when the wait is over
-    all_must_succeed: bool = False  # wait_children: a child that did not fails the task
+    on_timeout: str = ""  # wait_for, wait_children: the phase that follows a timeout
+    all_must_succeed: bool = False  # wait_children: the task fails if a child did not complete
     renamed_from: tuple[str, ...] = ()
     rate: str = ""  # '60/min', over all workers
     rate_per_key: str = ""  # the same for each limit_key
     batch_size: int = 1
     batch_within: timedelta = timedelta(0)
     isolated: bool = False
-    memory: int | None = None  # what one attempt takes of its host, in bytes
-    cpus: float | None = None  # the same, in cores
-    retired: bool = False  # see `followed`: only older code knows this phase, and no task is sent to it
+    memory: int | None = None  # bytes of the host's memory for one attempt
+    cpus: float | None = None  # cores of the host for one attempt
+    retired: bool = False  # see `followed`: only older code knows this phase, and no task enters it
 
     @property
     def rated(self) -> bool:
@@ -55,23 +55,23 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
     name: str
     phases: tuple[PhasePlan, ...]
     title: str = ""
-    code: str = ""  # version of the user's code, as they named it
+    code: str = ""  # the user's version of the code
     payload_schema: dict[str, Any] | None = None
-    required: tuple[str, ...] = ()  # payload fields that must be there
+    required: tuple[str, ...] = ()  # required payload fields
     crons: tuple[Cron, ...] = ()
 
     @cached_property
-    def _place(self) -> dict[str, int]:
-        place = {}
+    def _positions(self) -> dict[str, int]:
+        positions = {}
         for index, phase in enumerate(self.phases):
             for old in phase.renamed_from:
-                place[old] = index
-        place.update({phase.name: index for index, phase in enumerate(self.phases)})
-        return place
+                positions[old] = index
+        positions.update({phase.name: index for index, phase in enumerate(self.phases)})
+        return positions
 
     @cached_property
     def timed(self) -> tuple[PhasePlan, ...]:
-        """The phases whose time stands in the payload."""
+        """The phases whose due time is a payload field."""
         return tuple(phase for phase in self.phases if phase.kind == "wait_until")
 
     @property
@@ -79,12 +79,12 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
         return next(phase for phase in self.phases if not phase.retired)
 
     def knows(self, name: str) -> bool:
-        return name in self._place
+        return name in self._positions
 
     def position(self, name: str) -> int:
-        """Where a phase stands, by its name or a former one."""
+        """Return the index of a phase by its present or a former name; raise UnknownName."""
         try:
-            return self._place[name]
+            return self._positions[name]
         except KeyError:
             names = ", ".join(phase.name for phase in self.phases)
             raise UnknownName(
@@ -95,32 +95,32 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
         return self.phases[self.position(name)]
 
     def after(self, name: str) -> PhasePlan | None:
-        """The phase that follows, or None after the last."""
+        """Return the next phase, or None after the last."""
         index = self.position(name) + 1
         while index < len(self.phases) and self.phases[index].retired:
             index += 1
         return self.phases[index] if index < len(self.phases) else None
 
     def names_from(self, name: str) -> frozenset[str]:
-        """The names, former ones included, of a phase and all that follow it."""
+        """Return the present and former names of a phase and of all later phases."""
         here = self.position(name)
-        return frozenset(known for known, index in self._place.items() if index >= here)
+        return frozenset(known for known, index in self._positions.items() if index >= here)
 
 
 def followed(own: Plan, published: Plan) -> Plan:
-    """The definition that tasks follow where the code at hand has another: the published one.
+    """Return the published definition, with the phases that only this process's code (`own`) knows added as retired.
 
-    Phases that only the code at hand knows keep their place, marked as retired: a task that stands at one of them goes
-    on with what follows the last phase before it that both definitions know, so that no published phase is skipped.
+    A retired phase keeps its position after the last phase before it that both definitions know. A task at a retired
+    phase continues with the published phase that follows this position, so that no published phase is skipped.
     """
     if own == published:
         return own
     phases = list(published.phases)
-    place = 0
+    position = 0
     for phase in own.phases:
         if published.knows(phase.name):
-            place = phases.index(published.phase(phase.name)) + 1
+            position = phases.index(published.phase(phase.name)) + 1
         else:
-            phases.insert(place, msgspec.structs.replace(phase, retired=True, renamed_from=()))
-            place += 1
+            phases.insert(position, msgspec.structs.replace(phase, retired=True, renamed_from=()))
+            position += 1
     return msgspec.structs.replace(published, phases=tuple(phases))

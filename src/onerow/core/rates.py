@@ -1,7 +1,7 @@
-"""Rates: at most so many starts in any span of that length, and not one more. Pure; times are ms since 1970.
+"""Rate limits over a sliding window: at most `count` starts in any span of `per` ms. Times are ms since 1970.
 
-A window remembers when how many started. Starts close together are kept as one, at the time of the last, so that it
-stays small and errs on the slow side.
+A window stores groups of starts. Starts close together become one group at the time of the latest start: the window
+stays small, and the error can only delay a start.
 """
 
 import re
@@ -17,18 +17,18 @@ _RATE = re.compile(r"\s*(\d+)\s*/\s*(\S+)\s*")
 _WORDS = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
 
 Starts = list[tuple[int, int]]
-"""(when, how many), oldest first."""
+"""(time, number of starts), oldest first."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """So many in any span of that length."""
+    """At most `count` starts in any span of `per` ms."""
 
     count: int
     per: int  # ms
 
 
 def parse_rate(text: str, field: str = "rate") -> Rate:
-    """A rate as people write it: '60/min', '5/s', '1000/d', '10/30s'."""
+    """Parse a rate like '60/min', '5/s', '1000/d' or '10/30s'."""
     found = _RATE.fullmatch(str(text))
     if found is None:
         raise BadInput(f"{field}: can't read the rate {text!r}; write it like '60/min', '5/s' or '10/30s'", field=field)
@@ -41,12 +41,12 @@ def parse_rate(text: str, field: str = "rate") -> Rate:
 
 
 def room(rate: Rate, starts: Starts, now: int) -> int:
-    """How many may start now."""
+    """Return how many starts the rate allows now."""
     return max(0, rate.count - sum(count for at, count in starts if at > now - rate.per))
 
 
 def started(rate: Rate, starts: Starts, now: int, count: int, groups: int) -> Starts:
-    """The window with some starts more, and without those that no longer count."""
+    """Return the window with `count` more starts and without the expired ones."""
     kept = [(at, many) for at, many in starts if at > now - rate.per]
     if count:
         kept.append((now, count))
@@ -61,7 +61,7 @@ def started(rate: Rate, starts: Starts, now: int, count: int, groups: int) -> St
 
 
 def free_at(rate: Rate, starts: Starts, now: int) -> int:
-    """When the next one may start."""
+    """Return when the rate allows the next start."""
     left = sum(count for at, count in starts if at > now - rate.per)
     for at, count in starts:
         if left < rate.count:
@@ -74,19 +74,19 @@ def free_at(rate: Rate, starts: Starts, now: int) -> int:
 
 
 class Window(msgspec.Struct, omit_defaults=True):
-    """All that is known of the starts of a phase: altogether, and by key."""
+    """The recent starts of a phase: in total and by key."""
 
     starts: Starts = []
     keys: dict[str, Starts] = {}
-    booked: dict[str, int] = {}  # until when tasks of a key were put off
+    booked: dict[str, int] = {}  # by key: the time to which the next delayed task goes
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of tasks that want to start: which may, and until when the others are put off."""
+    """The decision about some tasks: which may start, and until when the others are delayed."""
 
     window: Window
     admitted: list[int]  # positions
-    put_off: list[tuple[int, int]]  # position, until; 0: no later than before
+    put_off: list[tuple[int, int]]  # (position, time); time 0: keep the present run_at
 
 
 _GROUPS = 60
@@ -94,7 +94,7 @@ _GROUPS_PER_KEY = 8
 
 
 def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | None, now: int) -> Verdict:
-    """Which of some tasks, by their keys, may start now; a task without a key is bound by the whole rate only."""
+    """Decide which tasks, given by their keys, may start now; for a task without a key only the rate `whole` counts."""
     left = len(keys) if whole is None else room(whole, window.starts, now)
     by_key = dict(window.keys)
     booked = {key: until for key, until in window.booked.items() if until > now}
@@ -102,7 +102,7 @@ def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | 
     put_off: list[tuple[int, int]] = []
     for position, key in enumerate(keys):
         if each is not None and key and room(each, by_key.get(key, []), now) == 0:
-            # Each a little later than the one before it, so that they don't all come back at once.
+            # Each task gets a later time than the one before it, so that they don't all become due at once.
             until = max(booked.get(key, 0), free_at(each, by_key[key], now))
             booked[key] = until + each.per // each.count
             put_off.append((position, until))

@@ -1,4 +1,4 @@
-"""Memory and CPU cores that a heavy phase needs: a value that can be multiplied, added and compared."""
+"""Memory and CPU cores that one attempt of a phase needs."""
 
 import msgspec
 
@@ -25,8 +25,8 @@ class Resources(msgspec.Struct, frozen=True):
         return Resources(max(0, self.memory - other.memory), max(0.0, self.cpus - other.cpus))
 
     def fits(self, left: "Resources") -> int:
-        """How often this can be taken from what is left; very often, if it is nothing."""
+        """Return how many times these resources fit into the remaining ones; 10,000 if they are zero."""
         counts = [left.memory // self.memory] if self.memory else []
-        # Tenths of a core add up to whole ones, whatever floating point says.
+        # The tolerance corrects floating-point sums: ten times 0.1 core must fit into one core.
         counts += [int(left.cpus / self.cpus + 1e-6)] if self.cpus else []
         return max(0, min(counts, default=10_000))

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again: by class of error, with a back-off that anyone can compute."""
+"""Retry policy: which error classes are retried, and after which deterministic back-off."""
 
 from datetime import timedelta
 from zlib import crc32
@@ -10,7 +10,7 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import ERROR_CLASSES, Failure
 
 RETRIED = frozenset({"network", "limit", "resource", "unknown", "crash"})
-"""Classes tried again unless the phase says otherwise; timeout, auth, permanent and corrupt are not."""
+"""Error classes that are retried by default; timeout, auth, permanent and corrupt are not."""
 
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -20,10 +20,10 @@ def _between(least: float, value: object, most: float) -> bool:
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A phase's policy: how often, after how long ('5s', or seconds), and for which classes of error.
+    """The retry policy of a phase: how often, after which wait ('5s', or seconds), and for which error classes.
 
-    max_rescues: the last resort for a task that is cut off together with its worker again and again. Such rescues cost no
-    retry; when this many came one after the other, without any outcome of the task, the next one fails it (class crash).
+    max_rescues: a task whose worker dies or loses its lease is rescued, which costs no retry. After this many rescues in
+    a row without an outcome of the task, the next one fails it (class crash).
     """
 
     max_retries: int = 3
@@ -55,7 +55,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.classes.get(error_class, error_class in RETRIED)
 
     def after(self, failure: Failure, tried: int, seed: str) -> timedelta | None:
-        """How long to wait before the next try, or None when this class is not retried."""
+        """Return the wait before the next attempt, or None if the error class is not retried."""
         if not self.allows(failure.error_class):
             return None
         if failure.after is not None:
@@ -65,6 +65,6 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         except OverflowError:
             base = _LONGEST_WAIT
         base = min(base, _LONGEST_WAIT)
-        # The same task and try always wait as long: a rule has no dice, and neighbours still spread out.
+        # The jitter is a hash of task and try: rules stay deterministic, and the retries of different tasks spread out.
         share = crc32(f"{seed}:{tried}".encode()) / 0xFFFFFFFF
         return base * (1 + self.jitter * share)

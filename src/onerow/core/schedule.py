@@ -1,4 +1,4 @@
-"""Cron schedules: which nominal times are due. Pure; the clock is an argument."""
+"""Cron schedules: compute which nominal times are due. The current time is an argument."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,12 +16,12 @@ CatchUp = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
 
 ON_TIME = timedelta(minutes=1)
-"""So late a time still counts as kept; later it was missed, and the catch-up policy decides."""
+"""A nominal time fired within this delay counts as on time; after it, the catch-up policy decides."""
 MOST_AT_ONCE = 100
 
 
 class Cron(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One schedule of a pipeline, as data. Its name is what its mark and its pauses go by."""
+    """One schedule of a pipeline, as data. Its name identifies its last fired time and its pauses."""
 
     name: str
     expression: str
@@ -33,7 +33,7 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def check(cron: Cron) -> Cron:
-    """The schedule, if it can be kept; raises PipelineError otherwise."""
+    """Return the schedule; raise PipelineError if it is invalid."""
     if cron.catch_up not in ("one", "all", "skip"):
         raise PipelineError(f"catch_up must be 'one', 'all' or 'skip', not {cron.catch_up!r}", field="catch_up")
     if cron.overlap not in ("allow", "skip"):
@@ -50,13 +50,13 @@ def check(cron: Cron) -> Cron:
 
 
 def next_time(cron: Cron, after: datetime) -> datetime:
-    """The first nominal time after a moment, in UTC."""
+    """Return the first nominal time after a given time, in UTC."""
     return next(_times(cron, after))
 
 
 def latest_time(cron: Cron, until: datetime) -> datetime | None:
-    """The last nominal time up to and including a moment, in UTC."""
-    # The simulation yields what lies strictly before its start.
+    """Return the last nominal time at or before a given time, in UTC."""
+    # CronSim in reverse yields only times strictly before its start.
     start = (until + timedelta(seconds=1)).astimezone(_zone(cron.tz))
     for moment in CronSim(cron.expression, start, reverse=True):
         if (nominal := moment.astimezone(UTC)) <= until:
@@ -65,7 +65,7 @@ def latest_time(cron: Cron, until: datetime) -> datetime | None:
 
 
 def due(cron: Cron, last: datetime, now: datetime) -> list[datetime]:
-    """The nominal times after `last` and up to `now` that the catch-up policy wants fired, oldest first."""
+    """Return the nominal times after `last` and up to `now` that the catch-up policy fires, oldest first."""
     if next_time(cron, last) > now:
         return []
     if cron.catch_up == "all":
@@ -82,7 +82,7 @@ def due(cron: Cron, last: datetime, now: datetime) -> list[datetime]:
 
 
 def _times(cron: Cron, after: datetime) -> Iterator[datetime]:
-    # In the hour that a clock repeats, a wall time may lie before its own start: skip those.
+    # In the hour that is repeated when daylight saving time ends, CronSim may yield times before its start.
     for moment in CronSim(cron.expression, after.astimezone(_zone(cron.tz))):
         if (nominal := moment.astimezone(UTC)) > after:
             yield nominal

@@ -1,4 +1,4 @@
-"""Sizes as people write them: '512MB', '4GB', '1.5GiB', or a number of bytes."""
+"""Parse and format sizes: '512MB', '4GB', '1.5GiB', or a number of bytes."""
 
 import re
 
@@ -13,7 +13,7 @@ _LARGEST = 2**60
 
 
 def parse_size(value: Size, field: str = "size") -> int:
-    """Bytes from what a person wrote; more than none."""
+    """Return the size in bytes, at least 1; raise BadInput if it can't be parsed."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise BadInput(f"{field} must be a size like '512MB' or '4GB', not {value!r}", field=field)
     found = _SIZE.fullmatch(str(value).strip().lower())
@@ -27,7 +27,7 @@ def parse_size(value: Size, field: str = "size") -> int:
 
 
 def spell_size(size: int) -> str:
-    """A size for people, like '4 GB' or '1.5 MB'."""
+    """Format a size, like '4 GB' or '1.5 MB'."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

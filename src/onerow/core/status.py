@@ -1,4 +1,4 @@
-"""The five statuses, and the table of what may follow what."""
+"""The five statuses and the table of allowed transitions."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,13 +11,13 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    # As text, in C: an Enum's own hash is a Python function, and every move asks for it.
+    # The hash of str, implemented in C: Enum.__hash__ is a Python function, and every move calls it.
     __hash__ = str.__hash__
 
 
 WAITING, PROCESSING, COMPLETED, FAILED, CANCELLED = Status
 
-# A waiting row may become waiting again (rescheduled, passed to the next phase); nothing leaves cancelled.
+# A waiting task may become waiting again (rescheduled, passed to the next phase); cancelled is final.
 NEXT: Mapping[Status, frozenset[Status]] = {
     WAITING: frozenset({WAITING, PROCESSING, COMPLETED, FAILED, CANCELLED}),
     PROCESSING: frozenset({PROCESSING, WAITING, COMPLETED, FAILED, CANCELLED}),

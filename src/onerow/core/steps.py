@@ -1,7 +1,7 @@
-"""What a phase remembers of itself across attempts: results of steps, waits and spawns, as JSON text in the row.
+"""Records that a phase keeps across attempts: steps, waits and spawns, as JSON text in the row.
 
-The column `steps` is {phase: {name: record}}. A record says when it was made, and one of: what the step returned;
-what the task waits for, and until when; that nothing came in time.
+The column `steps` is {phase: {name: record}}. A record has a time and one of: the result of a step; what the task
+waits for, with a deadline; that a wait expired.
 """
 
 from datetime import datetime
@@ -15,26 +15,26 @@ from onerow.core.task import Task
 from onerow.core.times import read, spell
 
 MAX_STEPS = 1_000
-"""Steps that one phase may remember."""
+"""The maximum number of records of one phase."""
 RESERVED = ("wait:", "spawn:", "join")
-"""How the names of what we remember ourselves begin; a user's step may not."""
+"""Prefixes of onerow's own records; a user's step name may not start with them."""
 
 _NULL = msgspec.Raw(b"null")
 _encode = msgspec.json.Encoder().encode
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One remembered thing."""
+    """The record of one step, wait or spawn."""
 
     at: str
     result: msgspec.Raw = _NULL
-    awaiting: str = ""  # of a wait that is open
+    awaiting: str = ""  # set while a wait is open
     until: str = ""
     expired: bool = False
 
     @property
     def open(self) -> bool:
-        """Whether the task still waits for it, as far as the row knows."""
+        """Whether this is the record of a wait that is not over."""
         return bool(self.awaiting)
 
     @property
@@ -46,18 +46,18 @@ decode = _decode = msgspec.json.Decoder(dict[str, dict[str, Record]]).decode
 
 
 def records(task: Task) -> dict[str, Record]:
-    """What the task's phase remembers, by name."""
+    """Return the records of the task's phase, by name."""
     return {} if task.steps_json == "{}" else _decode(task.steps_json).get(task.phase, {})
 
 
 def spawned_since(task: Task) -> datetime | None:
-    """Since when the task has spawned children in this generation; None: it hasn't."""
+    """Return when the task first spawned children in this generation, or None if it did not."""
     times = [record.at for _, record in _spawns(task.steps_json)]
     return read(min(times)) if times else None
 
 
 def has_spawned(steps: str) -> bool:
-    """Whether any spawn is remembered, so that there may be children."""
+    """Whether there is a record of a spawn, so that children may exist."""
     return bool(_spawns(steps))
 
 
@@ -69,7 +69,7 @@ def _spawns(steps: str) -> list[tuple[str, Record]]:
 
 
 def check_name(name: str) -> str:
-    """A name for a step of the user's own."""
+    """Return the name of a user's step; raise BadInput if it is not allowed."""
     values.check_text(name, "step", 200)
     if not name or name.startswith(RESERVED):
         raise BadInput(f"a step can't be named {name!r}: not empty, and not beginning with {', '.join(RESERVED)}")
@@ -77,7 +77,7 @@ def check_name(name: str) -> str:
 
 
 def expired(task: Task, now: datetime) -> str:
-    """The steps of a task whose open wait is over, so that the handler is told where it waited."""
+    """Return the steps with the open wait marked as expired, so that the handler raises WaitExpired at that wait."""
     for name, record in records(task).items():
         if record.open:
             return with_record(task, name, Record(at=spell(now), expired=True))
@@ -85,14 +85,14 @@ def expired(task: Task, now: datetime) -> str:
 
 
 def without_last_expired(task: Task) -> str:
-    """The steps without the wait that expired last, so that the next attempt waits again."""
+    """Return the steps without the wait that expired last, so that the next attempt waits again."""
     mine = records(task)
     expired_names = [name for name, record in mine.items() if record.expired]
     return _without(task, [max(expired_names, key=lambda name: mine[name].at)]) if expired_names else task.steps_json
 
 
 def without_open_waits(task: Task) -> str:
-    """The steps without waits that are still open, so that their deadlines count anew."""
+    """Return the steps without open waits, so that their deadlines start over."""
     return _without(task, [name for name, record in records(task).items() if record.open])
 
 
@@ -106,7 +106,7 @@ def _without(task: Task, names: list[str]) -> str:
 
 
 def with_record(task: Task, name: str, record: Record) -> str:
-    """The steps with one record more; raises BadPayload when there are too many or they are too large."""
+    """Return the steps with one more record; raise BadPayload if they are too many or too large."""
     known = {} if task.steps_json == "{}" else _decode(task.steps_json)
     mine = known.setdefault(task.phase, {})
     mine[name] = record

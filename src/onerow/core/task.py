@@ -1,4 +1,4 @@
-"""The row: one task from its first phase to its last, as an immutable value."""
+"""The task: one row from its first phase to its last, as an immutable value."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -17,23 +17,23 @@ from onerow.core.times import FAR
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
-    """One row. JSON columns are kept as text (`payload_json` …) and decoded when read (`payload` …)."""
+    """One row. JSON columns are stored as text (`payload_json` …) and decoded on access (`payload` …)."""
 
-    # who
+    # identity
     task_id: str
     pipeline: str
     phase: str  # the column `type`
     user_id: str
     title: str
     parent_id: str | None
-    # when
+    # times
     created_at: datetime
-    scheduled_time: datetime | None  # as asked for, kept
-    run_at: datetime  # not before; of a parked task, its deadline
+    scheduled_time: datetime | None  # the time that the caller requested
+    run_at: datetime  # earliest start; of a parked task, its deadline
     started_at: datetime | None
     completed_at: datetime | None
     updated_at: datetime
-    elapsed_time: int | None  # ms of the last phase run
+    elapsed_time: int | None  # ms of the last attempt
     # order
     priority: int
     # state
@@ -43,10 +43,10 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     retry_count: int
     max_retries: int
-    own_retries: bool  # max_retries was given by the adder, so no phase changes it
+    own_retries: bool  # `add` set max_retries, so no phase changes it
     retry_base: int
-    crash_count: int  # times its own isolated process died, in this phase
-    rescue_count: int  # times it was cut off together with its worker, since its last outcome in this phase
+    crash_count: int  # how often its isolated process died in this phase
+    rescue_count: int  # how often its worker died or lost the lease since its last outcome in this phase
     generation: int
     error: str | None
     error_class: str | None
@@ -61,11 +61,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     key_slot: int | None
     unique_key: str | None
     unique_for: str | None  # None: until it ends; 'forever'; or a duration after the end
-    held_key: str | None  # the unique key while it is held: what the unique index covers
-    held_until: datetime | None  # of an ended task whose key is remembered
+    held_key: str | None  # the unique key while the task holds it; the unique index covers this column
+    held_until: datetime | None  # of an ended task that still holds its key
     children: int | None  # how many children a parked parent expects
-    purged_at: datetime | None  # a tombstone: only its keys are left
-    # work, as JSON text
+    purged_at: datetime | None  # set on a tombstone: only its keys are left
+    # JSON text
     payload_json: str
     results_json: str
     steps_json: str
@@ -76,7 +76,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def type(self) -> str:
-        """The phase, by its column's name."""
+        """The phase, under the name of its column."""
         return self.phase
 
     @property
@@ -85,12 +85,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def results(self) -> dict[str, Any]:
-        """What the phases returned, by phase."""
+        """The results by phase."""
         return values.decode(self.results_json)  # type: ignore[no-any-return]
 
     @property
     def result(self) -> Any:
-        """What the phase in which the task ended returned."""
+        """The result of the phase in which the task ended."""
         return self.results.get(self.phase) if self.ended else None
 
     @property
@@ -99,7 +99,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def signals(self) -> list[dict[str, Any]]:
-        """What came from outside and nothing has waited for yet."""
+        """The signals that no wait has consumed yet."""
         return signals.kept(self.signals_json)
 
     @property
@@ -112,7 +112,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def history(self) -> list[Entry]:
-        """What happened to it, oldest first."""
+        """The history, oldest entry first."""
         return history.entries(self.logs_json)
 
     @property
@@ -125,12 +125,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def suspect(self) -> bool:
-        """Whether it may have killed a process, so that it runs in one of its own."""
+        """Whether the task may have killed a process; its next attempt runs in an isolated process."""
         return self.rescue_count > 0 or self.crash_count > 0
 
     @property
     def deadline(self) -> datetime | None:
-        """Until when a parked task waits; None: for ever."""
+        """The deadline of a parked task; None if it has none."""
         return self.run_at if self.awaiting is not None and self.run_at < FAR else None
 
     @property
@@ -138,11 +138,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return None if self.elapsed_time is None else timedelta(milliseconds=self.elapsed_time)
 
     def to(self, status: Status, now: datetime, **changes: Any) -> Self:
-        """The task in another status."""
+        """Return the task in another status, with changes to other fields."""
         return self.become(status, now, changes)
 
     def become(self, status: Status, now: datetime, changes: dict[str, Any]) -> Self:
-        """As `to`, with changes that are this call's own: the only place where the table of statuses is consulted."""
+        """Like `to`, but modifies the dict `changes`; the only function that checks NEXT."""
         if status not in NEXT[self.status]:
             raise IllegalMove(
                 f"task {self.task_id} is {self.status}; it can't become {status}",
@@ -150,7 +150,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
                 status=self.status,
             )
         if self.status is PROCESSING and status is not PROCESSING:
-            # Whoever leaves processing leaves its lease and its slots.
+            # A task that leaves processing releases its lease and its slots.
             changes["leased_by"] = changes["leased_until"] = changes["slot"] = changes["key_slot"] = None
         changes["status"] = status
         changes["updated_at"] = now
@@ -158,11 +158,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return replace(self, **changes)
 
     def with_changes(self, now: datetime, **changes: Any) -> Self:
-        """The task in the same status with some fields changed."""
+        """Return the task in the same status with some fields changed."""
         return replace(self, updated_at=now, version=self.version + 1, **changes)
 
     def history_with(self, entry: Entry) -> str:
-        """Its history with one entry more."""
+        """Return the history text with one more entry."""
         return history.append(self.logs_json, entry)
 
 
@@ -192,27 +192,27 @@ DEFAULTS: dict[str, Any] = {
     "purged_at": None, "payload_json": "null", "results_json": "{}", "steps_json": "{}", "signals_json": "[]",
     "progress_json": "null", "metadata_json": "{}", "logs_json": "[]",
 }  # fmt: skip
-"""What a field has when nobody says otherwise; a store's columns have the same defaults."""
+"""Default value by field; the columns of a store have the same defaults."""
 
 
 def non_default_fields(task: Task) -> dict[str, Any]:
-    """What there is to say of a task, by field: whatever is not the default."""
+    """Return the fields whose values differ from the defaults."""
     values = _values(task)
     return dict(compress(zip(FIELDS, values, strict=True), map(ne, values, _DEFAULTS_IN_ORDER)))
 
 
 def changed_fields(before: Task, after: Task) -> tuple[str, ...]:
-    """The fields in which two states of one task differ."""
+    """Return the fields in which two versions of one task differ."""
     return tuple(compress(FIELDS, map(ne, _values(before), _values(after))))
 
 
 def columns_of(tasks: Iterable[Task]) -> list[tuple[Any, ...]]:
-    """The values of tasks by field, in the order of FIELDS."""
+    """Return the values of all tasks by field, in the order of FIELDS."""
     return list(zip(*map(_values, tasks), strict=True))
 
 
 def changed_columns(before: Iterable[Task], after: Iterable[Task]) -> dict[str, tuple[Any, ...]]:
-    """The fields in which one of these tasks differs from its earlier state, with the later values of all.
+    """Return each field in which at least one task differs from its earlier version, with the later values of all tasks.
 
     Comparing two columns of hundreds of values costs less than comparing hundreds of pairs of tasks.
     """
@@ -221,5 +221,5 @@ def changed_columns(before: Iterable[Task], after: Iterable[Task]) -> dict[str, 
 
 
 _values = msgspec.structs.astuple
-_ALWAYS_TOLD = object()  # equal to no value: the field has no default, or one that only the clock knows
-_DEFAULTS_IN_ORDER = tuple(DEFAULTS.get(field, _ALWAYS_TOLD) for field in FIELDS)
+_NO_DEFAULT = object()  # equal to no value
+_DEFAULTS_IN_ORDER = tuple(DEFAULTS.get(field, _NO_DEFAULT) for field in FIELDS)

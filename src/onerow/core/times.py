@@ -1,4 +1,4 @@
-"""UTC to the millisecond, in one textual form that sorts as it counts: 2026-11-15T02:29:57.123Z."""
+"""Times in UTC to the millisecond, in one text format that sorts by time: 2026-11-15T02:29:57.123Z."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -6,14 +6,14 @@ from functools import lru_cache
 from onerow.core.errors import BadInput
 
 FAR = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
-"""The far future: the deadline of what has none."""
+"""The far future; used as the deadline of a wait without one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
 
 
 def to_millis(moment: datetime) -> datetime:
-    """The same moment in UTC, cut to the millisecond."""
+    """Convert a time to UTC and truncate it to the millisecond."""
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
@@ -22,7 +22,7 @@ _last_spelled: tuple[datetime | None, str] = (None, "")
 
 
 def spell(moment: datetime) -> str:
-    """The moment as text; the last one is remembered, since a batch shares its times."""
+    """Format a time as text; caches the last one, because the tasks of a batch share their times."""
     global _last_spelled
     last, text = _last_spelled
     if moment is last:
@@ -34,7 +34,7 @@ def spell(moment: datetime) -> str:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> datetime:
-    """The moment that `spell` wrote; raises ValueError for a text without a zone, as for one that is no time."""
+    """Parse the text that `spell` wrote; raise ValueError for an invalid time or one without a time zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -42,12 +42,12 @@ def read(text: str) -> datetime:
 
 
 def since_epoch(moment: datetime) -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return (moment - _EPOCH) // _MILLI
 
 
 def parse_time(value: datetime | str | None, field: str) -> datetime:
-    """A moment from a caller: a datetime with a zone, or ISO text with an offset; anything else is refused."""
+    """Parse a caller's time, a datetime with a time zone or ISO text with an offset; raise BadInput for anything else."""
     moment: datetime
     if isinstance(value, str):
         try:

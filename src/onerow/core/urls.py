@@ -1,4 +1,4 @@
-"""Store URLs in messages: passwords masked, also in URLs that no parser accepts."""
+"""Mask passwords in store URLs, including URLs that no parser accepts."""
 
 import re
 
@@ -8,7 +8,7 @@ MASK = "***"
 
 
 def mask_password(url: str) -> str:
-    """The URL with its password and secret options replaced by ***.
+    """Return the URL with its password and secret options replaced by ***.
 
     The password ends at the last @ of the URL, so that an unescaped @, / or ? in it is masked as well.
     """
@@ -16,7 +16,7 @@ def mask_password(url: str) -> str:
 
 
 def mask_in(text: str, url: str) -> str:
-    """A message about a URL, without any piece of its password."""
+    """Return a message about a URL without any part of the URL's password."""
     text = text.replace(url, mask_password(url))
     found = _PASSWORD.search(url)
     if found and found["password"]:

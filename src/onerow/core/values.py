@@ -1,4 +1,4 @@
-"""JSON values as text: what goes in comes out equal, or is refused before anything is stored (P12)."""
+"""JSON values as text: a value is decoded equal to what was encoded, or rejected before it is stored (P12)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,30 +8,30 @@ import msgspec
 from onerow.core.errors import BadPayload
 
 MAX_VALUE = 1_000_000
-"""Bytes that one payload, result or metadata may have."""
+"""The maximum size of one payload, result or metadata, in bytes."""
 MAX_ROW = 8_000_000
-"""Bytes that a whole row may have."""
+"""The maximum size of a row, in bytes."""
 MAX_DEPTH = 100
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-# Texts that may hide an integer beyond 64 bits: only these are walked value by value. Every digit becomes a 0, which
-# costs a tenth of a regular expression.
+# Only a text with a long run of digits may contain an integer beyond 64 bits, and only such a text is checked value by
+# value. To find it, every digit is translated to 0, which costs a tenth of a regular expression.
 _ZEROS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * 19
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
-    """The JSON text of a value; raises BadPayload, naming the place, for what JSON can't carry."""
+    """Return the JSON text of a value; raise BadPayload with the path of a value that JSON can't represent."""
     if value is None:
         return "null"
     plain = value if type(value) in _PLAIN else to_plain(value, field)
     try:
         raw = _encoder.encode(plain)
-        if len(raw) > 2 * MAX_DEPTH and _is_deep(plain, raw):  # a bracket at each end of each level
+        if len(raw) > 2 * MAX_DEPTH and _is_deep(plain, raw):  # each level has two brackets
             raise RecursionError
         if _decode(raw) != plain or (b"\\" in raw and b"\\u0000" in raw) or _LONG_NUMBER in raw.translate(_ZEROS):
             _walk(plain, field, 0)
@@ -39,7 +39,7 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
         raise
     except RecursionError:
         raise BadPayload(f"{field} is nested too deeply; at most {MAX_DEPTH} levels", field=field) from None
-    except Exception as error:  # whatever the encoder could not take: the walk finds where
+    except Exception as error:  # _walk raises with the path of the value that the encoder rejected
         _walk(plain, field, 0)
         raise BadPayload(f"{field} is not a JSON value: {error}", field=field) from None
     if len(raw) > limit:
@@ -55,7 +55,7 @@ _PLAIN = frozenset({dict, list, str, int, float, bool, tuple})
 
 
 def to_plain(value: Any, field: str) -> Any:
-    """A dataclass, Struct or pydantic model as plain JSON values; plain values as they are."""
+    """Convert a dataclass, Struct or pydantic model to plain JSON values; return other values unchanged."""
     if type(value) in _PLAIN or value is None:
         return value
     dump = getattr(type(value), "model_dump", None)
@@ -70,7 +70,7 @@ def to_plain(value: Any, field: str) -> Any:
 
 
 def _is_deep(value: Any, raw: bytes) -> bool:
-    """Whether a value has more levels than a store can be trusted with; most show by their few brackets."""
+    """Whether a value has more than MAX_DEPTH levels; a value with few brackets is not walked."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     level = [value]
@@ -85,7 +85,7 @@ def _is_deep(value: Any, raw: bytes) -> bool:
 def _walk(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise BadPayload(f"{path[:80]}… is nested too deeply; at most {MAX_DEPTH} levels", field=path)
-    # A subclass (an OrderedDict, a StrEnum) counts as what it is made of.
+    # A subclass (an OrderedDict, a StrEnum) is treated as its base type.
     kind = next(
         (plain for plain in (bool, str, int, float, dict, list, tuple) if isinstance(value, plain)), type(value)
     )
@@ -126,7 +126,7 @@ def _check_text(text: str, path: str) -> None:
 
 
 def check_text(text: str, field: str, limit: int) -> str:
-    """A short text for a column of its own (id, title, user); refused when it can't be stored."""
+    """Return a text for a text column (id, title, user); raise BadPayload if it can't be stored."""
     if not isinstance(text, str):
         raise BadPayload(f"{field} must be text, not {type(text).__name__}", field=field)
     _check_text(text, field)
@@ -136,12 +136,12 @@ def check_text(text: str, field: str, limit: int) -> str:
 
 
 def decode(text: str) -> Any:
-    """The value that `encode` wrote."""
+    """Decode the text that `encode` returned."""
     return _decode(text)
 
 
 def with_key(object_text: str, key: str, value_text: str) -> str:
-    """A JSON object's text with one key set, the other values untouched."""
+    """Return the text of a JSON object with one key set; the other values stay unchanged."""
     if object_text == "{}":
         return "{" + _encoder.encode(key).decode() + ":" + value_text + "}"
     members: dict[str, Any] = _decode_raw(object_text)
@@ -150,7 +150,7 @@ def with_key(object_text: str, key: str, value_text: str) -> str:
 
 
 def without_keys(object_text: str, keys: Mapping[str, Any] | set[str] | frozenset[str]) -> str:
-    """A JSON object's text less some of its keys."""
+    """Return the text of a JSON object without some of its keys."""
     if object_text == "{}":
         return object_text
     members = {key: raw for key, raw in _decode_raw(object_text).items() if key not in keys}
@@ -158,5 +158,5 @@ def without_keys(object_text: str, keys: Mapping[str, Any] | set[str] | frozense
 
 
 def members(object_text: str) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object, each still as text."""
+    """Return the members of a JSON object, with their values as JSON text."""
     return _decode_raw(object_text)

@@ -1,12 +1,13 @@
-"""Argument lists with places for values: `{url}`, `{script.path}`, `{force?--force}`, `{lang?}`, `{files*}`.
+"""Argument lists with placeholders: `{url}`, `{script.path}`, `{force?--force}`, `{lang?}`, `{files*}`.
 
-A place names a field of the payload, or the result of an earlier phase if it bears a phase's name; dots lead inside.
-`{}` is the payload itself, `{ctx.task_id}` and the like are the attempt's own. Braces are doubled to be meant.
+A placeholder names an earlier phase, whose result it stands for, or else a field of the payload; dots access nested
+fields. `{}` is the whole payload, `{ctx.task_id}` and similar names belong to the attempt. `{{` and `}}` are literal
+braces.
 
-    {field}         the value; the task fails when there is none
-    {field?}        the value; without one the argument is left out
-    {field?TEXT}    TEXT, when the value is true; else the argument is left out
-    {field*}        an argument for each item of a list
+    {field}         the value; the task fails if there is none
+    {field?}        the value; the argument is omitted if there is none
+    {field?TEXT}    TEXT if the value is true; the argument is omitted otherwise
+    {field*}        one argument for each item of a list
 """
 
 import re
@@ -21,44 +22,44 @@ from onerow.core import values
 from onerow.core.errors import BadInput, PipelineError
 
 CONTEXT_NAMES = ("task_id", "user_id", "phase", "attempt", "token", "generation", "idempotency_key", "result_file")
-"""What `{ctx.…}` may name; besides, `{ctx.steps.NAME?TEXT}` asks whether a step is done."""
+"""The names allowed in `{ctx.…}`; in addition, `{ctx.steps.NAME?TEXT}` tests whether a step is done."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_PLACE = re.compile(r"((?:[\w-]+(?:\.[\w-]+)*)?)(\*|\?.*)?", re.DOTALL)
-# Programs that run a text given behind such an option: a value inside that text could do anything.
+_PLACEHOLDER = re.compile(r"((?:[\w-]+(?:\.[\w-]+)*)?)(\*|\?.*)?", re.DOTALL)
+# Programs that execute the text after an option like -c: a value inside that text could run any code.
 _INTERPRETERS = re.compile(r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|perl|ruby|node|php|lua|powershell|pwsh|env|su|ssh")
 _RUNS_TEXT = re.compile(r"-[a-zA-Z]*[ceEr]|--?(?:eval|command|execute)")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a value goes."""
+class Placeholder(msgspec.Struct, frozen=True):
+    """A placeholder in an argument."""
 
     path: tuple[str, ...]
     how: Literal["value", "optional", "flag", "many"] = "value"
-    text: str = ""  # of a flag: what to say
+    text: str = ""  # of a flag: the argument if the value is true
 
     @property
     def name(self) -> str:
         return ".".join(self.path) or "the payload"
 
 
-Part = str | Place
+Part = str | Placeholder
 Argument = tuple[Part, ...]
 
 
 class NoValue(BadInput):
-    """A place for which the task has no value, or one that can't be an argument."""
+    """The task has no value for a placeholder, or one that can't be an argument."""
 
 
 def parse(argv: Any, where: str) -> tuple[Argument, ...]:
-    """The arguments of a command, checked; raises PipelineError."""
+    """Parse and validate the arguments of a command; raise PipelineError."""
     if isinstance(argv, str | bytes) or not isinstance(argv, Sequence) or not argv:
         raise PipelineError(
             f"{where}: a command is a list of arguments, not a line for a shell: ['ffmpeg', '-i', '{{source}}']"
         )
     arguments = tuple(parse_text(_as_text(given, where), where) for given in argv)
     program = "".join(part for part in arguments[0] if isinstance(part, str))
-    if not program or any(isinstance(part, Place) for part in arguments[0]):
+    if not program or any(isinstance(part, Placeholder) for part in arguments[0]):
         raise PipelineError(f"{where}: the program itself can't depend on a value; name it")
     if _INTERPRETERS.fullmatch(PurePath(program).name):
         _check_scripts(arguments, where)
@@ -76,7 +77,7 @@ def _as_text(given: Any, where: str) -> str:
 def _check_scripts(arguments: Sequence[Argument], where: str) -> None:
     for option, script in pairwise(arguments):
         runs_text = len(option) == 1 and isinstance(option[0], str) and _RUNS_TEXT.fullmatch(option[0])
-        if runs_text and any(isinstance(part, Place) for part in script):
+        if runs_text and any(isinstance(part, Placeholder) for part in script):
             raise PipelineError(
                 f"{where}: a value inside a script could run anything; hand it over as an argument: "
                 f"['sh', '-c', 'echo \"$1\"', 'sh', '{{name}}']"
@@ -84,7 +85,7 @@ def _check_scripts(arguments: Sequence[Argument], where: str) -> None:
 
 
 def parse_text(text: str, where: str) -> Argument:
-    """One text with places; raises PipelineError."""
+    """Parse one text with placeholders; raise PipelineError."""
     parts: list[Part] = []
     end = 0
     for token in _TOKEN.finditer(text):
@@ -95,9 +96,9 @@ def parse_text(text: str, where: str) -> Argument:
         elif token[1] is None:
             raise PipelineError(f"{where}: a single {token[0]!r} in {text!r}; double it if it is meant")
         else:
-            parts.append(_place(token[1], text, where))
+            parts.append(_placeholder(token[1], text, where))
     _add_text(parts, text[end:])
-    if len(parts) > 1 and any(isinstance(part, Place) and part.how == "many" for part in parts):
+    if len(parts) > 1 and any(isinstance(part, Placeholder) and part.how == "many" for part in parts):
         raise PipelineError(f"{where}: {text!r}: a place for many values must be an argument of its own")
     return tuple(parts)
 
@@ -109,8 +110,8 @@ def _add_text(parts: list[Part], text: str) -> None:
         parts.append(text)
 
 
-def _place(inner: str, text: str, where: str) -> Place:
-    found = _PLACE.fullmatch(inner)
+def _placeholder(inner: str, text: str, where: str) -> Placeholder:
+    found = _PLACEHOLDER.fullmatch(inner)
     if found is None:
         raise PipelineError(
             f"{where}: can't read {{{inner}}} in {text!r}; a place is {{field}}, {{field?}}, {{field?--flag}} or {{field*}}"
@@ -122,21 +123,21 @@ def _place(inner: str, text: str, where: str) -> Place:
         )
     how = found[2] or ""
     if how == "*":
-        return Place(path, "many")
+        return Placeholder(path, "many")
     if how == "?":
-        return Place(path, "optional")
-    return Place(path, "flag", how[1:]) if how else Place(path)
+        return Placeholder(path, "optional")
+    return Placeholder(path, "flag", how[1:]) if how else Placeholder(path)
 
 
-def places(arguments: Iterable[Argument]) -> Iterable[Place]:
-    """Every place of some arguments."""
-    return (part for argument in arguments for part in argument if isinstance(part, Place))
+def placeholders(arguments: Iterable[Argument]) -> Iterable[Placeholder]:
+    """Return all placeholders of some arguments."""
+    return (part for argument in arguments for part in argument if isinstance(part, Placeholder))
 
 
 def fill(arguments: Sequence[Argument], known: Mapping[str, Any], payload: Any) -> list[str]:
-    """The argument list with its values; raises NoValue.
+    """Replace the placeholders by their values; raise NoValue.
 
-    A value that would be taken for an option (it begins with '-') is refused, unless a '--' stands before it.
+    A value that starts with '-' is rejected, because it would be read as an option, unless a '--' precedes it.
     """
     filled: list[str] = []
     options_over = False
@@ -157,20 +158,20 @@ def fill(arguments: Sequence[Argument], known: Mapping[str, Any], payload: Any) 
 
 
 def fill_text(argument: Argument, known: Mapping[str, Any], payload: Any) -> str:
-    """One text with its values; what has none is left out."""
+    """Replace the placeholders of one text by their values; those without a value become empty."""
     return "".join(piece for pieces in _variants(argument, known, payload) for piece, _ in pieces)
 
 
 def _variants(argument: Argument, known: Mapping[str, Any], payload: Any) -> list[list[tuple[str, bool]]]:
-    """The argument's pieces, each with whether it is ours; no argument, one, or of a list many."""
-    if len(argument) == 1 and isinstance(argument[0], Place):
-        place = argument[0]
-        value = _value(place, known, payload)
-        if place.how == "many":
+    """Return zero, one or (for a list) many arguments, each as pieces with whether the pipeline's author wrote them."""
+    if len(argument) == 1 and isinstance(argument[0], Placeholder):
+        placeholder = argument[0]
+        value = _value(placeholder, known, payload)
+        if placeholder.how == "many":
             if not isinstance(value, list):
-                raise NoValue(f"{place.name} must be a list", field=place.name)
-            return [[(_spell(item, place), False)] for item in value]
-        if _left_out(place, value):
+                raise NoValue(f"{placeholder.name} must be a list", field=placeholder.name)
+            return [[(_spell(item, placeholder), False)] for item in value]
+        if _left_out(placeholder, value):
             return []
     pieces = []
     for part in argument:
@@ -184,25 +185,25 @@ def _variants(argument: Argument, known: Mapping[str, Any], payload: Any) -> lis
     return [pieces]
 
 
-def _left_out(place: Place, value: Any) -> bool:
-    return (place.how == "flag" and not value) or (place.how == "optional" and value in (None, ""))
+def _left_out(placeholder: Placeholder, value: Any) -> bool:
+    return (placeholder.how == "flag" and not value) or (placeholder.how == "optional" and value in (None, ""))
 
 
-def _value(place: Place, known: Mapping[str, Any], payload: Any) -> Any:
-    if not place.path:
+def _value(placeholder: Placeholder, known: Mapping[str, Any], payload: Any) -> Any:
+    if not placeholder.path:
         return payload
-    value = known if place.path[0] in known else payload
-    for step in place.path:
+    value = known if placeholder.path[0] in known else payload
+    for step in placeholder.path:
         if not isinstance(value, Mapping) or step not in value:
             value = None
             break
         value = value[step]
-    if value is None and place.how in ("value", "many"):
-        raise NoValue(f"the task has no value for {{{place.name}}}", field=place.name)
+    if value is None and placeholder.how in ("value", "many"):
+        raise NoValue(f"the task has no value for {{{placeholder.name}}}", field=placeholder.name)
     return value
 
 
-def _spell(value: Any, place: Place) -> str:
+def _spell(value: Any, placeholder: Placeholder) -> str:
     if value is None:
-        raise NoValue(f"{place.name} holds a null, which is no argument", field=place.name)
-    return value if isinstance(value, str) else values.encode(value, place.name)
+        raise NoValue(f"{placeholder.name} holds a null, which is no argument", field=placeholder.name)
+    return value if isinstance(value, str) else values.encode(value, placeholder.name)

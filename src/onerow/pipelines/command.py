@@ -1,4 +1,4 @@
-"""A command phase as its user wrote it: what to run, in which surroundings, and how to read what it says."""
+"""The definition of a command phase: the program, its environment, and how its output is interpreted."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from onerow.pipelines.arguments import Argument, parse, parse_text
 ResultFrom = Literal["last_line", "file"]
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "SHELL")
-"""Variables of the worker's environment that every command gets; others it must ask for."""
+"""Variables of the worker's environment that every command gets; `env` adds others."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
@@ -44,11 +44,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         raise TypeError(f"{self.where} is a command; a worker runs it")
 
     def class_of(self, code: int) -> str:
-        """What an exit code means: a class of errors, or 'ok'; of a signal's 128 + its number."""
+        """Return the error class of an exit code (128 + number for a signal), or 'ok'."""
         return self.exits.get(code) or EXIT_CLASSES.get(code, "unknown")
 
     def passes_on(self, variable: str) -> bool:
-        """Whether the command gets a variable of the worker's environment."""
+        """Whether the command gets this variable of the worker's environment."""
         return any(
             variable.startswith(name[:-1]) if name.endswith("*") else variable == name
             for name in (*PASSED_ON, *self.env)
@@ -72,7 +72,7 @@ def build(
     result: ResultFrom | None,
     steps: bool,
 ) -> Command:
-    """A command, checked; raises PipelineError."""
+    """Validate the options and build a command; raise PipelineError."""
     if isinstance(env, str) or not all(isinstance(name, str) and _ALLOWED.fullmatch(name) for name in env):
         raise PipelineError(
             f"{where}: env is a list of the variables to pass on, like ['OPENAI_API_KEY', 'AWS_*']; "
@@ -112,8 +112,8 @@ def build(
     )
 
 
-def weight(where: str, memory: Size | None, cpus: float | None) -> tuple[int | None, float | None]:
-    """What one attempt takes of its host, in bytes and cores; raises PipelineError."""
+def host_resources(where: str, memory: Size | None, cpus: float | None) -> tuple[int | None, float | None]:
+    """Return the memory in bytes and the cores of the host for one attempt; raise PipelineError."""
     if cpus is not None and (type(cpus) not in (int, float) or not 0 < cpus <= 4096):
         raise PipelineError(f"{where}: cpus is a number of cores, not {cpus!r}")
     return None if memory is None else _size(where, memory, "memory"), cpus

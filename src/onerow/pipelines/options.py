@@ -1,4 +1,4 @@
-"""The terms of a phase as people write them, checked: limits, durations, rates, retries. Mistakes are PipelineErrors."""
+"""Validate the options of a phase: limits, durations, rates, retries. All functions raise PipelineError."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,7 +11,7 @@ from onerow.core.retry import Retry
 
 
 def check_importable(function: Callable[..., Any], where: str) -> None:
-    """A function for a process of its own must be importable by name."""
+    """Raise PipelineError unless the function can be imported by name, which an isolated process needs."""
     qualname = getattr(function, "__qualname__", "")
     if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
         raise PipelineError(
@@ -21,14 +21,14 @@ def check_importable(function: Callable[..., Any], where: str) -> None:
 
 
 def limit(value: int | None, field: str) -> int | None:
-    """How many at once; None: no limit."""
+    """Validate a number of concurrent tasks; None means no limit."""
     if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
         raise PipelineError(f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}")
     return value
 
 
 def span(value: Duration | None, field: str) -> timedelta | None:
-    """A duration longer than nothing; None: none."""
+    """Validate a duration longer than zero, or None."""
     if value is None:
         return None
     span = duration(value, field)
@@ -38,7 +38,7 @@ def span(value: Duration | None, field: str) -> timedelta | None:
 
 
 def duration(value: Duration, field: str) -> timedelta:
-    """A duration, its mistakes told as the pipeline's."""
+    """Parse a duration."""
     try:
         return parse_duration(value, field)
     except BadInput as error:
@@ -46,7 +46,7 @@ def duration(value: Duration, field: str) -> timedelta:
 
 
 def lease(value: Duration) -> timedelta:
-    """How long a silent worker keeps a task."""
+    """Validate how long a worker keeps a task without a heartbeat."""
     span = duration(value, "lease")
     if not timedelta(seconds=1) <= span <= timedelta(days=7):
         raise PipelineError(f"lease must be between 1 second and 7 days, not {value!r}")
@@ -54,7 +54,7 @@ def lease(value: Duration) -> timedelta:
 
 
 def rate(text: str, field: str) -> str:
-    """A rate as text, checked."""
+    """Validate a rate and return it as text."""
     if text:
         try:
             parse_rate(text, field)
@@ -64,7 +64,7 @@ def rate(text: str, field: str) -> str:
 
 
 def policy(retry: Retry | int | None) -> Retry:
-    """A policy of retries, from a number of them too."""
+    """Return a retry policy from a Retry, a number of retries or None."""
     match retry:
         case None:
             return Retry()

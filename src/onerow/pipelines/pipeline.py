@@ -1,4 +1,4 @@
-"""Pipelines as users write them: plain functions, in order, checked when the pipeline is built."""
+"""Pipeline definitions: functions, commands and waits in order, validated when the pipeline is built."""
 
 import inspect
 import re
@@ -24,16 +24,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of a handler: where its value comes from and what it should be."""
+    """One parameter of a handler: the source of its value and its type."""
 
     name: str
     source: Literal["payload", "result", "context", "items"]
     type: Any  # Any: as decoded
-    keyword: bool  # given by name
+    keyword: bool  # passed by name
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """A phase's code, its signature resolved once."""
+    """The function of a phase with its parsed signature."""
 
     function: Callable[..., Any]
     parameters: tuple[Parameter, ...]
@@ -42,7 +42,7 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """A named, ordered list of phases. A definition: importing or building it opens nothing."""
+    """A named, ordered list of phases. Importing or building it opens no connection."""
 
     def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
         self.name = check_name(name, "pipeline")
@@ -59,7 +59,7 @@ class Pipeline:
 
     @property
     def plan(self) -> Plan:
-        """The pipeline as data; an error while it has no phase or names a phase that isn't there."""
+        """The pipeline as data; raises PipelineError if it has no phases or refers to an unknown one."""
         if self._plan is None:
             if not self._phases:
                 raise PipelineError(f"pipeline {self.name!r} has no phases; add one with @{self.name}.phase")
@@ -74,7 +74,7 @@ class Pipeline:
                 crons=tuple(self._crons),
             )
             self._check_payload_names(plan)
-            self._check_places(plan)
+            self._check_placeholders(plan)
             for phase in plan.phases:
                 if phase.on_timeout and not plan.knows(phase.on_timeout):
                     raise PipelineError(
@@ -84,7 +84,7 @@ class Pipeline:
         return self._plan
 
     def _check_payload_names(self, plan: Plan) -> None:
-        """The payload's parameter may not look like a result, not even of a phase defined later."""
+        """Raise PipelineError if a payload parameter has the name of any phase, including one defined later."""
         for name, handler in self.handlers.items():
             for parameter in handler.parameters:
                 if parameter.source == "payload" and plan.knows(parameter.name):
@@ -93,20 +93,22 @@ class Pipeline:
                         f"and can't be named after the phase {parameter.name!r}"
                     )
 
-    def _check_places(self, plan: Plan) -> None:
-        """The places of a command must name what will be there: an earlier phase, or a field of the payload."""
+    def _check_placeholders(self, plan: Plan) -> None:
+        """Raise PipelineError if a placeholder names neither an earlier phase nor a field of the payload."""
         known = fields(plan.payload_schema)
         for name, handler in self.handlers.items():
             if not isinstance(handler.function, Command):
                 continue
             texts = (*handler.function.arguments, *(text for _, text in handler.function.set_env))
-            for place in arguments.places(texts):
-                head = place.path[0] if place.path else "ctx"
+            for placeholder in arguments.placeholders(texts):
+                head = placeholder.path[0] if placeholder.path else "ctx"
                 if plan.knows(head) and plan.position(head) >= plan.position(name):
-                    raise PipelineError(f"{handler.function.where}: {{{place.name}}} names a phase that comes later")
+                    raise PipelineError(
+                        f"{handler.function.where}: {{{placeholder.name}}} names a phase that comes later"
+                    )
                 if head != "ctx" and not plan.knows(head) and known is not None and head not in known:
                     raise PipelineError(
-                        f"{handler.function.where}: {{{place.name}}} names neither an earlier phase nor a field of the "
+                        f"{handler.function.where}: {{{placeholder.name}}} names neither an earlier phase nor a field of the "
                         f"payload (which has {', '.join(sorted(known))})"
                     )
 
@@ -147,11 +149,11 @@ class Pipeline:
         rate: str = "",
         rate_per_key: str = "",
     ) -> Any:
-        """Make a function the next phase; the function itself stays as it is.
+        """Add a function as the next phase; return the function unchanged.
 
-        concurrency: at most so many at once, over all workers; per_key: for each limit_key.
-        rate, rate_per_key: at most so many starts in any span ('60/min', '5/s'), over all workers.
-        timeout: the work is ended after it. lease: how long a silent worker keeps the task.
+        concurrency: maximum number of running tasks over all workers; per_key: the same for each limit_key.
+        rate, rate_per_key: maximum number of starts in any span ('60/min', '5/s') over all workers.
+        timeout: how long an attempt may run. lease: how long a worker keeps the task without a heartbeat.
         """
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
@@ -206,12 +208,13 @@ class Pipeline:
         rate: str = "",
         rate_per_key: str = "",
     ) -> None:
-        """Make a program the next phase: an argument list with places for values ({url}, {force?--force}).
+        """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
 
-        env: variables of the worker's environment that it may see. exits: exit code → class of errors, or 'ok'.
-        progress: a pattern for its output. result: its last line of output, or the JSON file it writes to
-        $ONEROW_RESULT_FILE. steps: believe its lines '::step NAME ok'. memory_limit, cpu_limit (seconds): for each of
-        its processes. memory, cpus: what it takes of its host, which takes no more at once than it has.
+        env: variables of the worker's environment that the program gets. exits: exit code → error class, or 'ok'.
+        progress: a regular expression for output lines with progress. result: the last line of output, or the JSON
+        file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
+        memory_limit, cpu_limit (seconds): limits of each process. memory, cpus: reserved on the host for each attempt;
+        the attempts on one host never reserve more than it has.
         """
         where = f"phase {name!r} of pipeline {self.name!r}"
         program = command.build(
@@ -219,7 +222,7 @@ class Pipeline:
             memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
             steps=steps,
         )  # fmt: skip
-        takes = command.weight(where, memory, cpus)
+        reserved = command.host_resources(where, memory, cpus)
         self._append(
             PhasePlan(
                 name=name,
@@ -233,8 +236,8 @@ class Pipeline:
                 isolated=True,
                 rate=options.rate(rate, "rate"),
                 rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                memory=takes[0],
-                cpus=takes[1],
+                memory=reserved[0],
+                cpus=reserved[1],
             )
         )
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
@@ -254,9 +257,9 @@ class Pipeline:
         rate: str = "",
         rate_per_key: str = "",
     ) -> Callable[[Function], Function]:
-        """Make a function of a list of items the next phase: up to `size` tasks in one call, each settled on its own.
+        """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
 
-        within: how long the first of them waits for others. concurrency counts tasks, not calls.
+        within: how long the first task waits for others. concurrency counts tasks, not calls.
         """
         if type(size) is not int or not 1 <= size <= 1000:
             raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
@@ -290,13 +293,13 @@ class Pipeline:
         return add
 
     def wait_until(self, name: str, *, field: str) -> None:
-        """A phase without code: passes when the time in the payload's field has come."""
+        """Add a phase without code that waits until the time in a payload field."""
         self._append(PhasePlan(name=name, kind="wait_until", field=check_name(field, "field"), timeout=None))
 
     def wait_for(self, name: str, *, signal: str, timeout: Duration | None = None, on_timeout: str = "") -> None:
-        """A phase without code: passes when the signal comes; its payload is the phase's result.
+        """Add a phase without code that waits for a signal; the signal's payload is the phase's result.
 
-        Past the timeout the task goes on at `on_timeout`, or fails with class timeout.
+        After the timeout the task continues at the phase `on_timeout`, or fails with class timeout.
         """
         self._append(
             PhasePlan(
@@ -311,9 +314,9 @@ class Pipeline:
     def wait_children(
         self, name: str, *, all_must_succeed: bool = False, timeout: Duration | None = None, on_timeout: str = ""
     ) -> None:
-        """A phase without code: passes when every child that was spawned has ended; its result counts them.
+        """Add a phase without code that waits until all spawned children have ended; its result is their counts.
 
-        all_must_succeed: fails the task when a child did not complete. Past the timeout as `wait_for`.
+        all_must_succeed: fail the task if a child did not complete. The timeout works as in `wait_for`.
         """
         self._append(
             PhasePlan(
@@ -336,11 +339,11 @@ class Pipeline:
         catch_up: CatchUp = "one",
         overlap: Overlap = "allow",
     ) -> None:
-        """Add a task at each time of a cron expression, by the clock of a time zone; workers see to it.
+        """Add a schedule: workers add a task at each time of a cron expression in a time zone.
 
-        catch_up: of times that no worker was there to keep, fire the last 'one', 'all', or none ('skip').
-        overlap: 'skip' leaves a time out while the task of the last one has not ended. name: what its history goes
-        by; without one, expression and zone.
+        catch_up: which of the times missed while no worker ran to fire: the last ('one'), 'all', or none ('skip').
+        overlap: 'skip' adds no task while the schedule's previous task has not ended. name: identifies the schedule;
+        the default is expression and time zone.
         """
         label = values.check_text(name or f"{expression} {tz}", "name", 200)
         if any(cron.name == label for cron in self._crons):

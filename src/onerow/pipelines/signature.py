@@ -1,4 +1,4 @@
-"""What handlers declare: the types of their parameters, and the payload's as a JSON schema."""
+"""Inspect handlers: the types of their parameters, and the JSON schema of the payload."""
 
 import inspect
 import typing
@@ -13,7 +13,7 @@ CONTEXT = "ctx"
 
 
 def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
-    """What the parameters of a handler are declared to be; `ctx` aside."""
+    """Return the declared types of a handler's parameters, without `ctx`."""
     wanted = {
         name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
     }
@@ -36,7 +36,7 @@ def parameter_types(function: Callable[..., Any], where: str = "a handler") -> M
 
 
 def declared_type(source: str, hint: Any) -> Any:
-    """What a parameter's value should be: of `items: list[Item[Post]]` a Post, else what it is declared to be."""
+    """Return the type of a parameter's value: Post for `items: list[Item[Post]]`, else the declared type."""
     if source != "items":
         return hint
     for _ in range(2):
@@ -45,7 +45,7 @@ def declared_type(source: str, hint: Any) -> Any:
 
 
 def is_typed(declared: Any) -> bool:
-    """Whether a type says more than 'some JSON value': a dataclass, Struct, TypedDict or pydantic model."""
+    """Whether a type describes its fields: a dataclass, Struct, TypedDict or pydantic model."""
     return isinstance(declared, type) and (
         issubclass(declared, msgspec.Struct)
         or hasattr(declared, "__dataclass_fields__")
@@ -55,7 +55,7 @@ def is_typed(declared: Any) -> bool:
 
 
 def payload_schema(declared: Any) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """A JSON schema of the payload's type and the fields it can't do without."""
+    """Return the JSON schema of the payload's type and its required fields."""
     if declared is None or declared is Any:
         return None, ()
     if hasattr(declared, "model_json_schema"):
@@ -72,7 +72,7 @@ def payload_schema(declared: Any) -> tuple[dict[str, Any] | None, tuple[str, ...
 
 
 def fields(schema: dict[str, Any] | None) -> frozenset[str] | None:
-    """The fields that a payload of this schema can have; None when it may have any."""
+    """Return the fields that a payload of this schema can have; None if it can have any."""
     if schema is None:
         return None
     if "$ref" in schema:

@@ -1,7 +1,7 @@
-"""The moves: each takes a task and returns what becomes of it. No store, no clock, no log.
+"""The rules: each takes a task and returns the changed task. No store, no clock, no log.
 
-Claiming is the one move that a store makes itself, because only it can choose: `claimed` says what it must write.
-A rule that the task's status forbids raises IllegalMove and changes nothing.
+A claim is the only move that a store makes itself, because it selects the tasks; `claimed` defines what it writes.
+A rule raises IllegalMove if the task's status doesn't allow it.
 """
 
 from onerow.core.rules.attempts import (

@@ -1,4 +1,4 @@
-"""Moves of those who hold a task: it is claimed, run, and let go in one way or another."""
+"""Rules for the attempt of a worker: claim, report, and each outcome."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,12 +29,12 @@ from onerow.core.task import Task
 from onerow.core.times import FAR, spell, to_millis
 
 CRASH_LIMIT = 3
-"""A task fails when its own isolated process has died this often in one phase."""
+"""A task fails when its isolated process has died this often in one phase."""
 
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
-    """A waiting task in a worker's hands; token and attempt grow by one."""
-    must_be(task, WAITING, act="claimed")
+    """Lease a waiting task to a worker; token and attempt increase by one."""
+    must_be(task, WAITING, operation="claimed")
     if task.awaiting is not None or task.run_at > now:
         raise IllegalMove(f"task {task.task_id} is parked or not due", task_id=task.task_id, status=task.status)
     return task.to(
@@ -52,9 +52,9 @@ def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int |
 
 
 def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: str = "", to: str | None = None) -> Task:
-    """An attempt returned: on to the next phase (or a later one, `to`), or completed after the last.
+    """Store the result of an attempt and enter the next phase (or the later phase `to`); complete after the last.
 
-    `result` is JSON text; None stands for nothing returned. Raises BadPayload when the row would grow too large.
+    `result` is JSON text; None means no result. Raises BadPayload if the row would become too large.
     """
     must_be(task, PROCESSING)
     results = (
@@ -70,7 +70,7 @@ def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: st
     note = f"to {next_phase.name}" if to is not None and next_phase is not None else ""
     entry = Entry(at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=elapsed, by=by, note=note)
     if next_phase is None or task.cancel_requested:
-        # A cancel that was acknowledged is final: the phase's result is kept, and nothing follows.
+        # An accepted cancel request is final: the result is kept, and the next phase doesn't run.
         end = CANCELLED if task.cancel_requested else COMPLETED
         return ended(task, end, now, results_json=results, elapsed_time=elapsed, logs_json=task.history_with(entry))
     return entered(
@@ -79,7 +79,7 @@ def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: st
 
 
 def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> Task:
-    """An attempt said that nothing more is to be done: completed, whatever phases are left."""
+    """Complete the task without running the remaining phases (the handler returned Finish)."""
     must_be(task, PROCESSING)
     results = task.results_json if result is None else values.with_key(task.results_json, task.phase, result)
     check_row(task, results)
@@ -92,13 +92,13 @@ def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> 
 
 
 def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -> Task:
-    """What becomes of a task whose attempt raised: again later while its class and budget allow, else failed."""
+    """Schedule a retry after a failed attempt if error class and retry budget allow it, else fail the task."""
     must_be(task, PROCESSING)
-    # The attempt ended by itself and its process lives, so the task is no suspect any more.
+    # The attempt ended without killing its process, so the task needs no isolation.
     tried = failed_attempt(task, why, now, by) | {"rescue_count": 0}
     if why.exception == WaitExpired.__name__:
-        # The attempt ended because of it; a retry, by policy or by hand, waits again. A wait whose end the handler
-        # caught stays remembered: a later attempt must take the same way.
+        # The expired wait ended the attempt, so the retry waits again. If the handler caught WaitExpired, the record
+        # stays, because a later attempt must take the same branch.
         tried["steps_json"] = without_last_expired(task)
     if task.cancel_requested:
         return ended(task, CANCELLED, now, **tried)
@@ -111,7 +111,7 @@ def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -
 
 
 def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:
-    """The isolated process of the task died by itself: it runs again, isolated, and fails at the third time."""
+    """Run the task again, isolated, after its isolated process died; fail it at the third crash in one phase."""
     must_be(task, PROCESSING)
     count = task.crash_count + 1
     tried = failed_attempt(task, why, now, by) | {"crash_count": count, "rescue_count": 0}
@@ -123,9 +123,9 @@ def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:
 
 
 def interrupt(task: Task, why: str, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
-    """The attempt was cut off from outside: it runs again as a suspect, isolated, and nothing counts against it.
+    """Run the task again, isolated and at no cost of retries, after its attempt was cut off from outside.
 
-    Only the bound on rescues (`Retry.max_rescues`) ends a task that is cut off again and again.
+    After `Retry.max_rescues` interruptions in a row, the next one fails the task.
     """
     must_be(task, PROCESSING)
     if task.cancel_requested:
@@ -141,13 +141,13 @@ def interrupt(task: Task, why: str, now: datetime, *, by: str = "", plan: Plan |
 
 
 def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
-    """The worker is gone: as `interrupt`, and the token grows so that the lost holder can't come back."""
+    """Interrupt the attempt of a lost worker; the token increases, so that a late write of that worker is rejected."""
     why = f"worker {task.leased_by} died or lost its lease"
     return msgspec.structs.replace(interrupt(task, why, now, by=by, plan=plan), token=task.token + 1)
 
 
 def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
-    """Not now: waiting until later, at no cost."""
+    """Return the task to waiting until a later time, at no cost of retries."""
     must_be(task, PROCESSING)
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
@@ -157,7 +157,7 @@ def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
 
 
 def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None) -> Task:
-    """Given back unfinished (drain, or never started): waiting as before, or until later, at no cost."""
+    """Return an unfinished or unstarted task to waiting, due as before or at `run_at`; the attempt doesn't count."""
     must_be(task, PROCESSING)
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
@@ -167,13 +167,13 @@ def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, 
 
 
 def stop_cancelled(task: Task, now: datetime, *, by: str = "") -> Task:
-    """Its running work was stopped because someone asked: cancelled."""
+    """Cancel a running task whose handler has stopped on request."""
     must_be(task, PROCESSING)
     return cancelled_by_request(task, now, by)
 
 
 def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *, by: str = "", **changes: Any) -> Task:
-    """Waiting for something from outside, holding no slot; ready at once if its signal came early."""
+    """Let the task wait for a signal or its children without a slot; it is due at once if the signal is there already."""
     must_be(task, PROCESSING)
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
@@ -185,7 +185,7 @@ def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *,
 
 
 def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None, **changes: Any) -> Task:
-    """Progress or a step of a running attempt, written while it runs."""
+    """Store progress or a step of a running attempt."""
     must_be(task, PROCESSING)
     if progress is not None:
         changes["progress_json"] = progress
@@ -195,7 +195,7 @@ def report(task: Task, now: datetime, *, progress: str | None = None, steps: str
 
 
 def _policy(task: Task, plan: Plan | None) -> Retry:
-    """The retry policy of the task's phase; the default one where no plan knows the phase."""
+    """Return the retry policy of the task's phase; the default policy if the plan doesn't know the phase."""
     return plan.phase(task.phase).retry if plan is not None and plan.knows(task.phase) else _DEFAULT_POLICY
 
 

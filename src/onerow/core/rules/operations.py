@@ -1,4 +1,4 @@
-"""Moves by people and programs outside, each recorded with who made it."""
+"""Rules for operations by users and programs; each is recorded in the history with its author."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from onerow.core.times import spell, to_millis
 
 
 def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *, by: str = "") -> Task:
-    """A signal reaches a task that has not ended; it waits for the first park that matches, unless one does now."""
+    """Store a signal in an open task; a task parked for it becomes due, otherwise the next matching wait takes it."""
     if task.ended:
         raise IllegalMove(
             f"task {task.task_id} is {task.status}; a signal reaches only tasks that have not ended",
@@ -29,7 +29,7 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *
             status=task.status,
         )
     if signals.knows(task.signals_json, signal_id):
-        return task  # delivered again; also when it was taken meanwhile
+        return task  # a second delivery, possibly after the first one was taken
     if len(signals.kept(task.signals_json)) >= MAX_SIGNALS:
         raise BadInput(
             f"task {task.task_id} already keeps {MAX_SIGNALS} signals that nothing waits for", field="signal"
@@ -42,19 +42,19 @@ def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *
 
 
 def cancel(task: Task, now: datetime, *, by: str = "", note: str = "") -> Task:
-    """Waiting and failed tasks end at once; running ones are asked, and end when their work has stopped."""
+    """Cancel a waiting or failed task at once; ask a running task to stop, which cancels it when its handler ends."""
     entry = Entry(at=spell(now), what="cancel", phase=task.phase, by=by, note=note)
     if task.status is PROCESSING:
         if task.cancel_requested:
             return task
         return task.with_changes(now, cancel_requested=True, logs_json=task.history_with(entry))
-    must_be(task, WAITING, FAILED, act="cancelled")
+    must_be(task, WAITING, FAILED, operation="cancelled")
     return ended(task, CANCELLED, now, awaiting=None, logs_json=task.history_with(entry))
 
 
 def fail_by_hand(task: Task, why: Failure, now: datetime, *, by: str = "", note: str = "") -> Task:
-    """What a waiting task waits for will not come, as someone outside knows: failed at its phase, with their reason."""
-    must_be(task, WAITING, act="failed by hand")
+    """Fail a waiting task at its phase with the user's reason, for example because its signal will never be sent."""
+    must_be(task, WAITING, operation="failed by hand")
     entry = Entry(
         at=spell(now), what="fail", phase=task.phase, by=by, note=note, error=why.message, error_class=why.error_class
     )
@@ -72,8 +72,8 @@ def retry(
     policy: Retry | None = None,
     retry_count: int | None = None,
 ) -> Task:
-    """A failed task waits again at its phase, with a fresh budget; a wait inside its handler begins anew."""
-    must_be(task, FAILED, act="retried")
+    """Return a failed task to waiting at its phase with a new retry budget; open waits of its handler start over."""
+    must_be(task, FAILED, operation="retried")
     must_be_readable(task)
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
@@ -85,7 +85,7 @@ def retry(
         fresh=False,
         retry_count=count,
         retry_base=count,
-        # The children of an ended task may have been purged: from now on those that are left are all it expects.
+        # Children of an ended task may have been purged, so the task now expects only those that still exist.
         children=None if task.children is None else 0,
         steps_json=without_open_waits(task),
         logs_json=task.history_with(entry),
@@ -94,7 +94,7 @@ def retry(
 
 
 def _allowed_by(policy: Retry, task: Task) -> timedelta:
-    """How long the policy lets a failed task wait for its next try; raises IllegalMove when it allows none."""
+    """Return the policy's delay before the next retry; raise IllegalMove if the policy allows none."""
     wait = policy.after(failure(task.error or "", task.error_class or "unknown"), task.retry_count, task.task_id)
     if wait is not None and task.retry_count < policy.max_retries:
         return wait
@@ -107,8 +107,8 @@ def _allowed_by(policy: Retry, task: Task) -> timedelta:
 
 
 def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str = "", note: str = "") -> Task:
-    """An ended task runs again from a phase (the first by default); what came after it is cleared."""
-    must_be(task, COMPLETED, FAILED, act="replayed")
+    """Run an ended task again from a phase (default: the first); results and steps from that phase on are cleared."""
+    must_be(task, COMPLETED, FAILED, operation="replayed")
     must_be_readable(task)
     start = plan.first if phase is None else plan.phase(phase)
     if plan.knows(task.phase) and plan.position(start.name) > plan.position(task.phase):
@@ -142,8 +142,8 @@ def finish(
     phase_only: bool = False,
     result: str = "null",
 ) -> Task:
-    """Done by hand: the task is completed, or (phase_only) this phase is and the next one waits."""
-    must_be(task, WAITING, FAILED, act="finished by hand")
+    """Complete the task by hand, or with `phase_only` only its phase, so that it waits for the next one."""
+    must_be(task, WAITING, FAILED, operation="finished by hand")
     entry = Entry(at=spell(now), what="finish", phase=task.phase, by=by, note=note)
     changes: dict[str, Any] = {"logs_json": task.history_with(entry)}
     if result != "null":
@@ -156,20 +156,20 @@ def finish(
 
 
 def reschedule(task: Task, run_at: datetime, now: datetime, *, by: str = "", note: str = "") -> Task:
-    """A waiting task is due at another time; a parked one waits until then for its signal."""
-    must_be(task, WAITING, act="rescheduled")
+    """Change the due time of a waiting task, or the deadline of a parked one."""
+    must_be(task, WAITING, operation="rescheduled")
     entry = Entry(at=spell(now), what="reschedule", phase=task.phase, by=by, note=note or spell(run_at))
-    asked = task.scheduled_time if task.awaiting is not None else run_at
-    return task.with_changes(now, run_at=run_at, scheduled_time=asked, logs_json=task.history_with(entry))
+    scheduled = task.scheduled_time if task.awaiting is not None else run_at
+    return task.with_changes(now, run_at=run_at, scheduled_time=scheduled, logs_json=task.history_with(entry))
 
 
 def reprioritise(task: Task, priority: int, now: datetime, *, by: str = "", note: str = "") -> Task:
-    """A task that has not ended gets another place in the order."""
-    must_be(task, WAITING, PROCESSING, act="given another priority")
+    """Change the priority of a task that has not ended."""
+    must_be(task, WAITING, PROCESSING, operation="given another priority")
     entry = Entry(at=spell(now), what="priority", phase=task.phase, by=by, note=note or f"{task.priority} → {priority}")
     return task.with_changes(now, priority=check_priority(priority), logs_json=task.history_with(entry))
 
 
 def annotate(task: Task, metadata: str, now: datetime) -> Task:
-    """The user's own metadata, replaced."""
+    """Replace the user's metadata."""
     return task.with_changes(now, metadata_json=metadata)

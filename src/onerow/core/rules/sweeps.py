@@ -1,4 +1,4 @@
-"""Moves that nobody asked for in particular: what is due passes, what waited too long expires, what is old goes."""
+"""Rules that the worker's sweeps apply: pass due waits, expire old ones, purge old tasks."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def pass_(task: Task, plan: Plan, now: datetime) -> Task:
-    """A due task at a phase without code goes on to the next; a signal that let it pass is its result."""
+    """Move a due task from a phase without code to the next phase; a received signal becomes the phase's result."""
     must_be(task, WAITING)
     phase = plan.phase(task.phase)
     if phase.has_code or task.awaiting is not None:
@@ -43,7 +43,7 @@ def pass_(task: Task, plan: Plan, now: datetime) -> Task:
 
 
 def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
-    """A parked task past its deadline: on to its `on_timeout` phase, else failed with class timeout."""
+    """Resume a parked task past its deadline in its handler or `on_timeout` phase, else fail it with class timeout."""
     must_be(task, WAITING)
     if task.awaiting is None or task.run_at > now:
         raise IllegalMove(f"task {task.task_id} has not expired", task_id=task.task_id)
@@ -51,28 +51,28 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
     entry = Entry(at=spell(now), what="expired", phase=task.phase, error_class="timeout", note=task.awaiting)
     phase = plan.phase(task.phase) if plan is not None and plan.knows(task.phase) else None
     if plan is not None and phase is not None and not phase.has_code and phase.on_timeout:
-        on = plan.phase(phase.on_timeout)
-        return entered(task, on, now, logs_json=task.history_with(entry))
+        target = plan.phase(phase.on_timeout)
+        return entered(task, target, now, logs_json=task.history_with(entry))
     if phase is not None and phase.has_code:
-        # It waits inside a handler, which is told where it waited.
+        # The task waits inside a handler; the next attempt raises WaitExpired at that wait.
         return task.with_changes(
             now, awaiting=None, run_at=now, steps_json=expired_steps(task, now), logs_json=task.history_with(entry)
         )
-    lacked = "the children had not ended" if what == "children" else f"nobody signalled {what!r}"
-    message = f"{lacked} in {task.phase} before {spell(task.run_at)}"
+    missing = "the children had not ended" if what == "children" else f"nobody signalled {what!r}"
+    message = f"{missing} in {task.phase} before {spell(task.run_at)}"
     return ended(
         task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.history_with(entry)
     )
 
 
 def children_ended(task: Task, counts: Mapping[Status, int]) -> bool:
-    """Whether a parent may go on: none of its children is open, and at least as many have ended as it expects."""
+    """Whether a parent may continue: no child is open, and at least the expected number of children has ended."""
     ends = sum(counts.get(status, 0) for status in ENDS)
     return ends >= (task.children or 0) and not any(counts.get(status, 0) for status in OPEN)
 
 
 def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) -> Task:
-    """Every child of a parked parent has ended: its handler may go on, or its phase without code passes."""
+    """Resume a parked parent whose children have all ended: run its handler, or pass its phase without code."""
     must_be(task, WAITING)
     if task.awaiting != "children":
         raise IllegalMove(f"task {task.task_id} doesn't wait for children", task_id=task.task_id)
@@ -83,11 +83,11 @@ def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) ->
         return task.with_changes(now, awaiting=None, run_at=now)
     total = sum(ends.values())
     counted = {"total": total, **{end.value: ends.get(end, 0) for end in (COMPLETED, FAILED, CANCELLED)}}
-    lacking = total - counted["completed"]
-    entry = Entry(at=spell(now), what="passed", phase=task.phase, note=f"{total} children ended, {lacking} badly")
+    not_completed = total - counted["completed"]
+    entry = Entry(at=spell(now), what="passed", phase=task.phase, note=f"{total} children ended, {not_completed} badly")
     logs = task.history_with(entry)
-    if phase.all_must_succeed and lacking:
-        message = f"{lacking} of {total} children of {task.phase} did not complete"
+    if phase.all_must_succeed and not_completed:
+        message = f"{not_completed} of {total} children of {task.phase} did not complete"
         return ended(task, FAILED, now, awaiting=None, error=message, error_class="permanent", logs_json=logs)
     results = values.with_key(task.results_json, task.phase, _encode(counted).decode())
     next_phase = plan.after(task.phase)
@@ -97,21 +97,21 @@ def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) ->
 
 
 def rename(task: Task, plan: Plan, now: datetime) -> Task:
-    """A waiting task at a phase's former name stands at its present one."""
+    """Change the former phase name of a waiting task to the present one."""
     must_be(task, WAITING)
     return task.with_changes(now, phase=plan.phase(task.phase).name)
 
 
 def release_key(task: Task, now: datetime) -> Task:
-    """A remembered unique key whose time is over is free again."""
+    """Release the unique key of an ended task after its `unique_for` has passed."""
     if not task.ended or task.held_until is None or task.held_until > now:
         raise IllegalMove(f"task {task.task_id} still holds its key", task_id=task.task_id)
-    # A tombstone keeps the date, by which the next purge finds it.
+    # A tombstone keeps held_until, because the purge selects tombstones by it.
     return task.with_changes(now, held_key=None, held_until=None if task.purged_at is None else task.held_until)
 
 
 def bury(task: Task, now: datetime) -> Task:
-    """A tombstone: an ended task emptied to its keys, which go on being held."""
+    """Turn an ended task into a tombstone: clear its data and history; it still holds its id and unique key."""
     if not task.ended:
         raise IllegalMove(f"task {task.task_id} has not ended", task_id=task.task_id, status=task.status)
     return task.with_changes(

@@ -1,4 +1,4 @@
-"""Pieces that moves are made of."""
+"""Building blocks shared by the rules."""
 
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from onerow.core.times import FAR, parse_time, spell, to_millis
 
 
 def check_priority(priority: int) -> int:
-    """A priority from -100 to 100, lower first."""
+    """Return a priority from -100 to 100; raise BadInput for any other."""
     if type(priority) is not int or not -100 <= priority <= 100:
         raise BadInput(
             f"priority must be a whole number from -100 to 100 (lower runs first), not {priority!r}", field="priority"
@@ -24,20 +24,20 @@ def check_priority(priority: int) -> int:
 
 
 def check_retry_count(count: int) -> int:
-    """How often a task was retried, as someone who counts it himself says."""
+    """Return a retry count given by a caller that counts retries itself; raise BadInput if it is invalid."""
     if type(count) is not int or not 0 <= count <= 1_000_000:
         raise BadInput(f"retry_count must be a whole number from 0 to 1,000,000, not {count!r}", field="retry_count")
     return count
 
 
 def due_time(plan_phase: PhasePlan, payload: Any, default: datetime) -> datetime:
-    """When a `wait_until` phase lets go: the time in the payload's field, or at once when it names none."""
+    """Return when a `wait_until` phase is due: the time in the payload's field, or `default` if there is none."""
     value = payload.get(plan_phase.field) if isinstance(payload, dict) else None
     return default if value is None else parse_time(value, f"payload.{plan_phase.field}")
 
 
 def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: str = "[]") -> dict[str, Any]:
-    """The fields that standing before a phase sets: when it is due and what it waits for."""
+    """Return `run_at` and `awaiting` of a task that enters a phase."""
     if phase.kind == "wait_until":
         return {"run_at": due_time(phase, values.decode(payload_json), now), "awaiting": None}
     if phase.kind == "wait_for":
@@ -51,8 +51,8 @@ def entering(phase: PhasePlan, now: datetime, payload_json: str, signals_json: s
 
 
 def entered(task: Task, phase: PhasePlan, now: datetime, *, fresh: bool = True, **changes: Any) -> Task:
-    """Waiting before a phase; a phase change starts its counts anew."""
-    if phase.kind in ("run", "batch", "command"):  # the hot path of `entering`
+    """Return the task waiting at a phase; `fresh` resets its retry counts and its progress."""
+    if phase.kind in ("run", "batch", "command"):  # fast path of `entering`
         changes["run_at"] = now
         changes["awaiting"] = None
     else:
@@ -62,7 +62,7 @@ def entered(task: Task, phase: PhasePlan, now: datetime, *, fresh: bool = True, 
     if fresh:
         changes.setdefault("retry_count", 0)
         changes.setdefault("retry_base", 0)
-        changes["progress_json"] = "null"  # it told of the phase before
+        changes["progress_json"] = "null"  # the progress belongs to the previous phase
         if not task.own_retries:
             changes["max_retries"] = phase.retry.max_retries
     changes["phase"] = phase.name
@@ -74,7 +74,7 @@ def entered(task: Task, phase: PhasePlan, now: datetime, *, fresh: bool = True, 
 
 
 def ended(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
-    """Ended: the unique key is released, or remembered for as long as it was asked."""
+    """Return the task in an ended status; its unique key is released, or held for `unique_for`."""
     if status is COMPLETED:
         changes["error"] = changes["error_class"] = None
     if task.held_key is not None:
@@ -89,7 +89,7 @@ def ended(task: Task, status: Status, now: datetime, **changes: Any) -> Task:
 
 
 def failed_attempt(task: Task, why: Failure, now: datetime, by: str) -> dict[str, Any]:
-    """What an attempt that failed leaves in the row."""
+    """Return the changes that a failed attempt makes to the row."""
     elapsed = elapsed_ms(task, now)
     entry = Entry(
         at=spell(now), what="failed", phase=task.phase, attempt=task.attempt, ms=elapsed, by=by,
@@ -104,14 +104,14 @@ def failed_attempt(task: Task, why: Failure, now: datetime, by: str) -> dict[str
 
 
 def attempted(task: Task, now: datetime, what: str, by: str, note: str = "") -> Entry:
-    """The entry of an attempt that ended in some other way than it should."""
+    """Return the history entry of an attempt that ended without result or error."""
     return Entry(
         at=spell(now), what=what, phase=task.phase, attempt=task.attempt, ms=elapsed_ms(task, now), by=by, note=note
     )
 
 
 def cancelled_by_request(task: Task, now: datetime, by: str) -> Task:
-    """Cancelled, since someone asked while it ran."""
+    """Return the task cancelled, because of a request made while it ran."""
     return ended(
         task,
         CANCELLED,
@@ -122,21 +122,21 @@ def cancelled_by_request(task: Task, now: datetime, by: str) -> Task:
 
 
 def elapsed_ms(task: Task, now: datetime) -> int:
-    """Milliseconds since the attempt began."""
+    """Return the milliseconds since the attempt started."""
     if task.started_at is None:
         return 0
     return max(0, int((now - task.started_at).total_seconds() * 1000 + 0.5))
 
 
 def later_phase(plan: Plan, here: str, there: str) -> PhasePlan:
-    """A phase after this one; raises BadInput for any other."""
+    """Return the phase `there`; raise BadInput unless it comes after `here`."""
     if plan.position(there) <= plan.position(here):
         raise BadInput(f"a jump leads to a later phase; {there!r} is not after {here!r}", field="phase")
     return plan.phase(there)
 
 
 def check_row(task: Task, results: str) -> None:
-    """Raises BadPayload if the row would grow too large with these results."""
+    """Raise BadPayload if the row would become too large with these results."""
     size = len(results) + len(task.payload_json) + len(task.steps_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
@@ -146,14 +146,14 @@ def check_row(task: Task, results: str) -> None:
         )
 
 
-def must_be(task: Task, *statuses: Status, act: str = "") -> None:
-    """Raises IllegalMove unless the task is in one of these statuses."""
+def must_be(task: Task, *statuses: Status, operation: str = "") -> None:
+    """Raise IllegalMove unless the task is in one of these statuses."""
     if task.purged_at is not None:
         raise IllegalMove(f"task {task.task_id} was purged; only its keys are left", task_id=task.task_id)
     if task.status not in statuses:
         wanted = " or ".join(statuses)
         raise IllegalMove(
-            f"task {task.task_id} is {task.status}; only {wanted} tasks can be {act or 'moved so'}",
+            f"task {task.task_id} is {task.status}; only {wanted} tasks can be {operation or 'moved so'}",
             task_id=task.task_id,
             status=task.status,
         )

@@ -75,9 +75,9 @@ def _term(key: str, value: str, now: datetime) -> dict[str, Any]:
         case "signal":
             return {"awaiting": f"signal:{value}"}
         case "age" | "added":
-            return _ago(key, value, now, "created_by", "created_since")
+            return _ago(key, value, now, "created_before", "created_after")
         case "ended":
-            return _ago(key, value, now, "ended_by", "ended_since")
+            return _ago(key, value, now, "ended_before", "ended_after")
         case "is":
             return _is(value, now)
     if key in _EQUAL:
@@ -92,7 +92,7 @@ def _is(value: str, now: datetime) -> dict[str, Any]:
         case "parked":
             return {"parked": True}
         case "due":
-            return {"statuses": frozenset({WAITING}), "parked": False, "due_by": now}
+            return {"statuses": frozenset({WAITING}), "parked": False, "due_before": now}
         case "cancelling":
             return {"cancel_requested": True}
     raise UnknownName(f"is:{value} means nothing; is:parked, is:due and is:cancelling do", field="query")
