@@ -83,7 +83,7 @@ class MemoryStore:
     def now(self) -> datetime:
         return times.to_millis(self._clock())
 
-    # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if tx is not None:
@@ -228,7 +228,7 @@ class MemoryStore:
                 self._logs.pop(row.task_id, None)
             return len(gone)
 
-    # ── logs and notes ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── logs and notes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._lock:
@@ -269,7 +269,7 @@ class MemoryStore:
         with self._lock:
             return sum(self._notes.pop((kind, name), None) is not None for name in set(names))
 
-    # ── maintenance ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── maintenance ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self) -> list[Finding]:
         return [Finding("slow", "this store lives and dies with its process", "name another for more than tests")]
@@ -280,7 +280,7 @@ class MemoryStore:
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput("the memory store can't be backed up; it lives and dies with its process", field="store")
 
-    # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def waker(self) -> "MemoryWaker":
         return MemoryWaker(self._changed, lambda: self._changes)
@@ -289,7 +289,7 @@ class MemoryStore:
         self._changes += 1
         self._changed.notify_all()
 
-    # ── rows and the unique index ─────────────────────────────────────────────────────────────────────────────────────
+    # ── rows and the unique index ─────────────────────────────────────────────────────────────────────────────────
 
     def _put(self, task: Task) -> None:
         self._remove_row(task.task_id)
