@@ -1,6 +1,6 @@
-"""Write apps/CONTRACT.md anew: python apps/render_contract.py
+"""Regenerate apps/CONTRACT.md: python apps/render_contract.py
 
-What each application promises, line by line from its contract.toml, beside the tests that bear the line as a mark.
+It lists every line of each application's contract.toml beside the tests that carry the line as a pytest mark.
 """
 
 import ast
@@ -15,11 +15,11 @@ _SECTIONS = {"must": "It must", "holes": "Holes it closes"}
 
 
 class ContractError(Exception):
-    """A line without a test, or a test for a line that nobody wrote."""
+    """A line without a test, or a test whose line is not in contract.toml."""
 
 
 def contract_page(folder: Path = APPS) -> str:
-    """The page, or a ContractError that names every line without a test and every mark without a line."""
+    """Return the page; raise ContractError that names every line without a test and every mark without a line."""
     apps = sorted(path.parent for path in folder.glob("*/contract.toml"))
     parts = [
         "# What the applications promise, and the test of each line\n",
@@ -60,7 +60,7 @@ def _check(app: Path, contract: Mapping[str, list[str]], tests: Mapping[str, lis
 
 
 def _marks(folder: Path) -> Iterator[tuple[str, str]]:
-    """(line, link to the test) for every `@pytest.mark.contract("line", …)`."""
+    """Return (line, link to the test) for every `@pytest.mark.contract("line", …)`."""
     for path in sorted(folder.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""The page of promises is true: every line has its test, every marked test its line."""
+"""CONTRACT.md is complete: every line has a test, and every marked test has a line."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""`make publisher`: articles in several languages to a pretended Discord, a publisher killed at the worst moment, the end.
+"""`make publisher`: publish articles in several languages to a fake Discord, and kill a publisher at the worst moment.
 
-MongoDB is the tests' own server, or the one that NEWS_MONGO_URL names (there a database of the demo's own).
+MongoDB is the test server, or the server of NEWS_MONGO_URL, with a separate database.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.servers.mongo import MongoDatabases, open_mongo
 
 
 class Story:
-    """The commands that a user would type, typed and shown."""
+    """Runs and prints the commands that a user would type."""
 
     def __init__(self, mongo_url: str, discord: DiscordServer) -> None:
         self._discord = discord
@@ -33,7 +33,7 @@ class Story:
         subprocess.run(self._command(*words), env=self._environment, check=True, timeout=120)
 
     def killed_after(self, messages: int, *words: str) -> None:
-        """The same, with a kill -9 as soon as so many messages are there."""
+        """Run a command, and kill it with kill -9 as soon as the channel has `messages` messages."""
         self._show(*words)
         process = subprocess.Popen(self._command(*words), env=self._environment)
         while len(self._discord.messages) < messages and process.poll() is None:

@@ -1,4 +1,4 @@
-"""A database and a Discord of the test's own."""
+"""Fixtures: a database and a fake Discord per test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,14 +15,14 @@ from news_publisher.offline.discord_server import DiscordServer
 
 @pytest.fixture
 def database(mongo_url: str) -> Iterator[Database[Any]]:
-    """A fresh database, as the user's own program sees it."""
+    """A new database, through a separate client."""
     with MongoClient[Any](mongo_url, tz_aware=True) as client:
         yield client.get_default_database()
 
 
 @pytest.fixture
 def new_queue(database: Database[Any]) -> Iterator[Callable[..., MongoDBQueue]]:
-    """Makes queues on the same collection, each as another program would have it."""
+    """Makes queues on the same collection, each like another program."""
     with ExitStack() as opened:
         yield lambda **terms: opened.enter_context(MongoDBQueue(collection=database["task_queue"], **terms))
 

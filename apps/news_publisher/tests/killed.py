@@ -1,6 +1,6 @@
 """The real `news` in a process that kills itself with kill -9 at a named point: KILL_AT=before|after module:Class.method.
 
-KILL_WORD narrows it to calls with this argument.
+KILL_WORD restricts it to calls with this argument.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Short words for what the tests of the publisher do again and again."""
+"""Helpers of the publisher's tests."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ def an_item(number: int = 1, **changes: Any) -> QueueItem:
 
 
 def an_article(number: int = 1, *, hours_ago: float = 1, **changes: Any) -> dict[str, Any]:
-    """A document as a crawler leaves it."""
+    """Return a document as a crawler writes it."""
     return {
         "_id": f"a{number}",
         "platform": "naver",
@@ -45,7 +45,7 @@ def an_article(number: int = 1, *, hours_ago: float = 1, **changes: Any) -> dict
 
 
 class Desk:
-    """Everything that one publishing program has, and the Discord that it posts to."""
+    """The parts of one publishing program, and the fake Discord that it posts to."""
 
     def __init__(self, database: Database[Any], new_queue: Callable[..., MongoDBQueue], server: DiscordServer) -> None:
         self.database = database
@@ -58,7 +58,7 @@ class Desk:
         self._open.close()
 
     def publisher(self, mode: str = "webhook", queue: MongoDBQueue | None = None, **terms: Any) -> DiscordPublisher:
-        """A publisher with a queue of its own, as another program would have it."""
+        """Return a publisher with its own queue, like another program."""
         queue = queue or self.new_queue()
         return DiscordPublisher(self.service(queue), queue, self.connect(mode), self.published, **terms)
 
@@ -75,7 +75,7 @@ class Desk:
         return discord
 
     def row(self, unique_id: str) -> dict[str, Any]:
-        """The document in the queue's collection, as it stands."""
+        """Return the raw document in the queue's collection."""
         found = self.database["task_queue"].find_one({"payload.unique_id": unique_id})
         assert found is not None, unique_id
         return dict(found)

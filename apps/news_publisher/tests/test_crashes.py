@@ -1,4 +1,4 @@
-"""The real publisher process, killed with kill -9 at every point at which it matters."""
+"""The real publisher process, killed with kill -9 at every critical point."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ POINTS = {
 
 
 class Programs:
-    """`news` as its users start it."""
+    """Runs `news` as a user does."""
 
     def __init__(self, mongo_url: str, discord: dict[str, str]) -> None:
         self._environment = {
@@ -52,7 +52,7 @@ class Programs:
         )
 
     def run(self, *words: str, **more: str) -> tuple[int, str]:
-        """(exit code, what it said)."""
+        """Return (exit code, output)."""
         process = self.start(*words, **more)
         out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out + err
@@ -77,7 +77,7 @@ def test_kill_9_at_any_point_loses_nothing_skips_nothing_and_doubles_nothing(
     queue = desk.new_queue()
     for number in range(len(POINTS)):
         queue.enqueue(an_item(number))
-    # Each takes one article, and dies with it.
+    # Each claims one article and crashes while holding it.
     dying = {
         point: news.start("publish", "--batch", "1", KILL_AT=kill_at, KILL_WORD=word)
         for point, (kill_at, word) in POINTS.items()
@@ -94,7 +94,7 @@ def test_kill_9_at_any_point_loses_nothing_skips_nothing_and_doubles_nothing(
     if mode == "bot":
         assert doubtful == {}
     else:
-        # Two died between intent and id; one of them had posted.
+        # Two crashed between intent and id; one of them had posted.
         assert {item.status for item in doubtful.values()} == {QueueStatus.FAILED}
         ((sent, was_sent),) = [(url, item) for url, item in doubtful.items() if url in posted]
         ((_, was_not),) = [(url, item) for url, item in doubtful.items() if url not in posted]

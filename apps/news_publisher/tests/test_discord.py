@@ -1,4 +1,4 @@
-"""Posting: what is sent, what each answer means, and when nothing is sent at all."""
+"""Posting to Discord: requests, the outcome of each answer, and rate limits."""
 
 import logging
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def test_rate_limits_are_read_from_body_and_headers() -> None:
     limits.reached({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset-After": "1.5"})
     assert limits.wait() == 1.5
     assert limits.refused({"Retry-After": "3"}, {"retry_after": 2.25, "global": False}) == (2.25, False)
-    assert limits.refused({"Retry-After": "3"}, None) == (3, False)  # not from Discord itself, but from before it
+    assert limits.refused({"Retry-After": "3"}, None) == (3, False)  # from a proxy in front of Discord
     assert limits.refused({}, {"retry_after": 4, "global": True}) == (4, True)
     assert limits.refused({"X-RateLimit-Global": "true"}, "nonsense") == (60, True)
     now = 59.0

@@ -1,4 +1,4 @@
-"""The words of the application: items, statuses, the interface."""
+"""Items, statuses and the interface."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""The publisher: the intent first, the message's id after, and what is done about doubts, limits and refusals."""
+"""The publisher: intent before the message id; unknown outcomes, rate limits and refusals."""
 
 import threading
 from datetime import timedelta
@@ -17,7 +17,7 @@ MODES = pytest.mark.parametrize("mode", ["webhook", "bot"])
 
 
 def leave_in_doubt(desk: Desk, number: int = 1, mode: str = "webhook", ago: timedelta = timedelta(0)) -> None:
-    """An article whose publisher died after it had posted, before it could say so."""
+    """Leave an article whose publisher crashed after posting, before it recorded the message id."""
     queue = desk.new_queue()
     queue.enqueue(an_item(number))
     (item,) = [taken for taken in queue.dequeue(100) if taken.article_id == f"a{number}"]

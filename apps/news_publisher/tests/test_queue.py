@@ -1,4 +1,4 @@
-"""MongoDBQueue: what goes in, what comes out, who may mark it, and what is remembered."""
+"""MongoDBQueue: adding, claiming, marking, and duplicates."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -204,7 +204,7 @@ def test_an_item_of_a_dead_program_comes_back_and_who_lost_it_can_not_mark_it(ne
     dead, living = new_queue(lease_for="300ms"), new_queue(lease_for="300ms")
     dead.enqueue(an_item())
     dead.dequeue()
-    dead._puller._heartbeat.stop()  # as a program that hangs: it lives, and beats no more
+    dead._puller._heartbeat.stop()  # like a program that hangs: no more heartbeats
     (taken,) = until(living.dequeue, "the item that was lost")
     assert dead.mark_as_completed("naver:a1") is False
     assert dead.mark_as_failed("naver:a1", "too late") is False
@@ -243,7 +243,7 @@ def test_a_unique_index_covers_unique_id(queue: MongoDBQueue) -> None:
 
 
 class Commands(CommandListener):
-    """The commands that a client sends."""
+    """Records the commands that a client sends."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []

@@ -1,4 +1,4 @@
-"""Several programs at once, each a real process, with nothing between them but the database."""
+"""Races between several real processes that share only the database."""
 
 import multiprocessing
 from collections import Counter
@@ -41,7 +41,7 @@ def publish_all(url: str, barrier: Barrier, answers: Any, webhook: str) -> None:
 
 
 def at_once(program: Any, url: str, *more: Any) -> list[Any]:
-    """What each of several processes answered that began together."""
+    """Start several processes at once; return the answer of each."""
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(PROGRAMS), context.Queue()
     processes = [context.Process(target=program, args=(url, barrier, answers, *more)) for _ in range(PROGRAMS)]

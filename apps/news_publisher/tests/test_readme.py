@@ -1,4 +1,4 @@
-"""What the README says: the variables, the commands, the offline story."""
+"""The README's variables, commands and offline example are correct."""
 
 import os
 import re

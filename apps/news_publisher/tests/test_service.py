@@ -1,4 +1,4 @@
-"""QueueService: crawled articles into the queue, each of them once."""
+"""QueueService: crawled articles are enqueued once."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""A chat endpoint as OpenAI's protocol has it; what it says next stands in a list."""
+"""A fake chat endpoint with OpenAI's API; a list holds its next answers."""
 
 import json
 from collections.abc import Callable
@@ -51,13 +51,13 @@ def dropping(chat: _Chat) -> None:
 
 
 def hanging(chat: _Chat) -> None:
-    """Says nothing until it is released."""
+    """Block until the test releases it."""
     chat.owner.released.wait(120)
     good(chat)
 
 
 class ChatServer(Server):
-    """Answers each request with the next turn, and with a good script when there is none left."""
+    """Answers each request with the next listed answer, or with a valid script if the list is empty."""
 
     handler = _Chat
 

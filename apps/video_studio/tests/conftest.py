@@ -1,4 +1,4 @@
-"""A studio of its own for every test: small films, quick retries, nothing of the machine's environment."""
+"""Fixtures: a studio per test, with small films, quick retries and a clean environment."""
 
 import os
 from collections.abc import Iterator

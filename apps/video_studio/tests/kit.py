@@ -1,4 +1,4 @@
-"""A studio for tests: small films, real workers in processes of their own, and nobody left behind."""
+"""Helpers for tests: small films, and real worker processes that are always cleaned up."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """What `look` finds as soon as it finds something."""
+    """Call `look` until it returns a true value; return that value."""
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -32,7 +32,7 @@ def until(look: Callable[[], T], what: str = "it") -> T:
 
 
 def at(task: Task | str, phase: str, status: str) -> Task:
-    """The task once it stands at a phase in a status."""
+    """Wait until the task is in a phase and status; return it."""
     task_id = task if isinstance(task, str) else task.task_id
 
     def look() -> Task | None:
@@ -45,25 +45,25 @@ def at(task: Task | str, phase: str, status: str) -> Task:
 
 
 def ended(task: Task | str) -> Task:
-    """The task once it has ended."""
+    """Wait until the task has ended; return it."""
     task_id = task if isinstance(task, str) else task.task_id
     until(lambda: open_queue().get(task_id).ended, f"the end of {task_id}")
     return open_queue().get(task_id)
 
 
 def work(**options: Any) -> None:
-    """Work off what is due, in this thread."""
+    """Run all due tasks in this thread."""
     terms: dict[str, Any] = {"grace": "1s", "interval": 0.05} | options
     assert Worker(open_queue(), until_idle=True, **terms).run() == 0
 
 
 def row_only(task_id: str, **more: Any) -> Task:
-    """A queue's row without the app's."""
+    """Add a queue's row without the app's row."""
     return open_queue().add("videos", {}, task_id=task_id, user_id="u1", **more)
 
 
 def joined(task_id: str, topic: str = "tides", *, draw: bool = False) -> None:
-    """The app's row alone."""
+    """Add only the app's row."""
     with writing() as tx:
         tx.execute("INSERT INTO task (task_id, topic, draw) VALUES (?, ?, ?)", (task_id, topic, draw))
 
@@ -74,12 +74,12 @@ def picture(path: Path, colour: str = "navy") -> Path:
 
 
 def good(task: Task) -> list[str]:
-    """The phases that ended well, in the order in which they did."""
+    """Return the phases that succeeded, in order."""
     return [entry.phase for entry in task.history if entry.what in ("passed", "advanced", "completed")]
 
 
 class Works:
-    """`onerow worker video_studio.app` in a process of its own, which can be killed."""
+    """`onerow worker video_studio.app` as a process that the test can kill."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self._home = home
@@ -87,7 +87,7 @@ class Works:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """A supervisor and its worker, ready to work."""
+        """Start a supervisor and its worker; wait until they are ready."""
         queue: Queue = open_queue()
         before = {note.name for note in queue.store.notes("worker")}
         argv = [sys.executable, "-m", "onerow", "worker", "video_studio.app", "--interval", "200ms", "--grace", "1s"]
@@ -107,7 +107,7 @@ class Works:
         return (self._home / "worker.log").read_text(errors="replace")[-3000:]
 
     def kill(self) -> None:
-        """kill -9 of the worker process, and of its supervisor, which would take its time with a new one."""
+        """Kill the worker process, and its supervisor, which would delay a new worker."""
         supervisor = self._started[-1]
         (worker,) = until(self._workers, "a worker process")
         os.kill(worker.pid, signal.SIGKILL)
@@ -121,7 +121,7 @@ class Works:
         return []
 
     def living(self, word: str = "") -> list[psutil.Process]:
-        """Every process of this studio whose command has a word in it."""
+        """Return the processes of this studio whose command line contains a word."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -157,7 +157,7 @@ def works(home: Path, **environment: str) -> Iterator[Works]:
 
 
 def processing(phase: str) -> Callable[[], list[Task]]:
-    """A look at what is being worked on in a phase."""
+    """Return a function that finds the processing tasks of a phase."""
     from onerow import Filter
 
     where = Filter(pipeline="videos", phases=frozenset({phase}), statuses=frozenset({Status.PROCESSING}))

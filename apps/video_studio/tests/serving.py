@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread, whose answers a test decides."""
+"""A real HTTP server in a thread, with answers controlled by the test."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Quiet, and able to hang up in the middle."""
+    """Logs nothing, and can close the connection in the middle of an answer."""
 
     protocol_version = "HTTP/1.1"
     owner: ClassVar["Server"]
@@ -38,7 +38,7 @@ class Server:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.released = threading.Event()
-        """Set when whoever hangs may go on."""
+        """Set to release blocked requests."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,4 +58,4 @@ class _Quiet(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed is no news here."""
+        """Ignore errors of clients that were killed."""

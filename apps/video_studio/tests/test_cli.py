@@ -1,4 +1,4 @@
-"""The command line: put videos in, hand pictures over, look, and run."""
+"""The command line: add videos, upload pictures, list, and run."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Films: real mp4 files, whole or not there, in any script that people write."""
+"""Films: real mp4 files, complete or absent, with text in any writing system."""
 
 import subprocess
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_video_is_a_real_mp4_with_title_scenes_and_captions_and_progress(
     assert "Audio: aac" in facts
     assert "title           : Tides" in facts
     assert "Duration: 00:00:02" in facts or "Duration: 00:00:03" in facts
-    # Each look is another picture: the title card, and the first scene with its caption.
+    # Two different frames: the title card, and the first scene with its caption.
     title, scene = frame_at(file, 0.05, tmp_path / "1.png"), frame_at(file, 0.8, tmp_path / "2.png")
     assert ImageChops.difference(title, scene).getbbox() is not None
     assert done.results["script"]["title"] == "Tides"

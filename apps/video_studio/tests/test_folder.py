@@ -1,4 +1,4 @@
-"""Publishing to a folder: whole, and once for each generation."""
+"""Publishing to a folder: complete files, once per generation."""
 
 import errno
 import json

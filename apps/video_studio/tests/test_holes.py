@@ -1,4 +1,4 @@
-"""What went wrong in the studio's first design, and can't here: each of these would fail there."""
+"""Failures of the studio's first design that this design prevents."""
 
 import sqlite3
 import threading
@@ -23,7 +23,7 @@ LONG = {"STUDIO_SIZE": "1280x720", "STUDIO_SECONDS": "900", "STUDIO_FPS": "60"}
 
 
 def ready_for_video(task_id: str, tmp_path: Path) -> None:
-    """Added, and its picture handed in before anything runs."""
+    """Add a task and upload its picture before anything runs."""
     add_video("tides", task_id=task_id)
     upload(task_id, [picture(tmp_path / f"{task_id}.png")])
 
@@ -59,7 +59,7 @@ def test_timed_out_and_cancelled_work_is_ended_for_real_before_its_slot_is_given
         first = until(processing("video"), "the first video")[0].task_id
         until(lambda: studio.living(f"{first}-0.mp4"), "its ffmpeg")
         second = until(lambda: [t for t in processing("video")() if t.task_id != first], "the second")[0].task_id
-        # The slot has another holder: nothing of the first runs any more.
+        # The slot has another holder: no process of the first one runs any more.
         assert studio.living(f"{first}-0.mp4") == []
         failed = queue.get(first)
         assert (failed.status, failed.type, failed.error_class) == ("failed", "video", "timeout")
@@ -167,7 +167,7 @@ def test_a_database_that_is_locked_while_success_is_recorded_makes_no_failure_an
         with closing(sqlite3.connect(home / "studio.db", timeout=30, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             chat.released.set()
-            # The script is written now, and for longer than drivers like to wait nobody can say so.
+            # The script is done, but for longer than the driver's timeout no result can be written.
             assert not threading.Event().wait(6)
             other.execute("ROLLBACK")
         done = at("t1", "image", "waiting")
@@ -237,6 +237,6 @@ def test_a_worker_looks_for_work_when_it_is_woken_and_each_second(queue: Queue, 
         at(add_video("tides", task_id="woken"), "image", "waiting")
     with works(home) as studio:
         studio.start("--interval", "1s")
-        # Nobody writes when it becomes due: it has to be looked for.
+        # No write happens when it becomes due, so the worker has to poll.
         add_video("tides", task_id="due", scheduled_time=queue.store.now() + timedelta(seconds=2))
         at("due", "image", "waiting")

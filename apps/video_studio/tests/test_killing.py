@@ -1,4 +1,4 @@
-"""kill -9 in every phase: nothing lost, nothing skipped, nothing published twice."""
+"""kill -9 in every phase: no task is lost, no phase skipped, no film published twice."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ PHASES = ["schedule", "script", "image", "video", "youtube"]
 
 
 def whole_story(task: Task) -> None:
-    """Completed, each phase once and in order, and every crash in its phase's own account."""
+    """Check that the task is completed, with each phase once and in order, and no error, retry, lease or slot left."""
     assert (task.status, task.error, task.retry_count) == ("completed", None, 0)
     assert good(task) == PHASES
     assert set(task.results) == {"script", "image", "video", "youtube"}
@@ -39,7 +39,7 @@ def test_a_worker_killed_in_each_phase_loses_skips_and_repeats_nothing(
         add_video("조수와 달", task_id="t1", scheduled_time=queue.store.now() + timedelta(hours=1))
         add_video("behind it", task_id="t2", scheduled_time=queue.store.now() + timedelta(hours=1))
 
-        studio.kill()  # schedule: it waits for its hour
+        studio.kill()  # schedule: the task waits for its time
         studio.start()
         assert (queue.get("t1").type, queue.get("t1").history) == ("schedule", [])
         queue.reschedule("t1", queue.store.now())
@@ -50,7 +50,7 @@ def test_a_worker_killed_in_each_phase_loses_skips_and_repeats_nothing(
         studio.start()
 
         parked = at("t1", "image", "waiting")
-        studio.kill()  # image: nobody holds it
+        studio.kill()  # image: the task is parked
         studio.start()
         assert queue.get("t1") == parked
         upload("t1", [picture(tmp_path / "a.png"), picture(tmp_path / "b.png", "teal")])
@@ -62,7 +62,7 @@ def test_a_worker_killed_in_each_phase_loses_skips_and_repeats_nothing(
         studio.start()
 
         until(youtube.hung.is_set, "the last piece")
-        studio.kill()  # youtube: published, and the answer has not come
+        studio.kill()  # youtube: published, but the answer has not arrived
         studio.start()
         done = ended("t1")
 

@@ -1,4 +1,4 @@
-"""The README: its Python runs, its links lead somewhere, its variables are those that are read."""
+"""The README: its Python runs, its links work, its variables are the ones that the code reads."""
 
 import re
 from pathlib import Path

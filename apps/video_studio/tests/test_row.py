@@ -1,4 +1,4 @@
-"""The row: one for each task, with the names and defaults that the studio's documents have."""
+"""The row of a task has the names and defaults of the studio's specification."""
 
 import json
 import sqlite3
@@ -74,7 +74,7 @@ def test_priority_and_retry_count_begin_at_0_max_retries_at_3_created_at_at_now(
 def test_a_task_is_one_row_that_success_moves_to_the_next_phase_until_it_is_completed(queue: Queue, home: Path) -> None:
     task = add_video("tides", draw=True, metadata={"series": "바다"})
     work(phases=["script"])
-    # Where the worker came to: the script is done, and image waits or was passed by the usher.
+    # The script is done; image waits, or the WaitPhaseSweeper has advanced it.
     after = queue.get(task.task_id)
     assert (after.type, after.status) in (("image", "waiting"), ("video", "waiting"))
     assert (after.started_at, after.completed_at, after.error, after.retry_count) == (None, None, None, 0)

@@ -1,4 +1,4 @@
-"""The schedule: a phase without code or slot, passed when its time has come."""
+"""The schedule: a wait phase without code or slot, which ends at its time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -55,7 +55,7 @@ def test_priority_decides_the_order_and_then_the_due_time(queue: Queue, rehearsa
     queue.pause(videos, "script")
     for task_id, priority in [("b", 0), ("d", 5), ("c", 0), ("a", -5)]:
         due(queue, task_id, rehearsal.now, priority=priority)
-        rehearsal.forward("1s")  # each comes to script a second after the one before
+        rehearsal.forward("1s")  # each reaches script one second after the one before
     queue.resume(videos, "script")
     rehearsal.forward("2s")
     assert order == ["a", "b", "c", "d"]

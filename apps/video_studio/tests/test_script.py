@@ -1,4 +1,4 @@
-"""Scripts: from a template, or from a chat endpoint whose answers the queue understands."""
+"""Scripts from a template, or from a chat endpoint whose errors are classified for the queue."""
 
 from datetime import UTC, datetime, timedelta
 

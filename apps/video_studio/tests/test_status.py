@@ -1,4 +1,4 @@
-"""Setting a status by hand: along legal moves, and no others."""
+"""Setting a status by hand, by legal moves only."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_setting_a_status_moves_only_along_legal_moves_and_another_is_a_clear_er
         with pytest.raises(IllegalMove, match=says):
             update_queue_status(task_id, status, error_message="x", metadata={"not": "written"})
     assert [queue.get("done"), queue.get("gone")] == before
-    assert update_queue_status("done", "completed") == before[0]  # it is what was asked for
+    assert update_queue_status("done", "completed") == before[0]  # already in that status
 
 
 @pytest.mark.contract("Setting processing by hand is refused, and says why.")

@@ -1,4 +1,4 @@
-"""Tabs: every task in exactly one of them, and how many stand in each."""
+"""Tabs: every task is in exactly one tab, and the counts match."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ DAY = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def place(task_id: str, phase: str) -> None:
-    """Bring a task to a phase by hand."""
+    """Move a task to a phase by hand."""
     for _ in range(["schedule", "script", "image", "video", "youtube"].index(phase)):
         open_queue().finish(task_id, phase_only=True)
 
@@ -51,7 +51,7 @@ def test_no_row_is_omitted_from_the_tabs_whatever_it_lacks_and_whoever_holds_it(
     add_video("no schedule", task_id="no-schedule")
     with writing() as tx:
         tx.execute("DELETE FROM task_schedule")
-        # The documents' own processor makes a schedule 'processing' for a moment; ours never does, and yet.
+        # In the specification a schedule is briefly 'processing'. Here it never is, but the tab must handle it.
         tx.execute("UPDATE task_queue SET status = 'processing' WHERE task_id = 'no-schedule'")
     row_only("held")
     place("held", "script")

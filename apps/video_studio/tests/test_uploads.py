@@ -1,4 +1,4 @@
-"""Pictures from outside: they count when all of them are there, whole."""
+"""Uploaded pictures are used only when all of them are complete."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from video_studio.uploads import collect_drops, pictures, upload
 
 @pytest.fixture
 def waiting(queue: Queue) -> Task:
-    """A task that waits for its pictures."""
+    """Return a task that waits for its pictures."""
     task = add_video("tides", task_id="t1")
     work()
     parked = queue.get(task.task_id)

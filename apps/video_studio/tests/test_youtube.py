@@ -1,4 +1,4 @@
-"""The resumable upload, against a server that speaks the protocol and misbehaves on demand."""
+"""The resumable upload, against a fake server that can inject faults."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ PIECE = 256 * 1024
 
 @pytest.fixture
 def film(queue: Queue, youtube: YouTubeServer, home: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
-    """A task at youtube, whose film is five pieces and a bit."""
+    """A task in phase youtube with a film of more than five pieces."""
     for name, value in youtube.environment.items():
         monkeypatch.setenv(name, value)
     task = add_video("<조수> & 달", draw=True, task_id="t1")
@@ -26,7 +26,7 @@ def film(queue: Queue, youtube: YouTubeServer, home: Path, monkeypatch: pytest.M
     work()
     ready = queue.get(task.task_id)
     assert (ready.type, ready.status) == ("youtube", "waiting")
-    # Larger than a small film is, so that it goes in pieces.
+    # Larger than a test film, so that the upload needs several pieces.
     file = home / "videos" / ready.results["video"]["file"]
     grown = file.read_bytes() + bytes(5 * PIECE)
     file.write_bytes(grown)
@@ -39,7 +39,7 @@ def film(queue: Queue, youtube: YouTubeServer, home: Path, monkeypatch: pytest.M
 
 
 def attempt(queue: Queue) -> Task:
-    """One attempt, whatever was to be waited for."""
+    """Run one attempt without waiting for a back-off."""
     if queue.get("t1").status == "waiting":
         queue.reschedule("t1", queue.store.now())
     work()
@@ -47,7 +47,7 @@ def attempt(queue: Queue) -> Task:
 
 
 def whole(youtube: YouTubeServer, home: Path) -> None:
-    """Exactly one video was published, and it is the film byte for byte."""
+    """Check that exactly one video was published, byte for byte the film."""
     assert len(youtube.published) == 1
     assert bytes(youtube.published[0].received) == (home / "videos" / "t1-0.mp4").read_bytes()
 
@@ -86,7 +86,7 @@ def test_an_upload_that_breaks_off_is_a_network_error_and_goes_on_where_it_was(
     whole(youtube, home)
     assert len(youtube.sessions) == 1
     if moment == "take":
-        # It asked how far it had come, and went on from there.
+        # It queried the received bytes and resumed there.
         assert youtube.heard[1].startswith(f"bytes {received[0]}-")
         assert received[0] > 0
 
@@ -135,7 +135,7 @@ def test_a_spent_quota_holds_the_whole_phase_until_midnight_in_los_angeles(
     assert (held.status, held.error_class) == ("waiting", "limit")
     expected = queue.store.now() + until_quota(queue.store.now())
     assert abs(held.run_at - expected) < timedelta(minutes=1)
-    # Another film is not even tried.
+    # Another film is not attempted.
     other = add_video("clouds", draw=True, task_id="t2")
     heard = len(youtube.heard)
     work()

@@ -1,4 +1,4 @@
-"""A server that speaks the YouTube Data API's resumable upload protocol, OAuth included, and misbehaves on demand."""
+"""A fake server of YouTube's resumable upload protocol and OAuth, with fault injection."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _PIECE = 256 * 1024
 
 
 class Session:
-    """One upload: what it is about, and the bytes that came so far."""
+    """One upload: its metadata, and the bytes received so far."""
 
     def __init__(self, body: dict[str, Any], size: int) -> None:
         self.body = body
@@ -62,7 +62,7 @@ class _Protocol(Handler):
             return self.answer(400, b'{"error":{"errors":[{"reason":"badContentRange"}]}}')
         fault = self.owner.next_fault("take")
         if fault == "drop":
-            # Half of it arrives, and of that whole pieces count; then the line is dead.
+            # Half of the body arrives, of which complete pieces count; then the connection is closed.
             arrived = self.rfile.read(length // 2)
             session.received += arrived[: len(arrived) // _PIECE * _PIECE]
             return self.hang_up()
@@ -105,7 +105,7 @@ class _Protocol(Handler):
             self.answer(200, json.dumps({"access_token": self.owner.token, "expires_in": 3599}).encode())
 
     def _refused(self, moment: str, length: int = 0) -> bool:
-        """Whether a fault stands in the way of this request; then it has been answered."""
+        """Inject the next fault for this request, if there is one; return whether it was answered."""
         if self.headers["Authorization"] != f"Bearer {self.owner.token}" or not self.owner.token:
             fault = "401"
         else:
@@ -123,7 +123,7 @@ class _Protocol(Handler):
 
 
 class YouTubeServer(Server):
-    """Sessions, published videos, and faults to come: (moment, fault), where a moment is token, begin, ask, send or take."""
+    """Sessions, published videos, and pending faults: (moment, fault); a moment is token, begin, ask, send or take."""
 
     handler = _Protocol
 
@@ -146,7 +146,7 @@ class YouTubeServer(Server):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a studio publish here."""
+        """Return the environment that makes a studio publish to this server."""
         return {
             "STUDIO_TARGET": "youtube",
             "STUDIO_YOUTUBE_BASE_URL": self.url,

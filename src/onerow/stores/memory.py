@@ -1,6 +1,6 @@
-"""The reference store: plain dictionaries under one lock. What it does, every other store must do.
+"""The reference store: dictionaries under one lock. Every other store must behave like it.
 
-It lives and dies with its process, so it is for tests and for being compared with.
+Its rows are lost when the process ends, so it is for tests only.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def _utc_now() -> datetime:
 
 
 class MemoryStore:
-    """Rows in a dictionary; `clock` is the store's clock, so that a test can own it."""
+    """Rows in a dictionary; `clock` is the store's clock, which a test can control."""
 
     def __init__(
         self, clock: Callable[[], datetime] = _utc_now, *, log_lines: int = 10_000, log_size: int = 1_000_000
@@ -62,7 +62,7 @@ class MemoryStore:
         self._changed = threading.Condition(self._lock)
         self._changes = 0
         self._rows: dict[str, Task] = {}
-        self._holders: dict[Key, str] = {}  # the unique index: held key → task id
+        self._holders: dict[Key, str] = {}  # unique index: held key → task id
         self._logs: dict[str, _Log] = {}
         self._log_lines, self._log_size = log_lines, log_size
         self._notes: dict[tuple[str, str], tuple[int, bytes, datetime]] = {}
@@ -75,10 +75,10 @@ class MemoryStore:
         """Nothing to create."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     def check(self) -> None:
-        """Nothing to check: nobody else knows of it."""
+        """Nothing to check: there is no schema."""
 
     def now(self) -> datetime:
         return times.to_millis(self._clock())
@@ -104,11 +104,11 @@ class MemoryStore:
         with self._lock:
             taken: list[Task] = []
             for want in claim.wants:
-                room = want.limit if claim.limit is None else min(want.limit, claim.limit - len(taken))
-                taken += self._claim(want, claim, room)
+                capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - len(taken))
+                taken += self._claim(want, claim, capacity)
             return taken
 
-    def _claim(self, want: PhaseClaim, claim: Claim, room: int) -> list[Task]:
+    def _claim(self, want: PhaseClaim, claim: Claim, capacity: int) -> list[Task]:
         now = self.now()
         until = times.to_millis(now + want.lease_for)
         here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
@@ -121,7 +121,7 @@ class MemoryStore:
         }
         taken: list[Task] = []
         for row in sorted(here, key=lambda row: (row.priority, row.run_at, row.task_id)):
-            if len(taken) >= room or not slots.free:
+            if len(taken) >= capacity or not slots.free:
                 break
             due = row.status is WAITING and row.awaiting is None and row.run_at <= now
             if due and (claim.ids is None or row.task_id in claim.ids) and key_slots[row.limit_key].free:
@@ -133,7 +133,7 @@ class MemoryStore:
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         with self._lock:
             answers = [self._swap(move) for move in moves]
-            if moves:  # an idle worker's turn must not wake that worker again
+            if moves:  # a round without moves must not wake its own worker
                 self._wake()
             return answers
 
@@ -185,14 +185,14 @@ class MemoryStore:
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         with self._lock:
-            found = [(_place(row, order), row) for row in self._matching(where)]
+            found = [(_position(row, order), row) for row in self._matching(where)]
         if order in ("ended", "latest"):
-            found = [(place, row) for place, row in found if row.completed_at is not None]
-        downwards = order in ("newest", "latest")
-        found.sort(key=lambda pair: pair[0], reverse=downwards)
+            found = [(position, row) for position, row in found if row.completed_at is not None]
+        descending = order in ("newest", "latest")
+        found.sort(key=lambda pair: pair[0], reverse=descending)
         if after is not None:
             last = _read_cursor(after)
-            found = [(place, row) for place, row in found if (place < last if downwards else place > last)]
+            found = [(position, row) for position, row in found if (position < last if descending else position > last)]
         more = len(found) > limit
         page = found[:limit]
         return Page([row for _, row in page], _cursor(page[-1][0]) if more and page else None)
@@ -224,7 +224,7 @@ class MemoryStore:
         with self._lock:
             gone = [row for task in tasks if (row := self._rows.get(task.task_id)) and row.version == task.version]
             for row in gone:
-                self._take_out(row.task_id)
+                self._remove_row(row.task_id)
                 self._logs.pop(row.task_id, None)
             return len(gone)
 
@@ -269,7 +269,7 @@ class MemoryStore:
         with self._lock:
             return sum(self._notes.pop((kind, name), None) is not None for name in set(names))
 
-    # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── maintenance ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self) -> list[Finding]:
         return [Finding("slow", "this store lives and dies with its process", "name another for more than tests")]
@@ -289,21 +289,21 @@ class MemoryStore:
         self._changes += 1
         self._changed.notify_all()
 
-    # ── the two indexes that every write keeps ────────────────────────────────────────────────────────────────────
+    # ── rows and the unique index ─────────────────────────────────────────────────────────────────────────────────
 
     def _put(self, task: Task) -> None:
-        self._take_out(task.task_id)
+        self._remove_row(task.task_id)
         self._rows[task.task_id] = task
         if task.held_key is not None:
             self._holders[task.pipeline, task.user_id, task.held_key] = task.task_id
 
-    def _take_out(self, task_id: str) -> None:
+    def _remove_row(self, task_id: str) -> None:
         old = self._rows.pop(task_id, None)
         if old is not None and old.held_key is not None:
             del self._holders[old.pipeline, old.user_id, old.held_key]
 
     def _holder(self, task: Task) -> Task | None:
-        """The row that holds this task's unique key."""
+        """Return the row that holds this task's unique key."""
         if task.held_key is None:
             return None
         held_by = self._holders.get((task.pipeline, task.user_id, task.held_key))
@@ -314,7 +314,7 @@ class MemoryStore:
 
 
 class MemoryWaker:
-    """Woken by writes to its store, and by a poke."""
+    """Wakes on writes to its store and on `poke`."""
 
     def __init__(self, changed: threading.Condition, changes: Callable[[], int]) -> None:
         self._changed = changed
@@ -329,31 +329,31 @@ class MemoryWaker:
 
     def poke(self) -> None:
         with self._changed:
-            self._seen -= 1  # so that it is behind, whether it waits already or not yet
+            self._seen -= 1  # makes the current or next wait return at once
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 class _Slots:
-    """The places of one limit: a claim needs one that is free, and fewer running than there are places."""
+    """The slots of one limit. At most `limit` tasks run, including those without a slot or with a higher one."""
 
     def __init__(self, limit: int | None, used: Sequence[int | None]) -> None:
         self._limited = limit is not None
-        room = max(0, (limit or 0) - len(used))
-        self._places = [place for place in range(limit or 0) if place not in used][:room]
+        capacity = max(0, (limit or 0) - len(used))
+        self._free_slots = [slot for slot in range(limit or 0) if slot not in used][:capacity]
 
     @property
     def free(self) -> bool:
-        return not self._limited or bool(self._places)
+        return not self._limited or bool(self._free_slots)
 
     def take(self) -> int | None:
-        return self._places.pop(0) if self._limited else None
+        return self._free_slots.pop(0) if self._limited else None
 
 
 class _Log:
-    """The output of one task; beyond its bounds the oldest lines go, and are counted."""
+    """The output of one task; over its bounds the oldest lines are dropped and counted."""
 
     def __init__(self, max_lines: int, max_size: int) -> None:
         self.lines: deque[LogLine] = deque()
@@ -374,7 +374,7 @@ class _Log:
 
 
 def matches(row: Task, where: Filter) -> bool:
-    """Whether everything that the filter sets holds for the row."""
+    """Whether the row meets every condition that the filter sets."""
     equal = (
         (where.pipeline, row.pipeline),
         (where.user_id, row.user_id),
@@ -388,14 +388,14 @@ def matches(row: Task, where: Filter) -> bool:
         (where.unique_key, row.unique_key),
         (where.held_key, row.held_key),
     )
-    no_later = (
+    at_most = (
         (where.due_before, row.run_at),
         (where.lease_ended_before, row.leased_until),
         (where.held_until_before, row.held_until),
         (where.ended_before, row.completed_at),
         (where.created_before, row.created_at),
     )
-    no_earlier = ((where.ended_after, row.completed_at), (where.created_after, row.created_at))
+    at_least = ((where.ended_after, row.completed_at), (where.created_after, row.created_at))
     contained = (
         (where.error_text, (row.error,)),
         (where.title_text, (row.title,)),
@@ -406,8 +406,8 @@ def matches(row: Task, where: Filter) -> bool:
         and (not where.statuses or row.status in where.statuses)
         and (not where.phases or row.phase in where.phases)
         and all(asked is None or asked == has for asked, has in equal)
-        and all(asked is None or (has is not None and has <= asked) for asked, has in no_later)
-        and all(asked is None or (has is not None and has >= asked) for asked, has in no_earlier)
+        and all(asked is None or (has is not None and has <= asked) for asked, has in at_most)
+        and all(asked is None or (has is not None and has >= asked) for asked, has in at_least)
         and all(asked is None or any(_contains(text, asked) for text in texts) for asked, texts in contained)
         and all(_text_at(row.payload, path) == asked for path, asked in where.payload)
         and (where.ahead_of is None or (row.priority, row.run_at, row.task_id) < where.ahead_of)
@@ -419,7 +419,7 @@ def _contains(text: str | None, part: str) -> bool:
 
 
 def _text_at(value: Any, path: str) -> str | None:
-    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
     for step in path.split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]
@@ -430,15 +430,15 @@ def _text_at(value: Any, path: str) -> str | None:
     return value if isinstance(value, str) else values.encode(value)
 
 
-def _place(row: Task, order: Order) -> tuple[str, str]:
-    """Where a row stands in an order; the id decides between equals."""
+def _position(row: Task, order: Order) -> tuple[str, str]:
+    """Return the sort key of a row; the task id breaks ties."""
     ended = row.completed_at or times.FAR
     moment = {"due": row.run_at, "ended": ended, "latest": ended}.get(order, row.created_at)
     return times.spell(moment), row.task_id
 
 
-def _cursor(place: tuple[str, str]) -> str:
-    return " ".join(place)
+def _cursor(position: tuple[str, str]) -> str:
+    return " ".join(position)
 
 
 def _read_cursor(text: str) -> tuple[str, str]:

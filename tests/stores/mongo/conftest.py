@@ -1,4 +1,4 @@
-"""A MongoDB store of the test's own, and a look at what it writes."""
+"""Fixtures: a MongoDB store per test, and raw access to its documents."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 @pytest.fixture
 def store(mongo_url: str) -> Iterator[MongoStore]:
-    """A prepared store with nothing in it, on the server's clock."""
+    """An empty, migrated store that uses the server's clock."""
     found = MongoStore(mongo_url)
     found.prepare()
     yield found
@@ -23,6 +23,6 @@ def store(mongo_url: str) -> Iterator[MongoStore]:
 
 @pytest.fixture
 def documents(mongo_url: str) -> Iterator[Collection[Document]]:
-    """The collection of tasks, as another program sees it."""
+    """The task collection through a separate client."""
     with pymongo.MongoClient[Document](mongo_url, tz_aware=True) as client:
         yield client.get_default_database()["task_queue"]

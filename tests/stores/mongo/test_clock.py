@@ -1,4 +1,4 @@
-"""The server's clock: asked rarely, never ahead, untouched by this machine's."""
+"""The estimate of the server's clock: few queries, never ahead, independent of the local wall clock."""
 
 import threading
 import time
@@ -34,15 +34,15 @@ class Server:
         return EPOCH + timedelta(seconds=time.monotonic() - self._began) + self.ahead
 
 
-def test_it_never_runs_ahead_of_the_server_and_hardly_behind(store: MongoStore, mongo_url: str) -> None:
+def test_the_clock_is_never_ahead_of_the_server_and_at_most_a_second_behind(store: MongoStore, mongo_url: str) -> None:
     with pymongo.MongoClient[dict[str, datetime]](mongo_url, tz_aware=True) as client:
         for _ in range(20):
-            told = store.now()
+            answer = store.now()
             (row,) = client.get_default_database().aggregate([{"$documents": [{"now": "$$NOW"}]}])
-            assert told <= row["now"] <= store.now() + timedelta(seconds=1)
+            assert answer <= row["now"] <= store.now() + timedelta(seconds=1)
 
 
-def test_it_asks_rarely(store: MongoStore) -> None:
+def test_the_clock_rarely_queries_the_server(store: MongoStore) -> None:
     store.now()
     seen = store.count_statements()
     for _ in range(1_000):
@@ -50,13 +50,13 @@ def test_it_asks_rarely(store: MongoStore) -> None:
     assert seen() == 0
 
 
-def test_what_it_says_does_not_go_back() -> None:
+def test_the_clock_is_monotonic() -> None:
     clock = ServerClock(Server())
-    told = [clock() for _ in range(2_000)]
-    assert told == sorted(told)
+    answer = [clock() for _ in range(2_000)]
+    assert answer == sorted(answer)
 
 
-def test_a_server_whose_clock_was_set_is_followed() -> None:
+def test_the_clock_follows_when_the_server_clock_is_set() -> None:
     server = Server()
     clock = ServerClock(server)
     clock()
@@ -67,7 +67,7 @@ def test_a_server_whose_clock_was_set_is_followed() -> None:
         assert clock() <= server.now()
 
 
-def test_a_server_that_is_away_holds_nobody_up() -> None:
+def test_an_unavailable_server_does_not_block_the_clock() -> None:
     server = Server()
     clock = ServerClock(server)
     before = clock()

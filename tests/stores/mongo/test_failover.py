@@ -1,4 +1,4 @@
-"""A replica set whose primary is killed or steps down: workers carry on, and nothing acknowledged is lost."""
+"""Failover of a replica set: workers continue, and no acknowledged write is lost."""
 
 import contextlib
 import threading
@@ -22,7 +22,7 @@ from tests.stores.mongo.test_worker import at_work, check, completed, counted, u
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def url(own_replica_set: MongoReplicaSet) -> Iterator[str]:
 
 @contextlib.contextmanager
 def failover(replica_set: MongoReplicaSet, how: str) -> Iterator[None]:
-    """End the primary's time; what was killed is started again afterwards."""
+    """Kill the primary, or make it step down; restart a killed member afterwards."""
     port = replica_set.primary()
     if how == "kill":
         replica_set.kill(port)
@@ -46,7 +46,7 @@ def failover(replica_set: MongoReplicaSet, how: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", ["kill", "step down"])
-def test_p1_a_worker_carries_on_with_the_next_primary(own_replica_set: MongoReplicaSet, url: str, how: str) -> None:
+def test_p1_a_worker_continues_with_the_next_primary(own_replica_set: MongoReplicaSet, url: str, how: str) -> None:
     queue = Queue(MongoStore(url))
     with at_work(queue):
         added = list(queue.add_many(counted, [{"n": n} for n in range(300)]))
@@ -59,7 +59,7 @@ def test_p1_a_worker_carries_on_with_the_next_primary(own_replica_set: MongoRepl
 
 
 def _added(queue: Queue, added: list[Task]) -> bool:
-    """Add one more task, once there is a primary again."""
+    """Add one more task; return False while there is no primary."""
     try:
         added.append(queue.add(counted, {"n": 1_000}, task_id="after"))
     except StoreUnavailable:
@@ -68,7 +68,7 @@ def _added(queue: Queue, added: list[Task]) -> bool:
 
 
 class Writer:
-    """Adds, claims, extends and completes tasks of its own, and remembers what was acknowledged."""
+    """Adds, claims, extends and completes its own tasks, and records what was acknowledged."""
 
     def __init__(self, url: str, name: str) -> None:
         self._store = MongoStore(url)
@@ -102,13 +102,13 @@ class Writer:
 
     def stop(self) -> None:
         self._done.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
         self._store.close()
 
 
 @pytest.mark.parametrize("how", ["kill", "step down"])
-def test_p1_what_was_acknowledged_survives_the_loss_of_the_primary(
+def test_p1_acknowledged_writes_survive_the_loss_of_the_primary(
     own_replica_set: MongoReplicaSet, url: str, how: str
 ) -> None:
     store = MongoStore(url)
@@ -130,24 +130,24 @@ def test_p1_what_was_acknowledged_survives_the_loss_of_the_primary(
     store.close()
 
 
-def test_a_waker_hears_of_the_next_primary_s_writes(own_replica_set: MongoReplicaSet, url: str) -> None:
+def test_a_waker_wakes_on_writes_of_the_next_primary(own_replica_set: MongoReplicaSet, url: str) -> None:
     store, elsewhere = MongoStore(url), MongoStore(url)
     store.prepare()
     waker = store.waker()
     put(elsewhere, "before")
-    assert waker.wait(PATIENCE)
+    assert waker.wait(TIMEOUT)
     with failover(own_replica_set, "step down"):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while waker.wait(2):
             assert time.monotonic() < deadline
         put(elsewhere, "after")
-        assert waker.wait(PATIENCE)
+        assert waker.wait(TIMEOUT)
     waker.close()
     elsewhere.close()
     store.close()
 
 
-def test_a_transaction_that_a_step_down_ends_is_to_be_run_again(own_replica_set: MongoReplicaSet, url: str) -> None:
+def test_a_step_down_in_a_transaction_raises_retry_transaction(own_replica_set: MongoReplicaSet, url: str) -> None:
     store = MongoStore(url)
     store.prepare()
     with pymongo.MongoClient[Document](url) as client, client.start_session() as session:

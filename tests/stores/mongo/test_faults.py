@@ -1,4 +1,4 @@
-"""The server killed, away and back; and many who want the same thing at once."""
+"""A server that is killed or unavailable, and races between many writers."""
 
 import contextlib
 import threading
@@ -26,8 +26,8 @@ def url(own_mongo: MongoServer) -> str:
 
 
 @pytest.fixture
-def lonely(url: str) -> Iterator[MongoStore]:
-    """A store on a server of its own, which may be killed."""
+def killable(url: str) -> Iterator[MongoStore]:
+    """A store on a server that the test may kill."""
     found = MongoStore(url)
     found.prepare()
     yield found
@@ -35,12 +35,12 @@ def lonely(url: str) -> Iterator[MongoStore]:
 
 
 class Acknowledged:
-    """What a writer was told, from its own store, until the server was gone."""
+    """A writer that records what the server acknowledged, until the server is gone."""
 
     def __init__(self, url: str, number: int) -> None:
         self._store = MongoStore(url)
         self._number = number
-        self.versions: dict[str, int] = {}  # the version last acknowledged of each task
+        self.versions: dict[str, int] = {}  # task id → last acknowledged version
         self.ended: set[str] = set()
         self.notes = 0
         self.lines = 0
@@ -74,8 +74,8 @@ class Acknowledged:
         self._store.close()
 
 
-def test_p1_what_was_acknowledged_survives_a_kill_of_the_server(
-    own_mongo: MongoServer, lonely: MongoStore, url: str
+def test_p1_acknowledged_writes_survive_a_kill_of_the_server(
+    own_mongo: MongoServer, killable: MongoStore, url: str
 ) -> None:
     writers = [Acknowledged(url, number) for number in range(4)]
     deadline = time.monotonic() + 60
@@ -85,31 +85,31 @@ def test_p1_what_was_acknowledged_survives_a_kill_of_the_server(
     for writer in writers:
         writer.join()
     own_mongo.start()
-    notes = {note.name: note.version for note in lonely.notes("k")}
+    notes = {note.name: note.version for note in killable.notes("k")}
     for number, writer in enumerate(writers):
-        rows = every_row(lonely, pipeline=f"w{number}")
+        rows = every_row(killable, pipeline=f"w{number}")
         assert set(writer.versions) <= set(rows)
         assert all(rows[task_id].version >= version for task_id, version in writer.versions.items())
         assert all((rows[task_id].status, rows[task_id].result) == (COMPLETED, "done") for task_id in writer.ended)
         assert {row.status for row in rows.values()} <= {WAITING, PROCESSING, COMPLETED}
         assert notes[f"w{number}"] >= writer.notes
-        assert len(lonely.read_log(f"w{number}", limit=10_000).lines) >= writer.lines
+        assert len(killable.read_log(f"w{number}", limit=10_000).lines) >= writer.lines
 
 
-def test_p4_moves_whose_answers_were_lost_are_recorded_once(own_mongo: MongoServer, lonely: MongoStore) -> None:
-    """Killed in the middle of a large batch: some were written, some not, and the rows tell which."""
-    lonely.insert([new(lonely, f"t{n:04d}") for n in range(3_000)])
-    held = claim(lonely, 3_000)
-    moves = [Move(task, rules.complete(task, '"done"', lonely.now())) for task in held]
+def test_p4_moves_with_a_lost_answer_are_recorded_once(own_mongo: MongoServer, killable: MongoStore) -> None:
+    """The server is killed during a large batch: some moves are written, some are not."""
+    killable.insert([new(killable, f"t{n:04d}") for n in range(3_000)])
+    held = claim(killable, 3_000)
+    moves = [Move(task, rules.complete(task, '"done"', killable.now())) for task in held]
     killer = threading.Timer(0.15, own_mongo.kill)
     killer.start()
     with contextlib.suppress(StoreUnavailable):
-        lonely.swap(moves)
+        killable.swap(moves)
     killer.join()
     own_mongo.start()
-    before = every_row(lonely)
-    again = lonely.swap(moves)
-    after = every_row(lonely)
+    before = every_row(killable)
+    again = killable.swap(moves)
+    after = every_row(killable)
     for move, answer in zip(moves, again, strict=True):
         task_id = move.before.task_id
         assert isinstance(answer, Swapped) == (before[task_id].status is PROCESSING)
@@ -117,64 +117,64 @@ def test_p4_moves_whose_answers_were_lost_are_recorded_once(own_mongo: MongoServ
         assert len(after[task_id].history) == 1
 
 
-def test_while_the_server_is_away_every_act_says_so_and_afterwards_all_go_on(
-    own_mongo: MongoServer, lonely: MongoStore
+def test_every_operation_raises_store_unavailable_until_the_server_is_back(
+    own_mongo: MongoServer, killable: MongoStore
 ) -> None:
-    task = put(lonely)
-    held = claim_one(lonely)
-    waker = lonely.waker()
-    before = lonely.now()
+    task = put(killable)
+    held = claim_one(killable)
+    waker = killable.waker()
+    before = killable.now()
     own_mongo.stop()
-    acts: list[Callable[[], object]] = [
-        lambda: lonely.insert([new(lonely, "t2")]),
-        lambda: lonely.insert([new(lonely, "t2"), new(lonely, "t3")]),
-        lambda: claim(lonely, 1),
-        lambda: claim(lonely, 5),
-        lambda: claim(lonely, 5, slots=2, key_slots=1),
-        lambda: lonely.swap([Move(held, rules.complete(held, None, lonely.now()))]),
-        lambda: lonely.swap([Move(held, rules.complete(held, None, lonely.now()))] * 2),
-        lambda: lonely.extend([Lease("t1", held.token)], MINUTE),
-        lambda: lonely.fetch(["t1"]),
-        lambda: lonely.find(Filter()),
-        lambda: lonely.count(Filter()),
-        lambda: lonely.remove([task]),
-        lambda: lonely.notes("k"),
-        lambda: lonely.write_notes([Note("k", "n", 1)]),
-        lambda: lonely.append_log([LogLine("t1", before, "script", 1, "out", "x")]),
-        lambda: lonely.read_log("t1"),
-        lonely.prepare,
+    operations: list[Callable[[], object]] = [
+        lambda: killable.insert([new(killable, "t2")]),
+        lambda: killable.insert([new(killable, "t2"), new(killable, "t3")]),
+        lambda: claim(killable, 1),
+        lambda: claim(killable, 5),
+        lambda: claim(killable, 5, slots=2, key_slots=1),
+        lambda: killable.swap([Move(held, rules.complete(held, None, killable.now()))]),
+        lambda: killable.swap([Move(held, rules.complete(held, None, killable.now()))] * 2),
+        lambda: killable.extend([Lease("t1", held.token)], MINUTE),
+        lambda: killable.fetch(["t1"]),
+        lambda: killable.find(Filter()),
+        lambda: killable.count(Filter()),
+        lambda: killable.remove([task]),
+        lambda: killable.notes("k"),
+        lambda: killable.write_notes([Note("k", "n", 1)]),
+        lambda: killable.append_log([LogLine("t1", before, "script", 1, "out", "x")]),
+        lambda: killable.read_log("t1"),
+        killable.prepare,
     ]
-    for act in acts:
+    for operation in operations:
         with pytest.raises(StoreUnavailable):
-            act()
+            operation()
     assert waker.wait(0.01) is False
     waker.poke()
     assert waker.wait(5)
-    assert before <= lonely.now() < before + timedelta(minutes=10)
+    assert before <= killable.now() < before + timedelta(minutes=10)
     own_mongo.start()
-    assert stored(lonely) == held
-    put(lonely, "t2")
+    assert stored(killable) == held
+    put(killable, "t2")
     assert waker.wait(5)
     waker.close()
-    assert [type(a).__name__ for a in lonely.swap([Move(held, rules.complete(held, None, lonely.now()))])] == [
+    assert [type(a).__name__ for a in killable.swap([Move(held, rules.complete(held, None, killable.now()))])] == [
         "Swapped"
     ]
 
 
-def test_a_store_whose_server_is_away_closes_without_waiting_for_it(own_mongo: MongoServer, url: str) -> None:
-    """Each act waits for a server as long as the URL says; closing does not."""
+def test_close_does_not_wait_for_an_unavailable_server(own_mongo: MongoServer, url: str) -> None:
+    """Other operations wait as long as the URL says."""
     patient = MongoStore(url.replace("serverSelectionTimeoutMS=500", "serverSelectionTimeoutMS=60000"), bulk=False)
     patient.prepare()
     for number in range(10):
-        put(patient, f"t{number}")  # the last rings of the bell are still to come
+        put(patient, f"t{number}")  # increments of the poll counter are still pending
     own_mongo.stop()
     began = time.monotonic()
     patient.close()
     assert time.monotonic() - began < 30
 
 
-def test_a_storm_of_doubles_adds_each_task_once(store: MongoStore, mongo_url: str) -> None:
-    """Every thread adds the same ids and the same keys, in batches and singly, and all hear of the same tasks."""
+def test_concurrent_duplicates_are_added_once(store: MongoStore, mongo_url: str) -> None:
+    """Every thread adds the same ids and unique keys, in batches and singly; all get the same tasks."""
     stores = [MongoStore(mongo_url) for _ in range(6)]
     answers: list[list[Inserted | Existing]] = [[] for _ in stores]
 
@@ -189,16 +189,14 @@ def test_a_storm_of_doubles_adds_each_task_once(store: MongoStore, mongo_url: st
     rows = every_row(store)
     assert len(rows) == 10 * 11
     for position in range(len(answers[0])):
-        told = [each[position] for each in answers]
-        assert len({answer.task.task_id for answer in told}) == 1
-        assert sum(isinstance(answer, Inserted) for answer in told) == 1
+        same = [each[position] for each in answers]
+        assert len({answer.task.task_id for answer in same}) == 1
+        assert sum(isinstance(answer, Inserted) for answer in same) == 1
     for each in stores:
         each.close()
 
 
-def test_keys_that_are_taken_and_released_all_the_time_never_have_two_holders(
-    store: MongoStore, mongo_url: str
-) -> None:
+def test_a_unique_key_under_concurrent_use_never_has_two_holders(store: MongoStore, mongo_url: str) -> None:
     stores = [MongoStore(mongo_url) for _ in range(4)]
 
     def churn(number: int, mine: MongoStore) -> None:
@@ -215,18 +213,18 @@ def test_keys_that_are_taken_and_released_all_the_time_never_have_two_holders(
         each.close()
 
 
-def _together(acts: list[Callable[[], None]]) -> None:
+def _together(operations: list[Callable[[], None]]) -> None:
     errors: list[BaseException] = []
-    gate = threading.Barrier(len(acts))
+    gate = threading.Barrier(len(operations))
 
-    def run(act: Callable[[], None]) -> None:
+    def run(operation: Callable[[], None]) -> None:
         try:
             gate.wait()
-            act()
+            operation()
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    threads = [threading.Thread(target=run, args=(operation,)) for operation in operations]
     for thread in threads:
         thread.start()
     for thread in threads:

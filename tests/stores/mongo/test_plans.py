@@ -1,4 +1,4 @@
-"""Which index answers: what a worker asks every second must not depend on how many tasks there are."""
+"""Query plans: the cost of queries that workers repeat must not depend on the number of tasks."""
 
 import re
 from datetime import timedelta
@@ -24,7 +24,7 @@ CROWD = 3_000
 
 @pytest.fixture
 def crowd(store: MongoStore) -> MongoStore:
-    """Many tasks that nobody asks for: not due, ended, of another phase; and a few that are."""
+    """Many tasks that no query should read (not due, ended, of another phase), and a few others."""
     now = store.now()
     ahead = [new(store, f"n{n:05d}", priority=n % 3 - 5, run_at=now + HOUR) for n in range(CROWD)]
     ended = [rules.cancel(new(store, f"e{n:05d}"), now - HOUR) for n in range(CROWD)]
@@ -38,41 +38,41 @@ def crowd(store: MongoStore) -> MongoStore:
 
 
 def examined(store: MongoStore, query: Document, order: list[tuple[str, int]], **more: Any) -> int:
-    """Index entries and documents that the server looked at."""
-    rooms = store._door.rooms()
-    asked = {"find": rooms.tasks.name, "filter": query, "sort": dict(order), "limit": 500} | more
-    told = rooms.database.command("explain", asked, verbosity="executionStats")
-    assert "COLLSCAN" not in str(told["queryPlanner"]["winningPlan"]), told["queryPlanner"]["winningPlan"]
-    stats = told["executionStats"]
+    """Return how many index entries or documents the server examined."""
+    collections = store._door.rooms()
+    command = {"find": collections.tasks.name, "filter": query, "sort": dict(order), "limit": 500} | more
+    plan = collections.database.command("explain", command, verbosity="executionStats")
+    assert "COLLSCAN" not in str(plan["queryPlanner"]["winningPlan"]), plan["queryPlanner"]["winningPlan"]
+    stats = plan["executionStats"]
     return int(max(stats["totalKeysExamined"], stats["totalDocsExamined"]))
 
 
-def test_p14_a_claim_steps_over_what_is_not_due(crowd: MongoStore) -> None:
+def test_p14_a_claim_skips_tasks_that_are_not_due(crowd: MongoStore) -> None:
     want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
     due = due_filter(want, crowd.now(), None)
     assert examined(crowd, due, ORDER, hint=READY_INDEX, limit=1) < 10
     assert examined(crowd, due, ORDER, hint=READY_INDEX) < 10
 
 
-def test_p14_looking_for_what_is_due_steps_over_what_is_not(crowd: MongoStore) -> None:
-    asked = claiming.due(crowd._door.rooms(), "videos", "script", crowd.now(), 500)
-    assert isinstance(asked, Cursor)
-    told = asked.explain()
-    assert "'SORT'" not in str(told["queryPlanner"]["winningPlan"]), "in the index's own order"
-    stats = told["executionStats"]
+def test_p14_finding_due_tasks_skips_tasks_that_are_not_due(crowd: MongoStore) -> None:
+    query = claiming.due(crowd._door.rooms(), "videos", "script", crowd.now(), 500)
+    assert isinstance(query, Cursor)
+    plan = query.explain()
+    assert "'SORT'" not in str(plan["queryPlanner"]["winningPlan"]), "in the index's own order"
+    stats = plan["executionStats"]
     assert stats["nReturned"] == 1
     assert max(stats["totalKeysExamined"], stats["totalDocsExamined"]) < 10
 
 
-def test_a_claim_s_choice_is_made_from_the_index_alone(crowd: MongoStore) -> None:
-    rooms = crowd._door.rooms()
+def test_an_index_covers_the_choice_of_a_claim(crowd: MongoStore) -> None:
+    collections = crowd._door.rooms()
     want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE)
-    asked = rooms.tasks.find(due_filter(want, crowd.now(), None), {"_id": 1}, hint=READY_INDEX).sort(ORDER)
-    assert asked.explain()["executionStats"]["totalDocsExamined"] == 0
+    query = collections.tasks.find(due_filter(want, crowd.now(), None), {"_id": 1}, hint=READY_INDEX).sort(ORDER)
+    assert query.explain()["executionStats"]["totalDocsExamined"] == 0
 
 
-def questions(store: MongoStore) -> list[tuple[Filter, Order]]:
-    """What a worker asks again and again; see engine/worker."""
+def queries(store: MongoStore) -> list[tuple[Filter, Order]]:
+    """Return the queries that a worker repeats; see engine/worker."""
     now = store.now()
     running, waiting = frozenset({PROCESSING}), frozenset({WAITING})
     return [
@@ -90,8 +90,8 @@ def questions(store: MongoStore) -> list[tuple[Filter, Order]]:
     ]
 
 
-def test_p14_what_workers_ask_each_second_costs_the_same_whatever_stands_around(crowd: MongoStore) -> None:
-    for where, order in questions(crowd):
+def test_p14_the_cost_of_repeated_queries_does_not_depend_on_other_tasks(crowd: MongoStore) -> None:
+    for where, order in queries(crowd):
         key, direction = ORDERS[order]
         query = query_of(where)
         if order == "ended":
@@ -99,37 +99,37 @@ def test_p14_what_workers_ask_each_second_costs_the_same_whatever_stands_around(
         assert examined(crowd, query, [(key, direction), ("_id", direction)]) < 50, where
 
 
-def test_leases_are_read_through_their_index(crowd: MongoStore) -> None:
-    asked = crowd._door.rooms().tasks.find({"status": "processing", "leased_until": A_TIME})
-    assert asked.explain()["executionStats"]["totalDocsExamined"] < 50
+def test_an_index_serves_the_query_for_leases(crowd: MongoStore) -> None:
+    query = crowd._door.rooms().tasks.find({"status": "processing", "leased_until": A_TIME})
+    assert query.explain()["executionStats"]["totalDocsExamined"] < 50
 
 
-def test_a_page_of_the_newest_reads_a_page(crowd: MongoStore) -> None:
+def test_a_page_of_the_newest_tasks_reads_only_that_page(crowd: MongoStore) -> None:
     assert examined(crowd, query_of(Filter()), [("created_at", -1), ("_id", -1)], limit=50) <= 51
 
 
-def test_open_tasks_are_counted_without_reading_them(crowd: MongoStore) -> None:
-    rooms = crowd._door.rooms()
+def test_an_index_covers_the_count_of_open_tasks(crowd: MongoStore) -> None:
+    collections = crowd._door.rooms()
     match = {"$match": query_of(Filter(statuses=frozenset({WAITING}), parked=False))}
-    stages = [match, {"$group": {"_id": counts._BY_PLACE, "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}}]
-    told = rooms.database.command(
-        "explain", {"aggregate": rooms.tasks.name, "pipeline": stages, "cursor": {}}, verbosity="executionStats"
+    stages = [match, {"$group": {"_id": counts._BY_PHASE, "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}}]
+    plan = collections.database.command(
+        "explain", {"aggregate": collections.tasks.name, "pipeline": stages, "cursor": {}}, verbosity="executionStats"
     )
-    assert "COLLSCAN" not in str(told)
-    assert "'totalDocsExamined': 0" in str(told)
+    assert "COLLSCAN" not in str(plan)
+    assert "'totalDocsExamined': 0" in str(plan)
 
 
-def test_the_keys_that_wait_are_listed_without_reading_every_task(store: MongoStore) -> None:
+def test_waiting_keys_are_listed_without_reading_every_task(store: MongoStore) -> None:
     store.insert([new(store, f"a{n:05d}", limit_key=f"k{n % 5}") for n in range(CROWD)])
-    rooms = store._door.rooms()
+    collections = store._door.rooms()
     ready = READY | {"pipeline": "videos", "type": "script"}
-    asked = {"aggregate": rooms.tasks.name, "pipeline": keys_waiting(ready), "cursor": {}, "hint": BY_KEY_INDEX}
-    told = str(rooms.database.command("explain", asked, verbosity="executionStats"))
-    assert "'totalDocsExamined': 0" in told
-    assert max(int(found) for found in re.findall(r"'totalKeysExamined': (\d+)", told)) < 20
+    query = {"aggregate": collections.tasks.name, "pipeline": keys_waiting(ready), "cursor": {}, "hint": BY_KEY_INDEX}
+    plan = str(collections.database.command("explain", query, verbosity="executionStats"))
+    assert "'totalDocsExamined': 0" in plan
+    assert max(int(found) for found in re.findall(r"'totalKeysExamined': (\d+)", plan)) < 20
 
 
-def test_what_has_no_key_is_found_behind_all_that_has_one(store: MongoStore) -> None:
+def test_a_task_without_a_key_is_found_behind_many_with_a_full_key(store: MongoStore) -> None:
     store.insert([new(store, f"a{n:05d}", limit_key="ann") for n in range(CROWD)])
     put(store, "free")
     want = PhaseClaim(pipeline="videos", phase="script", limit=500, lease_for=MINUTE, key_slots=1)
@@ -138,8 +138,8 @@ def test_what_has_no_key_is_found_behind_all_that_has_one(store: MongoStore) -> 
     assert [task.task_id for task in claim(store, 5, key_slots=1)] == ["a00000", "free"]
 
 
-def test_a_key_that_is_full_is_stepped_over(store: MongoStore) -> None:
-    """One tenant with very many tasks and no free slot costs the others nothing."""
+def test_a_full_key_is_skipped(store: MongoStore) -> None:
+    """A key with many tasks and no free slot adds no cost for the others."""
     store.insert([new(store, f"a{n:05d}", limit_key="ann", priority=-5) for n in range(CROWD)])
     put(store, "b", limit_key="bob")
     assert len(claim(store, 1, key_slots=1)) == 1

@@ -1,4 +1,4 @@
-"""What only a replica set can do, on a real one: transactions of the caller's, snapshots, writes by majority."""
+"""Features that need a replica set: the caller's transactions, snapshots, majority writes."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 Document = dict[str, Any]
 
 
-pytestmark = pytest.mark.timeout(900)  # whichever test is the first waits for the set to start
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the replica set to start
 
 
 @pytest.fixture
@@ -46,7 +46,9 @@ def test_a_task_appears_when_the_caller_s_transaction_commits(
         assert stored(members) == task
 
 
-def test_a_task_of_an_aborted_transaction_never_was(members: MongoStore, client: pymongo.MongoClient[Document]) -> None:
+def test_a_task_of_an_aborted_transaction_is_not_stored(
+    members: MongoStore, client: pymongo.MongoClient[Document]
+) -> None:
     with client.start_session() as session:
         session.start_transaction()
         members.insert([new(members)], tx=session)
@@ -54,7 +56,7 @@ def test_a_task_of_an_aborted_transaction_never_was(members: MongoStore, client:
     assert members.fetch(["t1"]) == []
 
 
-def test_what_is_there_already_is_told_within_the_transaction(
+def test_existing_tasks_are_returned_within_the_transaction(
     members: MongoStore, client: pymongo.MongoClient[Document]
 ) -> None:
     known = put(members, "known", unique="k")
@@ -65,7 +67,7 @@ def test_what_is_there_already_is_told_within_the_transaction(
     assert stored(members, "c").version == 1
 
 
-def test_a_key_that_another_transaction_takes_first_means_run_it_again(
+def test_a_unique_key_taken_by_another_transaction_raises_retry_transaction(
     members: MongoStore, client: pymongo.MongoClient[Document]
 ) -> None:
     with client.start_session() as session, session.start_transaction():
@@ -79,16 +81,16 @@ def test_a_key_that_another_transaction_takes_first_means_run_it_again(
     assert (type(answer), answer.task.task_id) == (Existing, "first")
 
 
-def test_an_acknowledged_write_is_in_the_journals_of_most_members(members: MongoStore) -> None:
-    with members._door.open() as rooms:
-        assert rooms.has_members
-        assert rooms.tasks.write_concern.document == {"w": "majority", "j": True, "wtimeout": 20_000}
+def test_writes_are_journaled_by_a_majority(members: MongoStore) -> None:
+    with members._door.open() as collections:
+        assert collections.has_members
+        assert collections.tasks.write_concern.document == {"w": "majority", "j": True, "wtimeout": 20_000}
     assert any("majority" in finding.what for finding in members.inspect())
     assert [finding for finding in members.inspect() if finding.level == "bad"] == []
 
 
-def test_a_count_reads_one_moment(members: MongoStore, mongo_replica_set_url: str) -> None:
-    """A task that is always open is always counted, though each status has a query of its own."""
+def test_a_count_reads_one_snapshot(members: MongoStore, mongo_replica_set_url: str) -> None:
+    """A task that is always open is always counted once, although each status has its own query."""
     put(members)
     elsewhere = MongoStore(mongo_replica_set_url)
     done = threading.Event()
@@ -107,7 +109,7 @@ def test_a_count_reads_one_moment(members: MongoStore, mongo_replica_set_url: st
     assert set(counts) == {1}
 
 
-def test_keys_that_are_full_are_stepped_over_on_the_oldest_supported_server(members: MongoStore) -> None:
+def test_full_keys_are_skipped_on_the_oldest_supported_server(members: MongoStore) -> None:
     members.insert([new(members, f"a{n:03d}", limit_key="ann", priority=-5) for n in range(200)])
     put(members, "b", limit_key="bob")
     assert len(claim(members, 1, key_slots=1)) == 1

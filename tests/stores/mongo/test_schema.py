@@ -1,4 +1,4 @@
-"""What `prepare` makes, what `inspect` finds, and what is refused before anything is written."""
+"""The schema that `prepare` creates, the findings of `inspect`, and what is refused."""
 
 import multiprocessing
 from typing import Any
@@ -18,24 +18,24 @@ from tests.conformance.kit import claim_one, new, put, stored, swap
 Document = dict[str, Any]
 
 
-def test_a_database_that_was_not_prepared_is_refused(mongo_url: str, documents: Collection[Document]) -> None:
+def test_a_database_without_a_schema_is_refused(mongo_url: str, documents: Collection[Document]) -> None:
     store = MongoStore(mongo_url)
-    for act in (lambda: store.fetch(["x"]), lambda: store.insert([new(store)])):
+    for operation in (lambda: store.fetch(["x"]), lambda: store.insert([new(store)])):
         with pytest.raises(SchemaMissing, match="onerow migrate"):
-            act()
+            operation()
     assert documents.count_documents({}) == 0
     store.prepare()
     put(store)
     store.close()
 
 
-def test_a_database_that_newer_code_left_for_newer_code_is_refused(store: MongoStore, mongo_url: str) -> None:
+def test_a_database_that_needs_newer_code_is_refused(store: MongoStore, mongo_url: str) -> None:
     with pymongo.MongoClient[Document](mongo_url) as client:
         client.get_default_database()["onerow_meta"].update_one({"_id": "min_code"}, {"$set": {"value": 99}})
     store.close()
-    for act in (store.prepare, store.check, lambda: store.fetch(["x"])):
+    for operation in (store.prepare, store.check, lambda: store.fetch(["x"])):
         with pytest.raises(CodeTooOld, match="99"):
-            act()
+            operation()
 
 
 def _prepare(url: str) -> None:
@@ -57,9 +57,7 @@ def test_many_processes_may_prepare_at_once(mongo_url: str) -> None:
     store.close()
 
 
-def test_a_status_that_does_not_exist_is_refused_by_the_server(
-    store: MongoStore, documents: Collection[Document]
-) -> None:
+def test_the_server_refuses_an_unknown_status(store: MongoStore, documents: Collection[Document]) -> None:
     put(store)
     with pytest.raises(WriteError, match="validation"):
         documents.update_one({"_id": "t1"}, {"$set": {"status": "done"}})
@@ -67,7 +65,7 @@ def test_a_status_that_does_not_exist_is_refused_by_the_server(
         documents.update_one({"_id": "t1"}, {"$set": {"status": status.value}})
 
 
-def test_a_missing_index_is_found_and_made_again(store: MongoStore, documents: Collection[Document]) -> None:
+def test_a_missing_index_is_reported_and_recreated(store: MongoStore, documents: Collection[Document]) -> None:
     documents.drop_index("task_slot")
     documents.drop_index("task_ended")
     findings = {finding.what.split()[2]: finding for finding in store.inspect() if finding.level != "good"}
@@ -77,7 +75,7 @@ def test_a_missing_index_is_found_and_made_again(store: MongoStore, documents: C
     assert {finding.level for finding in store.inspect()} == {"good"}
 
 
-def test_an_index_of_another_meaning_is_not_taken_for_ours(store: MongoStore, documents: Collection[Document]) -> None:
+def test_an_index_with_another_definition_is_reported(store: MongoStore, documents: Collection[Document]) -> None:
     documents.drop_index("task_unique")
     documents.create_index([("pipeline", 1)], name="task_unique")
     assert [finding.level for finding in store.inspect() if "task_unique" in finding.what] == ["bad"]
@@ -85,7 +83,7 @@ def test_an_index_of_another_meaning_is_not_taken_for_ours(store: MongoStore, do
         store.prepare()
 
 
-def test_a_collection_that_was_there_already_becomes_ours(mongo_url: str, documents: Collection[Document]) -> None:
+def test_an_existing_collection_is_migrated(mongo_url: str, documents: Collection[Document]) -> None:
     documents.insert_one({"_id": "by hand", "type": "script"})
     store = MongoStore(mongo_url)
     store.prepare()
@@ -103,7 +101,7 @@ def test_keys_of_newer_code_survive_every_write(store: MongoStore, documents: Co
     assert (found["colour"], found["status"]) == ("blue", "completed")
 
 
-def test_a_document_that_someone_wrote_by_hand_is_a_task(store: MongoStore, documents: Collection[Document]) -> None:
+def test_a_document_written_by_hand_is_a_task(store: MongoStore, documents: Collection[Document]) -> None:
     now = store.now()
     documents.insert_one(
         {"_id": "by hand", "pipeline": "videos", "type": "script", "status": "waiting", "run_at": now,
@@ -117,7 +115,7 @@ def test_a_document_that_someone_wrote_by_hand_is_a_task(store: MongoStore, docu
     assert stored(store, "by hand").history[-1].what == "completed"
 
 
-def test_two_queues_live_in_one_database_under_names_of_their_own(store: MongoStore, mongo_url: str) -> None:
+def test_two_queues_share_a_database_under_different_names(store: MongoStore, mongo_url: str) -> None:
     other = MongoStore(mongo_url, collection="other_queue")
     other.prepare()
     put(store)
@@ -132,12 +130,12 @@ def test_two_queues_live_in_one_database_under_names_of_their_own(store: MongoSt
     "url",
     ["mongodb://127.0.0.1:1/", "mongodb://", "http://x/y", "mongodb://127.0.0.1:banana/x", "mongodb://h/x?w=banana=1"],
 )
-def test_a_url_that_names_no_database_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(BadStoreUrl):
         MongoStore(url)
 
 
-def test_a_password_is_shown_nowhere() -> None:
+def test_the_password_is_masked() -> None:
     store = MongoStore("mongodb://ann:s3cret@127.0.0.1:1/x?serverSelectionTimeoutMS=50&authSource=admin")
     assert store.url == "mongodb://ann:***@127.0.0.1:1/x?serverSelectionTimeoutMS=50&authSource=admin"
     with pytest.raises(StoreUnavailable) as caught:
@@ -146,7 +144,7 @@ def test_a_password_is_shown_nowhere() -> None:
     store.close()
 
 
-def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_url: str) -> None:
+def test_an_invalid_tx_is_refused(store: MongoStore, mongo_url: str) -> None:
     with pytest.raises(BadInput, match="ClientSession"):
         store.insert([new(store)], tx=object())
     with (
@@ -166,7 +164,7 @@ def test_what_is_no_transaction_here_can_t_be_joined(store: MongoStore, mongo_ur
     assert store.fetch(["t1"]) == []
 
 
-def test_a_store_in_a_collection_of_the_callers_uses_its_client_and_leaves_it_open(mongo_url: str) -> None:
+def test_a_store_in_the_callers_collection_uses_its_client_and_leaves_it_open(mongo_url: str) -> None:
     with pymongo.MongoClient[Document](mongo_url, tz_aware=True) as client:
         collection = client.get_default_database()["news"]
         store = MongoStore.of(collection)

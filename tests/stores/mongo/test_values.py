@@ -1,4 +1,4 @@
-"""JSON in documents: what went in comes out equal, is read by people in between, and is never taken for an order."""
+"""JSON in documents: it is read back unchanged, is readable in the database, and is never interpreted."""
 
 from datetime import UTC
 from typing import Any
@@ -20,25 +20,25 @@ from tests.samples import json_values
 
 Document = dict[str, Any]
 
-sly_texts = st.sampled_from(
+tricky_texts = st.sampled_from(
     ["$", "$secret", "$$ROOT", "$$NOW", "$where", "$set", "$ref", "$id", "$db", "a.b", ".", "..", "a.$", "", "_id",
      "payload.topic", "$literal", "$expr", "$[]", "\ufeff$x", "0", "version"]
 ) | st.text(st.sampled_from("$.a0_\"\\{}:, "), max_size=8)  # fmt: skip
-sly_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | sly_texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(sly_texts, inner, max_size=3),
+tricky_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | tricky_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(tricky_texts, inner, max_size=3),
     max_leaves=10,
 )  # fmt: skip
 per_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def as_text(value: Any) -> str:
-    """A text that tells 1 from 1.0 from true, and one order of keys from another."""
+    """Return JSON, which distinguishes 1, 1.0 and true, and the order of keys."""
     return values.encode(value)
 
 
-@given(value=sly_values | json_values)
-def test_every_json_text_comes_back_letter_by_letter(value: Any) -> None:
+@given(value=tricky_values | json_values)
+def test_every_json_text_is_read_back_unchanged(value: Any) -> None:
     text = as_text(value)
     assert to_json(to_bson(text)) == text
 
@@ -50,8 +50,8 @@ def numbers() -> Any:
 
 
 @per_example
-@given(payload=sly_values, result=sly_values, title=sly_texts, user_id=sly_texts, key=sly_texts)
-def test_texts_that_look_like_operators_or_paths_are_only_texts(
+@given(payload=tricky_values, result=tricky_values, title=tricky_texts, user_id=tricky_texts, key=tricky_texts)
+def test_texts_that_look_like_operators_or_paths_are_stored_as_text(
     store: MongoStore, numbers: Any, payload: Any, result: Any, title: str, user_id: str, key: str
 ) -> None:
     task_id = numbers() + title
@@ -70,8 +70,8 @@ def test_texts_that_look_like_operators_or_paths_are_only_texts(
 
 
 @per_example
-@given(text=sly_texts, payload=sly_values)
-def test_what_is_looked_for_is_never_an_operator_a_path_or_a_pattern(
+@given(text=tricky_texts, payload=tricky_values)
+def test_search_text_is_never_an_operator_a_path_or_a_pattern(
     store: MongoStore, numbers: Any, text: str, payload: Any
 ) -> None:
     task_id = numbers()
@@ -85,8 +85,8 @@ def test_what_is_looked_for_is_never_an_operator_a_path_or_a_pattern(
 
 
 @per_example
-@given(name=sly_texts, body=sly_values)
-def test_notes_and_output_take_any_text_too(store: MongoStore, numbers: Any, name: str, body: Any) -> None:
+@given(name=tricky_texts, body=tricky_values)
+def test_notes_and_output_store_any_text(store: MongoStore, numbers: Any, name: str, body: Any) -> None:
     kind = numbers() + name
     assert store.write_notes([Note(kind, name, body)]) == [True]
     (note,) = store.notes(kind)
@@ -97,7 +97,7 @@ def test_notes_and_output_take_any_text_too(store: MongoStore, numbers: Any, nam
     assert [(line.phase, line.text) for line in store.read_log(kind).lines] == [(name, name)]
 
 
-def test_a_person_reads_documents_dates_and_numbers(store: MongoStore, documents: Collection[Document]) -> None:
+def test_stored_documents_have_native_dates_and_numbers(store: MongoStore, documents: Collection[Document]) -> None:
     task = put(store, payload={"topic": "조수", "list": [1, 2.5, None], "a.b": {"": True}}, metadata_json='{"mine":1}')
     held = claim_one(store)
     swap(store, held, rules.complete(held, '{"views":12345678901}', store.now(), by="w1"))
@@ -114,9 +114,7 @@ def test_a_person_reads_documents_dates_and_numbers(store: MongoStore, documents
     assert documents.count_documents({"payload.topic": "조수", "payload.list": 2.5}) == 1
 
 
-def test_what_a_tool_would_take_for_an_operator_is_kept_as_text(
-    store: MongoStore, documents: Collection[Document]
-) -> None:
+def test_keys_that_look_like_operators_are_stored_as_text(store: MongoStore, documents: Collection[Document]) -> None:
     payload = {"$ref": "elsewhere", "$id": 1, "deep": {"$date": "2026-11-15"}, "price": "$5"}
     put(store, payload=payload)
     put(store, "t2", payload={"price": "$5", "say": 'she said "$": x'})
@@ -132,14 +130,14 @@ def test_what_a_tool_would_take_for_an_operator_is_kept_as_text(
 @pytest.mark.parametrize(
     "pair", [(1, 1.0), (True, 1), (0.0, -0.0), (2**53, float(2**53)), ({"a": 1, "b": 2}, {"b": 2, "a": 1})], ids=repr
 )
-def test_a_change_that_only_types_or_order_can_tell_is_written(store: MongoStore, pair: tuple[Any, Any]) -> None:
+def test_a_change_of_type_or_key_order_is_written(store: MongoStore, pair: tuple[Any, Any]) -> None:
     task = put(store, metadata_json=as_text({"it": pair[0]}))
     for value in reversed(pair):
         task = swap(store, task, rules.annotate(task, as_text({"it": value}), store.now()))
         assert stored(store).metadata_json == as_text({"it": value})
 
 
-def test_values_as_deep_as_they_may_be_come_back(store: MongoStore) -> None:
+def test_values_of_the_maximum_depth_are_read_back(store: MongoStore) -> None:
     deep: Any = 1
     for level in range(values.MAX_DEPTH):
         deep = [deep] if level % 2 else {"a": deep}
@@ -154,8 +152,8 @@ def test_values_as_deep_as_they_may_be_come_back(store: MongoStore) -> None:
 
 
 @pytest.mark.parametrize("piece", ["[]", "1", '"조"', '{"":1}'], ids=repr)
-def test_a_row_as_large_as_it_may_be_fits_into_a_document(store: MongoStore, piece: str) -> None:
-    """Small values in arrays grow sixfold in BSON: such columns are kept as text."""
+def test_a_task_of_the_maximum_size_fits_into_a_document(store: MongoStore, piece: str) -> None:
+    """Arrays of small values grow sixfold in BSON, so such columns are stored as text."""
     one = "[" + ",".join([piece] * (990_000 // (len(piece.encode()) + 1))) + "]"
     results = "{" + ",".join(f'"p{n}":{one}' for n in range(6)) + "}"
     task = put(store, payload_json=one)

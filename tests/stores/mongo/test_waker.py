@@ -1,4 +1,4 @@
-"""Waking: which moves another process hears of, by the bell of a standalone server and by a change stream."""
+"""Which moves wake another process, by the poll counter of a standalone server and by a change stream."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import HOUR, claim_one, put, stored, swap
 from tests.samples import PLAN
 
-PATIENCE = 60.0
-MOMENT = 0.4
-"""Seconds in which a waker that hears anything at all would have heard it; see `quiet`."""
+TIMEOUT = 60.0
+QUIET_FOR = 0.4
+"""Seconds without a wake-up after which the waker counts as quiet."""
 
 
 @pytest.fixture(params=["mongo_url", pytest.param("mongo_replica_set_url", marks=pytest.mark.timeout(900))])
@@ -34,10 +34,10 @@ def store(url: str) -> Iterator[MongoStore]:
 
 @pytest.fixture
 def waker(url: str, store: MongoStore) -> Iterator[Waker]:
-    """A waker of another process, which hears."""
+    """A connected waker on another store, as another process would have it."""
     elsewhere = MongoStore(url)
     found = elsewhere.waker()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     number = 0
     while not found.wait(1):  # until the change stream is open
         put(store, f"first {number}", phase="elsewhere")
@@ -50,13 +50,13 @@ def waker(url: str, store: MongoStore) -> Iterator[Waker]:
 
 
 def quiet(waker: Waker) -> None:
-    while waker.wait(MOMENT):
+    while waker.wait(QUIET_FOR):
         pass
 
 
-Act = Callable[[MongoStore, Task], Task]
+Operation = Callable[[MongoStore, Task], Task]
 
-WAKES: dict[str, tuple[dict[str, object], Act]] = {
+WAKES: dict[str, tuple[dict[str, object], Operation]] = {
     "a task that goes on to its next phase": ({}, lambda s, t: rules.advance(t, PLAN, None, s.now())),
     "a task that was handed back": ({}, lambda s, t: rules.hand_back(t, s.now())),
     "a task that is tried again later": ({}, lambda s, t: rules.snooze(t, HOUR, s.now())),
@@ -68,12 +68,12 @@ WAKES: dict[str, tuple[dict[str, object], Act]] = {
 
 @pytest.mark.parametrize("what", WAKES)
 def test_others_are_woken_by(store: MongoStore, waker: Waker, what: str) -> None:
-    limits, act = WAKES[what]
+    limits, operation = WAKES[what]
     put(store, limit_key="k", phase="video")
     task = claim_one(store, phase="video", **limits)
     quiet(waker)
-    swap(store, task, act(store, task))
-    assert waker.wait(PATIENCE), what
+    swap(store, task, operation(store, task))
+    assert waker.wait(TIMEOUT), what
 
 
 @pytest.mark.parametrize("claimed", [True, False])
@@ -83,24 +83,24 @@ def test_others_are_woken_by_a_child_that_ends(store: MongoStore, waker: Waker, 
         task = claim_one(store)
     quiet(waker)
     swap(store, task, rules.complete(task, None, store.now()) if claimed else rules.cancel(task, store.now()))
-    assert waker.wait(PATIENCE)
+    assert waker.wait(TIMEOUT)
 
 
 def test_others_are_woken_by_a_signal_that_lets_a_parked_task_go_on(store: MongoStore, waker: Waker) -> None:
     task = put(store, awaiting="signal:go", run_at=store.now() + HOUR)
     quiet(waker)
     swap(store, task, task.with_changes(store.now(), awaiting=None, run_at=store.now()))
-    assert waker.wait(PATIENCE)
+    assert waker.wait(TIMEOUT)
 
 
 def test_others_are_woken_by_a_waiting_task_whose_order_or_time_changes(store: MongoStore, waker: Waker) -> None:
     task = put(store)
     quiet(waker)
     task = swap(store, task, rules.reprioritise(task, -5, store.now()))
-    assert waker.wait(PATIENCE)
+    assert waker.wait(TIMEOUT)
     quiet(waker)
     swap(store, task, rules.reschedule(task, store.now() + HOUR, store.now()))
-    assert waker.wait(PATIENCE)
+    assert waker.wait(TIMEOUT)
 
 
 def test_others_are_not_woken_by_what_gives_them_nothing_to_do(store: MongoStore, waker: Waker) -> None:
@@ -113,11 +113,11 @@ def test_others_are_not_woken_by_what_gives_them_nothing_to_do(store: MongoStore
     put(store, "claimed", phase="video")
     quiet(waker)
     swap(store, done, rules.complete(done, None, store.now()))
-    assert not waker.wait(MOMENT), "a task that ends"
+    assert not waker.wait(QUIET_FOR), "a task that ends"
     swap(store, parks, rules.park(parks, "signal:go", store.now() + HOUR, store.now()))
-    assert not waker.wait(MOMENT), "a task that is parked"
+    assert not waker.wait(QUIET_FOR), "a task that is parked"
     store.extend([Lease(beats.task_id, beats.token)], timedelta(minutes=2))
-    assert not waker.wait(MOMENT), "a heartbeat"
+    assert not waker.wait(QUIET_FOR), "a heartbeat"
     claim_one(store, phase="video", slots=1)
-    assert not waker.wait(MOMENT), "a claim"
+    assert not waker.wait(QUIET_FOR), "a claim"
     assert stored(store, "parks").awaiting == "signal:go"

@@ -1,4 +1,4 @@
-"""Workers on MongoDB: they outlive the server's death and absence, and lose nothing."""
+"""Workers on MongoDB continue after the server was killed or unavailable, and lose no task."""
 
 import contextlib
 import threading
@@ -20,9 +20,9 @@ from tests.engine.kit import working
 from tests.servers.mongo import MongoServer
 from tests.stores.postgres.proxy import Proxy
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
-# At the module's level, since a task whose worker seemed to die runs again in a process of its own, by its name.
+# At module level, because a task whose worker seemed to crash runs again in another process, which imports it by name.
 counted = Pipeline("counted", title="{n}")
 
 
@@ -38,7 +38,7 @@ async def second(job: dict[str, int], first: int) -> str:
 
 @contextlib.contextmanager
 def at_work(queue: Queue) -> Iterator[None]:
-    """A worker in a thread of this process, drained at the end."""
+    """Run a worker in a thread; stop it at the end."""
     worker = Worker(queue, [counted], concurrency=8, interval=0.2)
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -46,12 +46,12 @@ def at_work(queue: Queue) -> Iterator[None]:
         yield
     finally:
         worker.stop()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
 
 
 def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not ready():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.05)
@@ -66,7 +66,7 @@ def url_of(server: MongoServer) -> str:
 
 
 def check(store: Store, added: list[Task]) -> None:
-    """Every task that was accepted is done, its phases in order, each recorded once, with its own results."""
+    """Check that every task is completed, with each phase recorded once, in order, and its own results."""
     rows = {row.task_id: row for row in store.fetch([task.task_id for task in added])}
     for task in added:
         n, row = task.payload["n"], rows[task.task_id]
@@ -87,7 +87,7 @@ def test_tasks_go_through_their_phases(mongo_url: str) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_p1_a_worker_carries_on_after_its_server_died(own_mongo: MongoServer, end: str) -> None:
+def test_p1_a_worker_continues_after_its_server_was_killed(own_mongo: MongoServer, end: str) -> None:
     queue = Queue(MongoStore(url_of(own_mongo)))
     with at_work(queue):
         added = list(queue.add_many(counted, [{"n": n} for n in range(400)]))
@@ -106,7 +106,7 @@ def test_p1_a_worker_carries_on_after_its_server_died(own_mongo: MongoServer, en
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_server_that_is_away_for_half_a_minute_costs_half_a_minute(own_mongo: MongoServer) -> None:
+def test_tasks_complete_after_the_server_was_unavailable_for_30_seconds(own_mongo: MongoServer) -> None:
     queue = Queue(MongoStore(url_of(own_mongo)))
     with at_work(queue):
         added = list(queue.add_many(counted, [{"n": n} for n in range(300)]))
@@ -120,8 +120,8 @@ def test_a_server_that_is_away_for_half_a_minute_costs_half_a_minute(own_mongo: 
 
 
 @pytest.mark.faults
-def test_a_worker_hands_back_at_once_what_a_claim_took_whose_answer_was_lost(mongo_url: str) -> None:
-    """The connection is cut when the claimed documents come back, and the lease is far longer than the test."""
+def test_a_worker_hands_back_tasks_of_a_claim_whose_answer_was_lost(mongo_url: str) -> None:
+    """The connection is cut before the answer of the claim; the lease is far longer than the test."""
     pipeline = Pipeline("patient")
     pipeline.phase(name="run", lease="1h")(lambda job: job)
     proxy = Proxy(mongo_url)

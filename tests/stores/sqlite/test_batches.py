@@ -1,4 +1,4 @@
-"""Many rows in one statement, as many as SQLite takes."""
+"""Writing many rows in one statement, within SQLite's limits."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def unlike(task: Task, number: int) -> Task:
-    """An ended task that shares hardly a value with those of other numbers."""
+    """Return an ended task whose values differ from those of other numbers in nearly every field."""
     changes: dict[str, object] = {"status": COMPLETED if number % 2 else FAILED, "priority": number % 100}
     for field in FIELDS:
         if field in changes or field in ("purged_at", "slot", "key_slot", "version"):
@@ -43,8 +43,8 @@ def unlike(task: Task, number: int) -> Task:
     return replace(task, **changes)
 
 
-def test_rows_that_differ_in_everything_are_inserted_and_swapped_however_many(store: SqliteStore) -> None:
-    store._door.writer().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # its default; Debian's allows more
+def test_many_rows_without_shared_values_are_inserted_and_swapped(store: SqliteStore) -> None:
+    store._door.writer().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # SQLite's default; Debian raises it
     seed = new(store)
     tasks = [unlike(seed, number) for number in range(1, 901)]
     assert all(isinstance(answer, Inserted) for answer in store.insert(tasks))

@@ -1,4 +1,4 @@
-"""The table refuses what people write by mistake."""
+"""CHECK constraints refuse common mistakes in manual SQL."""
 
 import sqlite3
 from contextlib import closing
@@ -25,7 +25,7 @@ from tests.conformance.kit import put
         ("logs", "'{}'"),
     ],
 )
-def test_a_value_that_could_not_be_read_is_refused(tmp_path: Path, column: str, value: str) -> None:
+def test_an_unreadable_value_is_refused(tmp_path: Path, column: str, value: str) -> None:
     store = SqliteStore(tmp_path / "onerow.db")
     store.prepare()
     put(store)

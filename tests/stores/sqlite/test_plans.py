@@ -1,4 +1,4 @@
-"""Plans: through an index whatever the table has grown to; SQLite counts its own steps."""
+"""Query plans: the cost of a claim does not depend on the size of the table; SQLite counts its instructions."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
-    """How many instructions SQLite ran for it, to the hundred."""
+    """Return how many instructions SQLite ran, rounded to hundreds."""
     taken = 0
 
     def count() -> int:
@@ -42,19 +42,19 @@ def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
     return taken
 
 
-def test_p14_looking_for_what_is_due_costs_the_same_whatever_is_not(store: SqliteStore) -> None:
+def test_p14_the_cost_of_finding_due_tasks_does_not_depend_on_tasks_that_are_not_due(store: SqliteStore) -> None:
     now = store.now()
     store.insert([new(store, f"due{n}") for n in range(10)])
     with store._door.write() as connection:
         alone = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
         connection.execute(FILL, {"count": 100_000, "name": "early", "run_at": spell(now + 2 * HOUR)})
         crowded = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
-    # Two priorities more, so two seeks more; a walk over the others would take a million.
+    # Two more priorities mean two more seeks; a scan of the other tasks would take a million instructions.
     assert crowded < alone + 500
     assert [task.task_id for task in store.due("videos", "script", now + HOUR, 500)] == [f"due{n}" for n in range(10)]
 
 
-def test_what_is_due_is_found_in_the_index_s_own_order(store: SqliteStore) -> None:
+def test_due_tasks_are_read_in_index_order(store: SqliteStore) -> None:
     with store._door.read() as connection:
         given = {"pipeline": "videos", "phase": "script", "now": spell(store.now()), "limit": 500, "keyed": 500}
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {whole_rows()}", given)]
@@ -63,20 +63,20 @@ def test_what_is_due_is_found_in_the_index_s_own_order(store: SqliteStore) -> No
     assert not any("TEMP B-TREE" in line or line.startswith("SCAN task") or line == "SCAN t" for line in plan), plan
 
 
-def test_where_each_key_is_limited_a_claim_costs_the_same_however_many_wait(store: SqliteStore) -> None:
+def test_the_cost_of_a_claim_with_key_limits_does_not_depend_on_the_number_of_waiting_tasks(store: SqliteStore) -> None:
     def claimed() -> list[str]:
         wanted = PhaseClaim(pipeline="videos", phase="script", limit=10, lease_for=HOUR, key_slots=1)
         return [task.task_id for task in store.claim(Claim("w1", [wanted]))]
 
     store.insert([new(store, f"keyed{n:02}", limit_key=f"k{n % 3}") for n in range(20)])
-    assert claimed() == ["keyed00", "keyed01", "keyed02"]  # a key each; from now on they are full
+    assert claimed() == ["keyed00", "keyed01", "keyed02"]  # one task per key; now all keys are full
     connection = store._door.writer()
     alone = steps(connection, claimed)
     with store._door.write():
         connection.execute(FILL, {"count": 100_000, "name": "behind", "run_at": spell(store.now())})
         connection.execute("UPDATE task_queue SET limit_key = 'k1' WHERE task_id LIKE 'behind%'")
     crowded = steps(connection, claimed)
-    # The front is longer, and keys are looked at behind it; a walk over the others would take a million.
+    # It reads more candidates and scans keys; a scan of all tasks would take a million instructions.
     assert crowded < alone + 10_000
     store.insert([new(store, "free")])
     assert claimed() == ["free"]
@@ -84,7 +84,7 @@ def test_where_each_key_is_limited_a_claim_costs_the_same_however_many_wait(stor
         connection.execute(FILL, {"count": 20_000, "name": "each", "run_at": spell(store.now())})
         connection.execute("UPDATE task_queue SET limit_key = task_id WHERE task_id LIKE 'each%'")
     many_keys = steps(connection, claimed)
-    assert many_keys < alone + 60_000  # some hundred keys, not all of them
+    assert many_keys < alone + 60_000  # some hundred keys are scanned, not all of them
 
 
 def store_due(connection: sqlite3.Connection, by: str) -> None:

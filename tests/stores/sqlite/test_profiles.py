@@ -1,4 +1,4 @@
-"""Profiles: what is acknowledged as durable is on disk, on every connection that writes."""
+"""Profiles: the sync level of every connection."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ OFF, NORMAL, FULL = 0, 1, 2
 
 
 @pytest.mark.parametrize("profile, level", [("durable", FULL), ("fast", NORMAL)])
-def test_each_profile_syncs_as_it_promises(tmp_path: Path, profile: Literal["durable", "fast"], level: int) -> None:
+def test_each_profile_sets_its_sync_level(tmp_path: Path, profile: Literal["durable", "fast"], level: int) -> None:
     store = SqliteStore(tmp_path / "onerow.db", profile=profile)
     store.prepare()
     put(store)
@@ -23,7 +23,7 @@ def test_each_profile_syncs_as_it_promises(tmp_path: Path, profile: Literal["dur
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         with store._door.read() as reader:
             assert reader.execute("PRAGMA synchronous").fetchone() == (level,)
-        store.close()  # the next connection is a new one
+        store.close()  # forces a new connection
         put(store, "t2") if not store.fetch(["t2"]) else None
     store.close()
 

@@ -1,4 +1,4 @@
-"""Titles are found by any part of them, indexed or not yet, and after rows have gone."""
+"""Substring search in titles: indexed or not yet, and after rows were removed."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +36,7 @@ def indexed(store: SqliteStore, part: str) -> bool:
         return title_index.candidates(connection, part.casefold()) is not None
 
 
-def test_titles_are_found_by_any_part_whatever_its_case(store: SqliteStore) -> None:
+def test_titles_are_found_by_substring_ignoring_case(store: SqliteStore) -> None:
     names = ["Tides of the Moon", "조수와 달", "STRASSE", 'a "quoted" title', "100% *sure*", ""]
     store.insert([a_task(f"t{n}", title=name, created_at=NOW + n * SECOND) for n, name in enumerate(names)])
     for _ in range(2):  # not yet indexed, then indexed
@@ -52,7 +52,7 @@ def test_titles_are_found_by_any_part_whatever_its_case(store: SqliteStore) -> N
     assert not indexed(store, "id"), "two characters have no trigram"
 
 
-def test_what_was_added_since_is_found_too_in_order_and_page_by_page(store: SqliteStore) -> None:
+def test_titles_added_after_indexing_are_found_in_order_and_across_pages(store: SqliteStore) -> None:
     for start in range(0, 1_200, 400):
         store.insert(
             [a_task(f"t{n:04d}", title=f"part {n % 100} of it", created_at=NOW + n * SECOND) for n in range(start, start + 400)]
@@ -71,14 +71,14 @@ def test_what_was_added_since_is_found_too_in_order_and_page_by_page(store: Sqli
     assert seen == expected
 
 
-def test_other_conditions_hold_as_well(store: SqliteStore) -> None:
+def test_other_conditions_of_the_filter_apply(store: SqliteStore) -> None:
     store.insert([a_task("mine", title="tides", user_id="u1"), a_task("theirs", title="tides", user_id="u2")])
     maintain(store)
     page = store.search(Filter(title_text="tides", user_id="u1"), within=LONG)
     assert [task.task_id for task in page.tasks] == ["mine"]
 
 
-def test_numbers_that_are_given_again_are_indexed_again(store: SqliteStore) -> None:
+def test_reused_rowids_are_indexed_again(store: SqliteStore) -> None:
     store.insert([rules.cancel(a_task(f"old{n}", title="old tides"), NOW) for n in range(10)])
     maintain(store)
     assert store.remove(store.find(Filter()).tasks) == 10
@@ -89,7 +89,7 @@ def test_numbers_that_are_given_again_are_indexed_again(store: SqliteStore) -> N
     assert len(found(store, "clouds")) == 10
 
 
-def test_a_vacuum_loses_nothing(store: SqliteStore) -> None:
+def test_titles_are_found_after_a_vacuum(store: SqliteStore) -> None:
     tasks = [rules.cancel(a_task(f"t{n}", title=f"tides {n}"), NOW) for n in range(50)]
     store.insert(tasks)
     maintain(store)
@@ -103,7 +103,7 @@ def test_a_vacuum_loses_nothing(store: SqliteStore) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(st.text(st.sampled_from("abÄß조 \"'%*"), max_size=8), max_size=8), st.text(st.sampled_from('abÄß조 "'), min_size=1, max_size=5))  # fmt: skip
-def test_the_index_finds_what_a_walk_finds(store: SqliteStore, names: list[str], part: str) -> None:
+def test_the_index_and_a_scan_find_the_same_titles(store: SqliteStore, names: list[str], part: str) -> None:
     store.remove(store.find(Filter(), limit=1_000).tasks)
     store.insert([a_task(f"t{n}", title=name) for n, name in enumerate(names)])
     walked = {task.task_id for task in store.find(Filter(title_text=part)).tasks}
@@ -112,14 +112,14 @@ def test_the_index_finds_what_a_walk_finds(store: SqliteStore, names: list[str],
     assert set(found(store, part)) == walked
 
 
-def test_a_vacuum_that_numbers_the_rows_anew_hides_no_title(store: SqliteStore) -> None:
+def test_titles_are_found_after_a_vacuum_that_changes_rowids(store: SqliteStore) -> None:
     tasks = [a_task(f"t{n}", title=f"film {n}", created_at=NOW + n * SECOND) for n in range(8)]
     store.insert([*tasks, a_task("last", title="the last film", created_at=NOW + LONG)])
     maintain(store)
     store.remove(tasks[:5])
     assert indexed(store, "last film")
     store._door.writer().execute("VACUUM")
-    for _ in range(2):  # with an index of old numbers, then with one of the new
+    for _ in range(2):  # with the index of the old rowids, then with a new index
         assert found(store, "last film") == ["last"]
         assert found(store, "film 6") == ["t6"]
         maintain(store)

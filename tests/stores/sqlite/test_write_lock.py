@@ -1,4 +1,4 @@
-"""While another process holds the write lock, no lease is lost: who waited for it decides after the wait."""
+"""No lease is lost while another process holds the write lock: operations check the lease after the wait."""
 
 import contextlib
 import sqlite3
@@ -31,18 +31,18 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 @contextlib.contextmanager
 def locked(store: SqliteStore) -> Iterator[None]:
-    """Another process writes, for as long as the block lasts."""
+    """Hold the write lock on another connection."""
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("COMMIT")
 
 
-def after_a_lock(store: SqliteStore, act: Callable[[], object], seconds: float) -> object:
-    """What an act answers that waited for the write lock for at least so long."""
+def after_a_lock(store: SqliteStore, operation: Callable[[], object], seconds: float) -> object:
+    """Return the answer of an operation that waits for the write lock for at least `seconds`."""
     answers: list[object] = []
     with locked(store):
-        waiting = threading.Thread(target=lambda: answers.append(act()))
+        waiting = threading.Thread(target=lambda: answers.append(operation()))
         waiting.start()
         time.sleep(seconds)
         assert not answers
@@ -50,7 +50,7 @@ def after_a_lock(store: SqliteStore, act: Callable[[], object], seconds: float) 
     return answers[0]
 
 
-def test_a_heartbeat_that_waited_for_the_lock_gives_a_whole_lease(store: SqliteStore) -> None:
+def test_a_heartbeat_that_waited_for_the_lock_extends_by_a_full_lease(store: SqliteStore) -> None:
     put(store)
     held = claim_one(store)
     answer = after_a_lock(store, lambda: store.extend([Lease("t1", held.token)], SECOND / 2), 1.0)
@@ -62,7 +62,7 @@ def test_a_heartbeat_that_waited_for_the_lock_gives_a_whole_lease(store: SqliteS
     assert row.updated_at - held.started_at >= SECOND
 
 
-def test_a_rescue_that_waited_for_the_lock_lets_the_holder_go_first(store: SqliteStore) -> None:
+def test_a_rescue_that_waited_for_the_lock_is_not_written(store: SqliteStore) -> None:
     put(store)
     held = claim_one(store, lease_for=SECOND / 10)
     time.sleep(0.2)
@@ -72,8 +72,8 @@ def test_a_rescue_that_waited_for_the_lock_lets_the_holder_go_first(store: Sqlit
     assert isinstance(store.swap([move])[0], Swapped)
 
 
-def test_time_in_which_another_process_held_the_lock_is_not_observed(store: SqliteStore) -> None:
-    """Reads are answered all the time, so only a write can tell."""
+def test_the_lease_watch_does_not_count_time_while_the_lock_is_held(store: SqliteStore) -> None:
+    """Reads succeed while the lock is held, so the watch has to detect it by a write."""
     lease = 3 * SECOND
     put(store)
     held = claim_one(store, lease_for=lease)
@@ -97,7 +97,7 @@ def test_time_in_which_another_process_held_the_lock_is_not_observed(store: Sqli
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_work_that_finished_while_another_process_held_the_lock_is_not_run_again(tmp_path: Path, workers: int) -> None:
+def test_a_task_that_finishes_while_the_lock_is_held_runs_once(tmp_path: Path, workers: int) -> None:
     calm, begun = threading.Event(), threading.Event()
     calls: list[str] = []
 

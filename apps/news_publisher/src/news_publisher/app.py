@@ -1,4 +1,4 @@
-"""The parts of the application, put together as the configuration says."""
+"""Wires the parts of the application according to the configuration."""
 
 import threading
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from news_publisher.service import QueueService
 
 
 class App:
-    """Opened for a while: `with App(config) as app`; at the end what is still in our hands is handed back."""
+    """The application, as a context manager: `with App(config) as app`; on exit, leased items are handed back."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -30,7 +30,7 @@ class App:
         self.service = QueueService(self.queue, Articles(self.database["articles"]), self.published)
 
     def publisher(self, stop: threading.Event) -> DiscordPublisher:
-        """Who posts what is pending."""
+        """Return a publisher of pending items."""
         discord = self._config.discord()
         self._open.callback(discord.close)
         return DiscordPublisher(

@@ -8,17 +8,17 @@ from pymongo.collection import Collection
 
 from news_publisher.items import QueueItem
 
-_LONGEST = 100_000  # characters of an article that the queue carries along; Discord shows 4,096
+_LONGEST = 100_000  # characters of an article that the queue stores; Discord shows 4,096
 
 
 class Articles:
-    """Reads articles; never writes."""
+    """Read-only access to articles."""
 
     def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection
 
     def since(self, hours: float, platform: str | None, category: str | None) -> Iterator[tuple[QueueItem, bool]]:
-        """(the article as an item, whether it is marked as published), oldest first."""
+        """Yield (the article as an item, whether it is marked as published), oldest first."""
         where: dict[str, Any] = {"created_at": {"$gte": datetime.now(UTC) - timedelta(hours=hours)}}
         if platform is not None:
             where["platform"] = platform
@@ -29,7 +29,7 @@ class Articles:
 
 
 def article_item(row: Mapping[str, Any]) -> QueueItem:
-    """An article of the collection as an item; its unique_id is its own, else made of platform and id."""
+    """Convert an article to an item; without a unique_id, one is made from platform and id."""
     article_id = str(row.get("article_id") or row["_id"])
     platform = str(row.get("platform") or "")
     content = row.get("content")

@@ -30,7 +30,7 @@ def main() -> None:
 
 @contextmanager
 def _opened() -> Iterator[App]:
-    """The application; its errors become messages."""
+    """Open the application; its errors become messages."""
     try:
         with App(Config.of_environment()) as app:
             yield app

@@ -13,7 +13,7 @@ from onerow import BadInput
 
 @dataclass(frozen=True)
 class Config:
-    """What the application needs to know; secrets are not shown."""
+    """The configuration; its repr shows no secrets."""
 
     mongo_url: str = field(default=DEFAULT_URL, repr=False)
     collection: str = "task_queue"
@@ -27,7 +27,7 @@ class Config:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] | None = None) -> "Config":
-        """As the variables NEWS_… say; raises BadInput that names the variable."""
+        """Read the variables NEWS_…; raise BadInput that names a wrong variable."""
         known = os.environ if environment is None else environment
 
         def said(name: str, default: str = "") -> str:
@@ -52,7 +52,7 @@ class Config:
         )
 
     def discord(self) -> Discord:
-        """Where to post: as a bot if there is a token, else through the webhook."""
+        """Return the Discord client: a bot if there is a token, else the webhook."""
         if self.token:
             if not self.channel:
                 raise BadInput("NEWS_DISCORD_TOKEN needs NEWS_DISCORD_CHANNEL, the id of the channel to post to")

@@ -1,4 +1,4 @@
-"""Posting one message to Discord, through a webhook or as a bot; what came of it is a value, never an exception."""
+"""Posts one message to Discord, through a webhook or as a bot. The outcome is a value, never an exception."""
 
 import base64
 import hashlib
@@ -20,14 +20,14 @@ _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 
 @dataclass(frozen=True)
 class Posted:
-    """It is there, under this id."""
+    """The message exists, with this id."""
 
     message_id: str
 
 
 @dataclass(frozen=True)
 class Limited:
-    """Surely not there: Discord said 'later', or could not be reached."""
+    """The message does not exist: Discord asked to retry later, or could not be reached."""
 
     after: float  # seconds
     reason: str = "its rate limit"
@@ -35,15 +35,15 @@ class Limited:
 
 @dataclass(frozen=True)
 class Refused:
-    """Surely not there: Discord said no."""
+    """The message does not exist: Discord refused it."""
 
     reason: str
-    to_all: bool = False  # it would say so to every article: the webhook, token or channel is wrong
+    to_all: bool = False  # every article would be refused: the webhook, token or channel is wrong
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Maybe there: the request went out, and no answer said what became of it."""
+    """The message may exist: the request was sent, but its outcome is unknown."""
 
     reason: str
 
@@ -52,7 +52,7 @@ Outcome = Posted | Limited | Refused | Unknown
 
 
 class Discord:
-    """One place to post to. `deduplicates`: the same key again, within a few minutes, gives the same message."""
+    """One channel to post to. `deduplicates`: the same key, sent again within minutes, gives the same message."""
 
     mode = "webhook"
     deduplicates = False
@@ -60,19 +60,19 @@ class Discord:
 
     def __init__(self, webhook_url: str) -> None:
         _check_url(webhook_url, "the webhook's URL")
-        # Without `wait` Discord answers before the message exists, and gives no id.
+        # Without `wait` Discord answers before the message exists, without an id.
         url = str(httpx.URL(webhook_url).copy_merge_params({"wait": "true"}))
         self._begin(url, {}, secrets=[webhook_url, url, *urlsplit(webhook_url).path.split("/")[-1:]])
 
     def _begin(self, url: str, headers: dict[str, str], secrets: list[str]) -> None:
         self.limits = RateLimits()
-        self.target = hashlib.sha256(url.encode()).hexdigest()[:12]  # tells targets apart and tells nothing else
+        self.target = hashlib.sha256(url.encode()).hexdigest()[:12]  # identifies the target without revealing its URL
         self._url = url
         self._masker = Masker(secrets)
         self._http = httpx.Client(
             timeout=_TIMEOUT, headers={"User-Agent": "DiscordBot (news-publisher, 0.1)", **headers}
         )
-        # httpx logs each URL that it asks for, and the webhook's URL is the secret itself.
+        # httpx logs each requested URL, and the webhook's URL is a secret.
         self._filter = _Masked(self._masker)
         logging.getLogger("httpx").addFilter(self._filter)
 
@@ -84,12 +84,12 @@ class Discord:
         logging.getLogger("httpx").removeFilter(self._filter)
 
     def post(self, message: dict[str, Any], key: str) -> Outcome:
-        """Send it. Whoever calls has waited until `limits.wait()` was 0."""
+        """Send the message; the caller must wait until `limits.wait()` is 0."""
         try:
             answer = self._http.post(self._url, json=self._body(message, key))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return Limited(self.limits.unreachable(), f"Discord can't be reached ({type(error).__name__})")
-        except httpx.HTTPError as error:  # it was under way: a broken connection tells nothing about the message
+        except httpx.HTTPError as error:  # the request may have arrived: the outcome is unknown
             return Unknown(f"the connection broke while posting ({type(error).__name__})")
         self.limits.reached(answer.headers)
         return self._read(answer)
@@ -115,7 +115,7 @@ class Discord:
 
 
 class BotDiscord(Discord):
-    """Posts to a channel as a bot, where Discord honours a nonce."""
+    """Posts to a channel as a bot; Discord deduplicates these by nonce."""
 
     mode = "bot"
     deduplicates = True
@@ -133,7 +133,7 @@ class BotDiscord(Discord):
 
 
 def nonce_of(key: str) -> str:
-    """The same 25 characters for the same key."""
+    """Return a nonce of 25 characters that depends only on the key."""
     return base64.b32encode(hashlib.sha256(key.encode()).digest()).decode().lower()[:NONCE]
 
 

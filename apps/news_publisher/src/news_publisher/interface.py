@@ -1,4 +1,4 @@
-"""What a queue of articles can do, and what a publisher asks of it besides."""
+"""Protocols: a queue of articles, and the additional operations of a publisher."""
 
 from abc import ABC, abstractmethod
 from datetime import datetime, timedelta
@@ -12,23 +12,23 @@ class QueueInterface(ABC):
 
     @abstractmethod
     def enqueue(self, item: QueueItem) -> bool:
-        """Put an item in; False when its unique_id is or was in the queue."""
+        """Add an item; return False if its unique_id is or was in the queue."""
 
     @abstractmethod
     def dequeue(self, limit: int = 10) -> list[QueueItem]:
-        """Take the first pending items; each is taken by one caller only."""
+        """Claim the first pending items; each is claimed by one caller only."""
 
     @abstractmethod
     def mark_as_completed(self, item_id: str) -> bool:
-        """It is published; False when it isn't in our hands."""
+        """Mark an item as published; return False if this caller does not hold it."""
 
     @abstractmethod
     def mark_as_failed(self, item_id: str, error_message: str) -> bool:
-        """It was not published; False when it isn't in our hands."""
+        """Mark an item as failed; return False if this caller does not hold it."""
 
     @abstractmethod
     def retry_failed(self, max_retries: int = 3) -> int:
-        """Failed items that failed less often than this are pending again, after a back-off; how many."""
+        """Make items pending again that failed fewer than `max_retries` times, after a back-off; return how many."""
 
     @abstractmethod
     def is_duplicate(self, unique_id: str) -> bool:
@@ -36,39 +36,39 @@ class QueueInterface(ABC):
 
     @abstractmethod
     def get_status(self) -> dict[str, int]:
-        """How many items stand in each status."""
+        """Return the number of items per status."""
 
     @abstractmethod
     def clean_completed(self) -> int:
-        """Remove completed items; how many. What was published stays known."""
+        """Remove completed items; return how many. They still count as duplicates."""
 
 
 class Memory(Protocol):
-    """What a publisher writes down about an item in its hands, so that the next one knows how far it got."""
+    """What a publisher records about an item it holds, so that the next publisher can continue after a crash."""
 
     def now(self) -> datetime:
-        """The queue's clock, the same for everyone."""
+        """Return the time of the queue's clock, which all programs share."""
 
     def remember(self, item_id: str, name: str, value: Any) -> bool:
-        """Write it down; False when the item isn't in our hands."""
+        """Record a value; return False if this caller does not hold the item."""
 
     def recall(self, item_id: str, name: str) -> Any:
-        """What was written down, by whomever; None when nothing was."""
+        """Return the value that any publisher recorded; None if there is none."""
 
     def key_of(self, item_id: str) -> str:
-        """The same for every attempt to publish the item; another after someone decided to publish it again."""
+        """Return the deduplication key: the same for every attempt, another after a decision to publish again."""
 
     def is_cancelled(self, item_id: str) -> bool:
-        """Whether someone asked to cancel it."""
+        """Whether a cancel was requested."""
 
     def put_off(self, item_id: str, for_: timedelta) -> bool:
-        """Pending again, not before; costs nothing."""
+        """Make the item pending again at a later time; this does not count as a failure."""
 
     def hand_back(self, item_id: str) -> bool:
-        """Pending again, or failed if someone asked to cancel it."""
+        """Make the item pending again, or failed if a cancel was requested."""
 
     def give_up(self, item_id: str, error_message: str) -> bool:
-        """Failed until a person decides: `retry_failed` leaves it alone."""
+        """Mark the item as failed until a person decides; `retry_failed` skips it."""
 
     def abandoned(self) -> int:
-        """How many items are in the hands of publishers that let their lease run out."""
+        """Return the number of items whose lease has expired."""

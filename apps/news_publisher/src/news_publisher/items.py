@@ -1,4 +1,4 @@
-"""One article on its way to Discord, in this application's own words."""
+"""Items and their statuses, in the terms of this application."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from onerow import Status, Task
 
 
 class QueueStatus(StrEnum):
-    """Where an item stands."""
+    """The status of an item."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -22,9 +22,9 @@ STATUS_OF = {
     Status.PROCESSING: QueueStatus.PROCESSING,
     Status.COMPLETED: QueueStatus.COMPLETED,
     Status.FAILED: QueueStatus.FAILED,
-    Status.CANCELLED: QueueStatus.FAILED,  # it won't be published, because someone said so
+    Status.CANCELLED: QueueStatus.FAILED,  # a person cancelled it
 }
-"""The queue's word → ours."""
+"""onerow status → item status."""
 
 
 def _now() -> datetime:
@@ -33,7 +33,7 @@ def _now() -> datetime:
 
 @dataclass
 class QueueItem:
-    """An article in the queue; a copy, so that changing it changes nothing."""
+    """An article in the queue. It is a copy: changing it does not change the queue."""
 
     article_id: str
     platform: str
@@ -44,14 +44,14 @@ class QueueItem:
     category: str | None = None
     published_at: datetime | None = None
     status: str = QueueStatus.PENDING
-    retry_count: int = 0  # how often it failed
+    retry_count: int = 0  # number of failures
     error_message: str | None = None
     created_at: datetime = field(default_factory=_now)
     updated_at: datetime = field(default_factory=_now)
-    item_id: str | None = None  # the queue's own name for it, once it is there
+    item_id: str | None = None  # the task id, once it is in the queue
 
     def payload(self) -> dict[str, Any]:
-        """What the queue keeps of it."""
+        """Return the payload of the task."""
         return {
             "article_id": self.article_id,
             "platform": self.platform,
@@ -64,14 +64,14 @@ class QueueItem:
 
 
 def item_of(task: Task) -> QueueItem:
-    """The item that a task stands for."""
+    """Return the item of a task."""
     failed = task.status is Status.FAILED
     cancelled = task.status is Status.CANCELLED
     return QueueItem(
         **task.payload,
         published_at=task.completed_at if task.status is Status.COMPLETED else None,
         status=STATUS_OF[task.status],
-        # The queue counts new tries, we count failures: one more, until the failed one is tried again.
+        # onerow counts retries, an item counts failures: one more while the task is failed.
         retry_count=task.retry_count + failed,
         error_message="cancelled" if cancelled else task.error,
         created_at=task.created_at,

@@ -6,13 +6,13 @@ from typing import Any
 from news_publisher.items import QueueItem
 
 TITLE, DESCRIPTION, FOOTER, NONCE = 256, 4_096, 2_048, 25
-"""The most characters that Discord takes."""
+"""Discord's limits, in characters."""
 
 _JOINER = "\u200d"
 
 
 def message_of(item: QueueItem) -> dict[str, Any]:
-    """The body of the request: one embed, and nobody is mentioned, whatever the article says."""
+    """Return the body of the request: one embed; mentions in the article are disabled."""
     title = item.title.strip() or item.url.strip() or item.unique_id
     embed: dict[str, Any] = {"title": cut(title, TITLE)}
     if item.url.startswith(("https://", "http://")):
@@ -26,10 +26,10 @@ def message_of(item: QueueItem) -> dict[str, Any]:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters, by UTF-16 as the strictest count, never in the middle of an emoji."""
+    """Cut a text to a number of UTF-16 units (the strictest count), never inside an emoji."""
     if _length(text) <= most:
         return text
-    kept, length = 0, 1  # room for the ellipsis
+    kept, length = 0, 1  # 1 for the ellipsis
     for character in text:
         length += _length(character)
         if length > most:
@@ -45,7 +45,7 @@ def _length(text: str) -> int:
 
 
 def _continues(text: str, at: int) -> bool:
-    """Whether the character at a place belongs to the one before it."""
+    """Whether the character at an index belongs to the one before it."""
     here, before = text[at], text[at - 1]
     return (
         here == _JOINER

@@ -1,4 +1,4 @@
-"""The queue of articles in MongoDB: one onerow task for each, taken with the pull API."""
+"""The queue of articles in MongoDB: one onerow task per article, claimed with the pull API."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,19 +30,19 @@ from onerow.stores.mongo import MongoStore
 DEFAULT_URL = "mongodb://localhost/news"
 SECRETS = ("NEWS_DISCORD_WEBHOOK", "NEWS_DISCORD_TOKEN")
 INTENT, MESSAGE = "intent", "message"
-"""What a publisher writes down: before it posts, and after."""
+"""The steps that a publisher records: before it posts, and after."""
 
 news = Pipeline("news", title="{title}")
 
 
 @news.phase(retry=0)
 def publish(article: object) -> None:
-    """A publisher takes the items itself. Nothing is tried again unless someone calls retry_failed."""
+    """Never run by a worker: publishers pull the items. Items are retried only by retry_failed."""
     raise Permanent("articles are published by `news publish`, not by a worker of onerow")
 
 
 class MongoDBQueue(QueueInterface):
-    """A queue in a collection: one of yours, or one in the database that the URL (or NEWS_MONGO_URL) names."""
+    """A queue in a given collection, or in the database of the URL (default: NEWS_MONGO_URL)."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class MongoDBQueue(QueueInterface):
 
     @cached_property
     def _puller(self) -> Puller:
-        self.queue.publish(news)  # so that onerow's own commands know what they see
+        self.queue.publish(news)  # so that the onerow commands know the pipeline
         return self.queue.puller(news, lease_for=self._lease_for)
 
     def close(self) -> None:
-        """Hand back what was not marked; items that a killed program held come back when their lease has run out."""
+        """Hand back items that were not marked. Items of a killed program come back when their lease expires."""
         if "_puller" in self.__dict__:
             self._puller.close()
             del self.__dict__["_puller"]
@@ -88,7 +88,7 @@ class MongoDBQueue(QueueInterface):
     def enqueue(self, item: QueueItem) -> bool:
         if not item.unique_id:
             raise BadInput("an item needs a unique_id; without it nobody knows what was published", field="unique_id")
-        # Remembered for ever, also after the item was cleaned away: an article is published once.
+        # The unique key is kept forever, even after the item is removed: an article is published once.
         return self.queue.add_new(news, item.payload(), unique=item.unique_id, unique_for="forever") is not None
 
     def dequeue(self, limit: int = 10) -> list[QueueItem]:
@@ -101,7 +101,7 @@ class MongoDBQueue(QueueInterface):
         return self._do(item_id, lambda lease: lease.fail(error_message))
 
     def retry_failed(self, max_retries: int = 3) -> int:
-        if max_retries < 2:  # whatever failed has failed once
+        if max_retries < 2:  # every failed item has failed at least once
             return 0
         wait = self._retry_wait
         policy = Retry(max_retries - 1, wait=wait, classes={"auth": True, "timeout": True, "permanent": False})
@@ -122,7 +122,7 @@ class MongoDBQueue(QueueInterface):
             gone += some
         return gone
 
-    # ── what a publisher writes down ──
+    # ── the publisher's records ──
 
     def now(self) -> datetime:
         return self.queue.store.now()
@@ -155,35 +155,35 @@ class MongoDBQueue(QueueInterface):
         dead = Filter(statuses=frozenset({Status.PROCESSING}), pipeline=news.name, lease_ended_before=self.now())
         return sum(tally.count for tally in self.queue.count(dead))
 
-    # ── what a person looks at and decides ──
+    # ── decisions by a person ──
 
     def find(self, item_id: str) -> QueueItem | None:
-        """The item with this id or unique_id; None when there is none, or it was cleaned away."""
+        """Return the item with this id or unique_id; None if there is none or it was removed."""
         task = self._task(item_id)
         return None if task is None else item_of(task)
 
     def failed(self, limit: int = 100) -> list[QueueItem]:
-        """Failed items, the latest first."""
+        """Return failed items, the latest first."""
         where = Filter(pipeline=news.name, statuses=frozenset({Status.FAILED}))
         return [item_of(task) for task in self.queue.find(where, order="latest", limit=limit).tasks]
 
     def maybe_published(self) -> list[QueueItem]:
-        """Failed items of which nobody knows whether they were published."""
+        """Return failed items that may have been published."""
         return [item_of(task) for task in self._all_failed() if _in_doubt(task)]
 
     def decide_published(self, item_id: str, message_id: str) -> QueueItem:
-        """A person found the message: the item is completed."""
+        """Complete an item, after a person found its message."""
         task = self._failed_task(item_id)
         return item_of(self.queue.finish(task.task_id, result={"message_id": message_id}, note="found on Discord"))
 
     def decide_again(self, item_id: str) -> QueueItem:
-        """A person decided: pending again, as if it had never been tried."""
+        """Make an item pending again, as if it had never been tried."""
         return item_of(self.queue.replay(self._failed_task(item_id).task_id, note="to be published again"))
 
-    # ── pieces ──
+    # ── helpers ──
 
     def _do(self, item_id: str, act: Callable[[Leased], Task]) -> bool:
-        """Whether the item was in our hands and the act is in the store."""
+        """Apply an operation to a held item; return False if this program does not hold it."""
         lease = self._lease(item_id)
         if lease is None:
             return False
@@ -198,7 +198,7 @@ class MongoDBQueue(QueueInterface):
         return held.get(item_id) or next((each for each in held.values() if each.task.unique_key == item_id), None)
 
     def _task(self, item_id: str, *, hidden: bool = False) -> Task | None:
-        where = Filter(pipeline=news.name, user_id="", held_key=item_id, hidden=hidden)  # the unique index answers this
+        where = Filter(pipeline=news.name, user_id="", held_key=item_id, hidden=hidden)  # answered by the unique index
         if found := self.queue.find(where, limit=1).tasks:
             return found[0]
         return next((task for task in self.queue.store.fetch([item_id]) if hidden or task.purged_at is None), None)
@@ -226,10 +226,10 @@ def _in_doubt(task: Task) -> bool:
 
 
 def open_client(url: str) -> MongoClient[Any]:
-    """A client that connects when it is first used."""
+    """Return a client that connects on first use."""
     if not url.startswith(("mongodb://", "mongodb+srv://")):
         raise BadInput("NEWS_MONGO_URL must look like mongodb://host/database", field="NEWS_MONGO_URL")
-    # Nobody waits for half a minute to hear that the server is away, unless the URL says so.
+    # pymongo's default is 30 seconds, too long for a command to report an unavailable server.
     waits = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
     unsaid: dict[str, Any] = {name: wait for name, wait in waits.items() if name.lower() not in url.lower()}
     return MongoClient(url, connect=False, tz_aware=True, appname="news", **unsaid)

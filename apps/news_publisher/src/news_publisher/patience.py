@@ -1,4 +1,4 @@
-"""Writes that outlive the database's absences."""
+"""Retries writes while the database is unavailable."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def patiently(call: Callable[..., Answer], *args: object) -> Answer:
-    """What the call returns once the database answers; also while stopping, since leaving now would leave a doubt."""
+    """Retry a call until the database answers, even while stopping: giving up would leave the outcome unknown."""
     pause = 0.05
     while True:
         try:

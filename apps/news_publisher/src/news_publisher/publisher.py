@@ -1,8 +1,8 @@
-"""The Discord publisher service: the intent is written down first, the message's id after, then the item is completed.
+"""The Discord publisher: it records an intent, posts, records the message id, then completes the item.
 
-A crash leaves one of three things behind. No intent: nothing was posted, post it. An id: it was posted, complete it.
-An intent without an id: nobody knows. Where Discord itself deduplicates (a bot's nonce, for a few minutes), post it
-again with the same nonce; elsewhere a person decides, or it is posted again if the user wants that.
+A crash leaves one of three states. No intent: nothing was posted, so post it. A message id: it was posted, so complete
+the item. An intent without an id: the outcome is unknown. If Discord deduplicates (a bot's nonce, for a few minutes),
+post it again with the same nonce; otherwise a person decides, or it is posted again if the user configured that.
 """
 
 import logging
@@ -28,7 +28,7 @@ Result = Literal["published", "failed", "held", "put off", "cancelled", "lost"]
 
 MAYBE = "maybe published"
 NONCE_WINDOW = timedelta(minutes=2)
-"""Discord compares a nonce with those of 'the past few minutes'; we count on two."""
+"""Discord deduplicates nonces of 'the past few minutes'; this code relies on two."""
 _TRIES = 3
 
 
@@ -37,7 +37,7 @@ class NowhereToPost(OnerowError):
 
 
 class DiscordPublisher:
-    """Takes pending articles and posts them, one after the other."""
+    """Claims pending articles and posts them one by one."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class DiscordPublisher:
         self._discord = discord
         self._published = published
         self._on_doubt = on_doubt
-        self._max_wait = max_wait  # seconds that an item is held for a rate limit; beyond, it is put off
+        self._max_wait = max_wait  # seconds to hold an item for a rate limit; for longer waits it is snoozed
         self._nonce_window = nonce_window
         self._stop = stop or threading.Event()
 
     def run(self, *, once: bool = False, limit: int = 10, interval: float = 1.0, max_retries: int = 0) -> Counter[str]:
-        """Publish what is pending, until stopped; `once`: until nothing is pending or in dead hands. How each ended.
+        """Publish pending articles until stopped; with `once`, until none is pending or abandoned. Return the outcomes.
 
-        max_retries: bring failed articles back as retry_failed_articles does, now and then. Raises NowhereToPost.
+        With max_retries, call retry_failed_articles from time to time. Raise NowhereToPost if Discord refuses them all.
         """
         results: Counter[str] = Counter()
         retried_at: datetime | None = None
@@ -83,17 +83,17 @@ class DiscordPublisher:
                 items = []
             for item in items:
                 if self._stop.is_set():
-                    break  # what is left is handed back when the queue is closed
+                    break  # closing the queue hands the other items back
                 results[self.publish(item)] += 1
             if not items:
                 self._stop.wait(interval)
         return results
 
     def publish(self, item: QueueItem) -> Result:
-        """Publish one article that is in our hands; what became of it."""
+        """Publish one article that this publisher holds; return the outcome."""
         name = item.unique_id
         if self._memory.recall(name, MESSAGE):
-            return self._complete(item)  # someone posted it and died before saying so
+            return self._complete(item)  # posted by a publisher that crashed before it completed the item
         return self._post(item, self._memory.recall(name, INTENT))
 
     # ── posting ──
@@ -116,7 +116,7 @@ class DiscordPublisher:
             outcome = self._discord.post(message_of(item), key)
             if isinstance(outcome, Limited):
                 log.info("waiting %.1f s for Discord: %s", outcome.after, outcome.reason)
-                # Surely not posted by this request; whether by an earlier one is as unknown as before.
+                # This request posted nothing; an earlier one with an unknown outcome may have.
                 if not patiently(self._memory.remember, name, INTENT, earlier):
                     return self._lost(item)
                 continue
@@ -137,12 +137,12 @@ class DiscordPublisher:
                     return "lost"
                 return self._complete(item)
             case Refused(reason=reason, to_all=True):
-                # Not the article's fault: it keeps its place, and so do all the others.
+                # Not caused by the article: it stays pending, and so do all others.
                 patiently(self._memory.remember, name, INTENT, earlier)
                 patiently(self._memory.hand_back, name)
                 raise NowhereToPost(reason)
             case Refused(reason=reason) if earlier is None:
-                # Surely not posted: the next try is as good as the first.
+                # Nothing was posted, so the next attempt starts without an intent.
                 patiently(self._memory.remember, name, INTENT, None)
                 return self._fail(item, reason)
             case Refused(reason=reason) | Unknown(reason=reason):
@@ -153,7 +153,7 @@ class DiscordPublisher:
                 raise AssertionError("waited for elsewhere")
 
     def _may_resend(self, intent: dict[str, Any]) -> bool:
-        """Whether posting again can't double it, or may."""
+        """Whether posting again cannot create a duplicate, or duplicates are allowed."""
         age = patiently(self._memory.now) - datetime.fromisoformat(intent["at"])
         deduplicated = self._discord.deduplicates and intent["target"] == self._discord.target
         return (deduplicated and age < self._nonce_window) or self._on_doubt == "resend"
@@ -165,7 +165,7 @@ class DiscordPublisher:
             "target": self._discord.target,
         }
 
-    # ── how it ended ──
+    # ── outcomes ──
 
     def _complete(self, item: QueueItem) -> Result:
         said = self._memory.recall(item.unique_id, MESSAGE) or {}

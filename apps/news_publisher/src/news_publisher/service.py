@@ -1,4 +1,4 @@
-"""What the application does with its queue: articles in, articles out, and how each of them ended."""
+"""Operations on the queue of articles: add, claim, settle, retry, clean."""
 
 import logging
 
@@ -12,7 +12,7 @@ log = logging.getLogger("news_publisher")
 
 
 class QueueService:
-    """Between the articles and the queue."""
+    """Connects the articles and the queue."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class QueueService:
     def add_articles_from_db(
         self, platform: str | None = None, category: str | None = None, limit: int = 100, hours: float = 24
     ) -> int:
-        """Enqueue articles of the last hours that were neither published nor enqueued before; how many, at most `limit`.
+        """Enqueue at most `limit` articles of the last hours, neither published nor enqueued before; return how many.
 
-        What is skipped doesn't count, so that old articles can't keep new ones out.
+        Skipped articles don't count toward the limit, so that old articles can't block new ones.
         """
         if self._articles is None:
             raise BadInput("this service has no articles to read: QueueService(queue, articles)", field="articles")
@@ -41,34 +41,34 @@ class QueueService:
                 continue
             try:
                 added += self._queue.enqueue(item)
-            except BadInput as error:  # one article that can't be kept must not keep the others out
+            except BadInput as error:  # one invalid article must not block the others
                 log.warning("article %s is skipped: %s", item.article_id, error)
             if added == limit:
                 break
         return added
 
     def get_pending_articles(self, limit: int = 10) -> list[QueueItem]:
-        """Take pending articles; mark each as published or failed."""
+        """Claim pending articles; the caller must mark each as published or failed."""
         return self._queue.dequeue(limit)
 
     def mark_article_published(self, unique_id: str) -> bool:
-        """It is on Discord; False when it isn't in our hands."""
+        """Mark an article as published; return False if this program does not hold it."""
         return self._queue.mark_as_completed(unique_id)
 
     def mark_article_failed(self, unique_id: str, error_message: str) -> bool:
-        """It is not on Discord; False when it isn't in our hands."""
+        """Mark an article as failed; return False if this program does not hold it."""
         return self._queue.mark_as_failed(unique_id, error_message)
 
     def retry_failed_articles(self, max_retries: int = 3) -> int:
-        """Articles that failed less often than this are pending again, after a back-off; how many."""
+        """Make articles pending again that failed fewer than `max_retries` times, after a back-off; return how many."""
         return self._queue.retry_failed(max_retries)
 
     def get_queue_status(self) -> dict[str, int]:
-        """How many articles stand in each status."""
+        """Return the number of articles per status."""
         return self._queue.get_status()
 
     def clean_old_articles(self) -> int:
-        """Remove published articles from the queue; how many. They stay known, and are not published again."""
+        """Remove published articles from the queue; return how many. They are not published again."""
         return self._queue.clean_completed()
 
     def _is_published(self, item: QueueItem) -> bool:

@@ -1,4 +1,4 @@
-"""What a worker runs: onerow worker video_studio.app"""
+"""The module for workers: onerow worker video_studio.app"""
 
 import logging
 
@@ -7,7 +7,7 @@ from video_studio.pipeline import videos
 
 __all__ = ["queue", "videos"]
 
-# It writes every address at INFO, and that of an upload's session lets whoever reads it upload.
+# httpx logs every URL at INFO, and the URL of an upload session is a secret: it allows uploads.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 queue = open_queue()

@@ -1,4 +1,4 @@
-"""The command `studio`: put videos in, hand pictures over, look at the tabs, and run the works."""
+"""The command `studio`: add videos, upload pictures, list tabs, run a worker."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ from video_studio.uploads import upload as upload_pictures
 
 
 def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the user can put right is a line on stderr, not a traceback."""
+    """Print errors that the user can fix as one line on stderr, without a traceback."""
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:

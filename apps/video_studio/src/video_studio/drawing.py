@@ -1,4 +1,4 @@
-"""Pictures that the studio draws itself: a sky, a light and waves, the same for the same title and scene."""
+"""Generated pictures: sky, sun or moon, and waves; deterministic for a title and scene."""
 
 import math
 import random
@@ -7,9 +7,9 @@ from PIL import Image, ImageColor, ImageDraw, ImageFilter, ImageOps
 
 from video_studio.settings import Look
 
-_OVERSIZE = 1.12  # room for the camera to move in
+_OVERSIZE = 1.12  # margin for camera movement
 _WAVES = 5
-# The sky above and at the horizon, the sea far and near, the light: times of day that go well together.
+# Palettes by time of day: the sky at the top and at the horizon, the sea far and near, the light.
 _PALETTES = (
     ("#0b1d3a", "#5b9bc8", "#2f6690", "#0c2740", "#fdf6e3"),
     ("#2b1b4d", "#e88a6a", "#7a5488", "#1f1636", "#ffe8c2"),
@@ -21,7 +21,7 @@ _PALETTES = (
 
 
 def draw_scene(title: str, number: int, look: Look) -> Image.Image:
-    """One picture, somewhat wider than a frame."""
+    """Draw one picture, slightly wider than a frame."""
     dice = random.Random(f"{title}/{number}")
     width, height = round(look.width * _OVERSIZE), look.height
     above, horizon_sky, far, near, light = _palette(title, number)
@@ -36,7 +36,7 @@ def draw_scene(title: str, number: int, look: Look) -> Image.Image:
 
 
 def card(title: str, look: Look) -> Image.Image:
-    """A calm background for titles."""
+    """Draw a background for titles."""
     above, horizon_sky, far, near, _ = _palette(title, 0)
     picture = _sky(look.width, look.height, above, _between(above, horizon_sky, 0.35))
     dice = random.Random(f"{title}/card")
@@ -57,7 +57,7 @@ def _sky(width: int, height: int, above: str, below: str) -> Image.Image:
 
 
 def _light(picture: Image.Image, dice: random.Random, colour: str, horizon: float) -> None:
-    """A sun or moon with a glow, above the horizon."""
+    """Draw a sun or moon with a glow above the horizon."""
     radius = picture.height * dice.uniform(0.07, 0.12)
     x, y = picture.width * dice.uniform(0.2, 0.8), horizon - radius * dice.uniform(0.6, 2.6)
     small = (picture.width // 4, picture.height // 4)
@@ -71,7 +71,7 @@ def _light(picture: Image.Image, dice: random.Random, colour: str, horizon: floa
 
 
 def _wave(picture: Image.Image, dice: random.Random, level: float, depth: float, colour: str) -> None:
-    """One crest after another, down to the lower edge; drawn large and made small, so that its edge is smooth."""
+    """Draw waves down to the lower edge; drawn large and scaled down to smooth the edges."""
     width, height = picture.size
     lengths = [(dice.uniform(0.5, 1.3) / depth, dice.uniform(0, math.tau), 0.6**n) for n in range(3)]
     swell = height * 0.022 * (0.5 + depth)
@@ -89,6 +89,6 @@ def _round(x: float, y: float, radius: float) -> tuple[float, float, float, floa
 
 
 def _between(one: str, other: str, share: float) -> str:
-    """A colour on the way from one to another."""
+    """Interpolate between two colours."""
     pairs = zip(ImageColor.getrgb(one)[:3], ImageColor.getrgb(other)[:3], strict=True)
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)

@@ -1,4 +1,4 @@
-"""The mp4: frames into ffmpeg, progress after each, and the file under its name only when it is whole."""
+"""Renders the mp4: frames are piped to ffmpeg with progress; the file gets its name only when it is complete."""
 
 import errno
 import glob
@@ -20,7 +20,7 @@ from video_studio.shots import Shots
 
 
 class Film(msgspec.Struct, frozen=True):
-    """A finished film: its file's name in the studio's folder of videos, and how to know it again."""
+    """A finished film: its file name in the folder of videos, and its checksum."""
 
     file: str
     size: int
@@ -29,7 +29,7 @@ class Film(msgspec.Struct, frozen=True):
 
 
 def make_film(script: Script, pictures: Sequence[Path], settings: Settings, ctx: Context) -> Film:
-    """Render and encode it; a stop ends ffmpeg too, and what was half done is thrown away."""
+    """Render and encode a film; a stop also ends ffmpeg and deletes the partial file."""
     look = settings.look
     shots = Shots(script, pictures, look, settings.font)
     if shots.missing:
@@ -42,7 +42,7 @@ def make_film(script: Script, pictures: Sequence[Path], settings: Settings, ctx:
     settings.films.mkdir(parents=True, exist_ok=True)
     target = inside(settings.films, name)
     for left in settings.films.glob(f".{glob.escape(name)}.*.part"):
-        left.unlink(missing_ok=True)  # a killed attempt's; the lease says that nobody else is at it
+        left.unlink(missing_ok=True)  # left by a killed attempt; the lease excludes other attempts
     copy = partial(target)
     try:
         with tempfile.TemporaryFile() as said:
@@ -63,7 +63,7 @@ def _encode(shots: Shots, target: Path, title: str, look: Look, said: IO[bytes],
                 ffmpeg.stdin.write(frame)
             ffmpeg.stdin.close()
         except BrokenPipeError:
-            pass  # it gave up; its exit code and last words follow
+            pass  # ffmpeg failed; its exit code and last output are read below
         except BaseException:
             ffmpeg.kill()
             raise

@@ -1,4 +1,4 @@
-"""Fonts that are there: which of them has a letter, and what to show when none has it. We bring none along."""
+"""Finds installed fonts that contain a letter, and substitutes letters that none contains."""
 
 import os
 import re
@@ -20,25 +20,25 @@ _FOLDERS = (
     "/Library/Fonts",
     "/System/Library/Fonts",
 )
-# Well-known faces with many letters first, plain before decorated.
+# Well-known fonts with many letters first, plain before decorative ones.
 _LIKED = ("notosanscjk", "notosans-", "applesdgothicneo", "hiragino", "dejavusans", "notoemoji")
 _MOST_FONTS = 400
-_NOWHERE = "\U0010fffd"  # a private letter that no font has: what a font shows for it, it shows for all it lacks
+_NOWHERE = "\U0010fffd"  # a private-use letter that no font has: its glyph is the glyph for missing letters
 _SPOKEN = re.compile(r"(?:HANGUL SYLLABLE|(?:HIRAGANA|KATAKANA) LETTER(?: SMALL)?) ([A-Z]+)")
 
 
 class Fonts:
-    """The fonts of this machine, the given one first; a letter is shown in the first that has it."""
+    """The fonts of this machine, the configured one first; each letter uses the first font that has it."""
 
     def __init__(self, given: Path | None = None, *, bold: bool = False) -> None:
         self._paths = [*([given] if given else []), *sorted(_installed(), key=lambda path: _liking(path, bold))]
 
     def font(self, index: int, size: int) -> Font:
-        """A font in a size; past the last, Pillow's own."""
+        """Return a font in a size; an index past the last gives Pillow's default."""
         return _load(str(self._paths[index]), size) if index < len(self._paths) else _fallback(size)
 
     def index_for(self, letter: str) -> int | None:
-        """Which font has a letter; None when none has."""
+        """Return the index of the first font that has a letter; None if none has."""
         for index in range(len(self._paths) + 1):
             path = str(self._paths[index]) if index < len(self._paths) else ""
             if _has(path, letter):
@@ -46,16 +46,16 @@ class Fonts:
         return None
 
     def shown(self, text: str) -> tuple[str, str]:
-        """The text as it can be shown, and the letters that no font has.
+        """Return the text with substitutions, and the letters that no font has.
 
-        A syllable of Hangul or Kana is spelt in Latin letters instead, an emoji is left out, all else becomes a box.
+        Hangul and Kana syllables are spelt in Latin letters, emoji are left out, other letters become a box.
         """
         kept, missing = [], ""
         for letter in unicodedata.normalize("NFC", text):
             if letter.isspace():
                 kept.append(" ")
             elif unicodedata.category(letter) in ("Cf", "Mn") and self.index_for(letter) is None:
-                continue  # joins emoji, or colours them
+                continue  # joiner or variation selector of an emoji
             elif self.index_for(letter) is not None:
                 kept.append(letter)
             else:
@@ -114,7 +114,7 @@ def _fallback(size: int) -> Font:
 
 @lru_cache(maxsize=65536)
 def _has(path: str, letter: str) -> bool:
-    """Whether a font shows something of its own for a letter; '' is Pillow's."""
+    """Whether a font has a glyph for a letter; '' is Pillow's default font."""
     try:
         font = _load(path, 24) if path else _fallback(24)
         return bytes(font.getmask(letter)) != _nothing(path)

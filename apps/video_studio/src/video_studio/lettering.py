@@ -1,4 +1,4 @@
-"""Text on pictures: broken into lines that fit, each letter in a font that has it."""
+"""Text on pictures: line breaking, and a font that has each letter."""
 
 import re
 from itertools import groupby
@@ -12,20 +12,20 @@ _ELLIPSIS = "…"
 
 
 class Lettering:
-    """Writes in the fonts of this machine, and remembers which letters it lacked."""
+    """Draws text in the fonts of this machine, and records missing letters."""
 
     def __init__(self, fonts: Fonts) -> None:
         self._fonts = fonts
         self.missing = ""
 
     def prepare(self, text: str) -> str:
-        """The text as it can be shown here."""
+        """Return the text with missing letters substituted."""
         shown, missing = self._fonts.shown(text)
         self.missing += "".join(letter for letter in missing if letter not in self.missing)
         return shown
 
     def lines(self, text: str, size: int, width: float, most: int) -> list[str]:
-        """The text in at most so many lines of a width; what is left over becomes an ellipsis."""
+        """Break a text into a maximum number of lines of a width; the rest becomes an ellipsis."""
         lines = [""]
         for piece in _pieces(text):
             if self.width((lines[-1] + piece).strip(), size) <= width or not lines[-1]:
@@ -42,7 +42,7 @@ class Lettering:
         return [self._cut(line, size, width) for line in lines]
 
     def _cut(self, line: str, size: int, width: float) -> str:
-        """One word can be longer than a line."""
+        """Cut a word that is longer than a line."""
         if self.width(line, size) <= width:
             return line
         while line and self.width(line + _ELLIPSIS, size) > width:
@@ -50,7 +50,7 @@ class Lettering:
         return line + _ELLIPSIS
 
     def fit(self, text: str, width: float, most: int, largest: int, smallest: int) -> tuple[int, list[str]]:
-        """The largest size in which the text needs no ellipsis, and its lines."""
+        """Return the largest font size in which the text needs no ellipsis, and its lines."""
         for size in range(largest, smallest, -2):
             lines = self.lines(text, size, width, most)
             if not any(line.endswith(_ELLIPSIS) for line in lines) or text.endswith(_ELLIPSIS):
@@ -68,7 +68,7 @@ class Lettering:
         size: int,
         colour: tuple[int, int, int, int] = White,
     ) -> None:
-        """One line, from its left end at its baseline."""
+        """Draw one line; the position is the left end of its baseline."""
         pen, (x, y) = ImageDraw.Draw(picture), at
         for index, run in self._runs(text):
             font = self._fonts.font(index, size)
@@ -76,7 +76,7 @@ class Lettering:
             x += float(font.getlength(run))
 
     def _runs(self, text: str) -> list[tuple[int, str]]:
-        """The text in pieces of one font each; a blank goes with what is before it."""
+        """Split a text into runs of one font; a space belongs to the run before it."""
         indexed: list[tuple[int, str]] = []
         for letter in text:
             found = indexed[-1][0] if letter == " " and indexed else self._fonts.index_for(letter)
@@ -85,5 +85,5 @@ class Lettering:
 
 
 def _pieces(text: str) -> list[str]:
-    """Where a line may break: before a word, and between signs of scripts that set no spaces."""
+    """Split a text where a line may break: before a word, and between signs of scripts without spaces."""
     return re.findall(r"\s*(?:[\u2e80-\u9fff]|[^\s\u2e80-\u9fff]+)", text)

@@ -1,4 +1,4 @@
-"""The app's own tables, `task` and `task_schedule`, in the queue's file and written in one transaction with its row."""
+"""The app's tables `task` and `task_schedule`, in the queue's file, written in one transaction with the queue's row."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -50,9 +50,9 @@ def add_video(
     priority: int = 0,
     metadata: dict[str, Any] | None = None,
 ) -> Task:
-    """Put a video in: the queue's row, `task` and `task_schedule`, all of them or none. Due at once without a time.
+    """Add a video: the queue's row, `task` and `task_schedule`, in one transaction. Without a time it is due at once.
 
-    Adding the same id and topic again returns the task that is there.
+    Adding the same id and topic again returns the existing task.
     """
     queue = open_queue()
     topic = _checked(topic)
@@ -79,12 +79,12 @@ def add_video(
 
 
 def find_video(task_id: str) -> VideoTask | None:
-    """What the app knows of a task; None when it has no row."""
+    """Return the app's row of a task; None if there is none."""
     return find_videos([task_id]).get(task_id)
 
 
 def find_videos(task_ids: Iterable[str]) -> dict[str, VideoTask]:
-    """What the app knows of some tasks, by their ids; those without a row are left out."""
+    """Return task id → the app's row; tasks without a row are left out."""
     ids = list(task_ids)
     found: dict[str, VideoTask] = {}
     with _connection() as connection:
@@ -102,7 +102,7 @@ def find_videos(task_ids: Iterable[str]) -> dict[str, VideoTask]:
 
 @contextmanager
 def writing() -> Iterator[sqlite3.Connection]:
-    """A transaction on the studio's file: committed at the end, or rolled back when anything is raised."""
+    """Open a transaction on the studio's file: commit at the end, roll back on an exception."""
     open_queue().store  # noqa: B018  the file and the queue's table must be there before the lock is ours
     with _connection() as connection:
         # Immediate: a deferred one would fail with 'database is locked' when another writer came between its read
@@ -127,7 +127,7 @@ def _connection() -> Iterator[sqlite3.Connection]:
 
 def _checked(topic: str) -> str:
     topic = " ".join(topic.split())
-    # Control characters and halves of surrogate pairs; what joins emoji together is welcome.
+    # Control characters and lone surrogates; emoji joiners are allowed.
     if not topic or len(topic) > _LONGEST_TOPIC or any(category(letter) in ("Cc", "Cs") for letter in topic):
         raise BadInput(f"a topic is text of 1 to {_LONGEST_TOPIC} characters on one line", field="topic")
     return topic

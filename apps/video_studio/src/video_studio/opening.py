@@ -1,4 +1,4 @@
-"""The queue of the studio that the environment names."""
+"""Opens the queue of the studio in STUDIO_HOME."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from video_studio.settings import Settings
 
 
 def open_queue() -> Queue:
-    """The queue in STUDIO_HOME; the same object each time, and nothing is opened before its first use."""
+    """Return the queue in STUDIO_HOME; the same object each time, connected on first use."""
     return _queue_at(Settings.of_environment().database)
 
 

@@ -1,4 +1,4 @@
-"""The pipeline: five phases in order. What each does stands in a file of its own; the queue is onerow's."""
+"""The pipeline: five phases in order, each implemented in its own module."""
 
 from datetime import datetime
 
@@ -21,7 +21,7 @@ IMAGES_READY = "images.ready"
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the queue is told of a video; all else stands in the app's own tables."""
+    """The payload of a video's task; all other data is in the app's tables."""
 
     scheduled_time: datetime | None = None
 
@@ -32,7 +32,7 @@ videos.wait_until("schedule", field="scheduled_time")
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY)
 async def script(job: Job, ctx: Context) -> Script:
-    """Write the script; where pictures shall be drawn, draw them to it."""
+    """Write the script; draw the pictures too if the task asks for that."""
     task, settings = _joined(ctx), Settings.of_environment()
     if settings.endpoint is None:
         written = scripts.from_template(task.topic)
@@ -44,7 +44,7 @@ async def script(job: Job, ctx: Context) -> Script:
     return written
 
 
-# An upload or a crawl ends it, whenever it comes: nothing runs and no slot is taken meanwhile.
+# An upload or a crawl ends this wait phase; while it waits, nothing runs and no slot is held.
 videos.wait_for("image", signal=IMAGES_READY, timeout="30d")
 
 
@@ -62,19 +62,19 @@ def video(job: Job, script: Script, image: list[str] | None, ctx: Context) -> Fi
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=msgspec.structs.replace(_RETRY, max_retries=8, factor=2))
 async def youtube(job: Job, script: Script, video: Film, ctx: Context) -> Published:
-    """Publish it, once, however often it is tried."""
+    """Publish the film once, however often the phase runs."""
     task, settings = _joined(ctx), Settings.of_environment()
     return await publish(task, script, video, settings, ctx)
 
 
 def next_phase(phase: str) -> str | None:
-    """The phase that follows; None after youtube, UnknownName for a phase that isn't there."""
+    """Return the next phase; None after youtube. Raise UnknownName for an unknown phase."""
     following = videos.plan.after(phase)
     return None if following is None else following.name
 
 
 def _joined(ctx: Context) -> VideoTask:
-    """The app's row of a task; without one, trying again would not help."""
+    """Return the app's row of a task; raise a permanent error if there is none."""
     try:
         safe_name(ctx.task_id)
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""Folders and files by id: what comes from outside is a name, checked before it becomes a part of a path."""
+"""Paths by id: names from outside are checked before they become part of a path."""
 
 import unicodedata
 from pathlib import Path
@@ -6,11 +6,11 @@ from uuid import uuid4
 
 from onerow import BadInput
 
-_LONGEST = 180  # bytes; a file's name has room for 255, and we append to it
+_LONGEST = 180  # bytes; the file system allows 255, and suffixes are appended
 
 
 def safe_name(name: str, what: str = "task_id") -> str:
-    """The name itself, if it can be nothing but one part of a path; else BadInput."""
+    """Return the name if it is a single path component; else raise BadInput."""
     fits = (
         name[:1].isalnum()
         and all(letter.isalnum() or letter in "._-" or unicodedata.category(letter)[0] == "M" for letter in name)
@@ -27,10 +27,10 @@ def safe_name(name: str, what: str = "task_id") -> str:
 
 
 def partial(target: Path) -> Path:
-    """Where a file is written before it gets its name: beside it, hidden, and nobody else's."""
+    """Return a unique hidden path beside a file, to write to before the rename."""
     return target.with_name(f".{target.name}.{uuid4().hex[:12]}.part")
 
 
 def inside(folder: Path, *names: str, what: str = "task_id") -> Path:
-    """A path below a folder, each part of it a safe name."""
+    """Return a path below a folder; every part must be a safe name."""
     return folder.joinpath(*(safe_name(name, what) for name in names))

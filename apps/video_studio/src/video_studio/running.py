@@ -1,4 +1,4 @@
-"""The works: `onerow worker` in a process of its own, and beside it an eye on the upload folder."""
+"""Runs `onerow worker` as a child process, and watches the upload folder."""
 
 import contextlib
 import signal
@@ -22,7 +22,7 @@ _APP = "video_studio.app"
 
 
 def serve(options: Sequence[str] = ()) -> int:
-    """Until a signal or the worker's own end; the worker's exit code."""
+    """Run until a signal or until the worker ends; return the worker's exit code."""
     with _worker(options) as worker:
         while worker.poll() is None:
             _collect()
@@ -32,7 +32,7 @@ def serve(options: Sequence[str] = ()) -> int:
 
 
 def make(topic: str) -> int:
-    """One film from its topic to its publication, told on the way; 0 when it was published."""
+    """Make one film and print its progress; return 0 if it was published."""
     settings = Settings.of_environment()
     began = time.monotonic()
     task = add_video(topic, draw=True, priority=-10)
@@ -54,7 +54,7 @@ def make(topic: str) -> int:
 
 
 class _Teller:
-    """Says what has changed since it last looked, a line for each phase."""
+    """Prints changes since the last call, one line per phase."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -85,7 +85,7 @@ class _Teller:
 
 
 def _collect() -> None:
-    """The drops of the moment; a store that is away now will be back."""
+    """Collect complete drops; ignore an unavailable store."""
     with contextlib.suppress(StoreError, OSError):
         for task_id in collect_drops():
             click.echo(f"pictures for {task_id}", err=True)
@@ -93,12 +93,12 @@ def _collect() -> None:
 
 @contextlib.contextmanager
 def _worker(options: Sequence[str], *, quiet: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-    """`onerow worker`, started; at the end it is asked to stop, and so by SIGTERM and Ctrl-C."""
+    """Start `onerow worker`; stop it at the end, on SIGTERM and on Ctrl-C."""
     argv = [sys.executable, "-m", "onerow", "worker", _APP, *options]
     settings = Settings.of_environment()
     settings.home.mkdir(parents=True, exist_ok=True)
     output = (settings.home / "worker.log").open("ab") if quiet else None
-    # In a group of its own: a Ctrl-C reaches it through us, once.
+    # In its own process group, so that Ctrl-C reaches it only once, through this process.
     worker = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
     try:
         with _signals(lambda: worker.send_signal(signal.SIGTERM)):

@@ -1,4 +1,4 @@
-"""A script as a value: title, scenes and their timing; written from a template, the same for the same topic."""
+"""Scripts: title, scenes and timing; the template is deterministic for a topic."""
 
 import tomllib
 from importlib.resources import files
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """One picture's worth of film: a heading, what is said, and how long it is shown."""
+    """One scene: a heading, a caption, and its duration."""
 
     title: str
     caption: str
@@ -17,7 +17,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A whole film on paper."""
+    """The script of one film."""
 
     title: str
     description: str
@@ -33,16 +33,16 @@ TITLE_SECONDS = 2.5
 END_SECONDS = 1.5
 _SHORTEST, _LONGEST = 3.0, 8.0
 _WORDS_PER_SECOND = 3.2
-_SIGNS_PER_SECOND = 18  # of scripts that set no spaces between words
+_SIGNS_PER_SECOND = 18  # for writing systems without spaces
 
 
 def from_template(topic: str) -> Script:
-    """The script that the studio knows by heart, or one that asks the topic the questions that fit any."""
+    """Return the built-in script for a topic, or a generic one."""
     known = _repertoire().get(topic.casefold())
     if known is not None:
         return _scripted(known["title"], known["description"], known["scenes"], topic)
     patterns = _repertoire()["*"]
-    # The same topic always gets the same script, and neighbours get different ones.
+    # The same topic always gets the same script, and similar topics get different ones.
     choice = crc32(topic.encode())
     scenes = []
     for number, variants in enumerate(patterns["scenes"]):
@@ -53,7 +53,7 @@ def from_template(topic: str) -> Script:
 
 
 def reading_time(text: str) -> float:
-    """How long people need to read a caption, in seconds, to the half."""
+    """Return the seconds needed to read a caption, rounded to halves."""
     words, signs = len(text.split()), len(text.replace(" ", ""))
     needed = max(words / _WORDS_PER_SECOND, signs / _SIGNS_PER_SECOND) + 1
     return min(_LONGEST, max(_SHORTEST, round(needed * 2) / 2))

@@ -1,4 +1,4 @@
-"""What the environment says: where the studio lives, how films look, and which services are at hand."""
+"""Settings from the environment: the studio's folder, the format of films, and services."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from onerow import BadInput
 
 
 class Look(msgspec.Struct, frozen=True):
-    """How films are made: their size in pixels, frames per second, and (0: as the script says) seconds in all."""
+    """The format of films: size in pixels, frames per second, and length in seconds (0: from the script)."""
 
     width: int = 1280
     height: int = 720
@@ -21,7 +21,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A chat endpoint that speaks OpenAI's protocol."""
+    """A chat endpoint with OpenAI's API."""
 
     url: str
     key: str
@@ -30,7 +30,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class YouTube(msgspec.Struct, frozen=True):
-    """An account's OAuth client, and where Google is (or a server that speaks as it does)."""
+    """An account's OAuth client, and the URLs of Google or of a compatible server."""
 
     client_id: str
     client_secret: str
@@ -43,12 +43,12 @@ class YouTube(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """One studio."""
+    """The settings of one studio."""
 
     home: Path
     look: Look = Look()
     endpoint: Endpoint | None = None
-    youtube: YouTube | None = None  # None: published to a folder
+    youtube: YouTube | None = None  # None: publish to a folder
     phase_timeout: str = "15m"
     retry_wait: str = "5s"
     font: Path | None = None
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str] | None = None) -> Self:
-        """The settings that the variables STUDIO_… name; a wrong one is an error that names it."""
+        """Read the variables STUDIO_…; raise an error that names a wrong variable."""
         env = os.environ if variables is None else variables
         return cls(
             home=Path(env.get("STUDIO_HOME") or "studio").expanduser().absolute(),
@@ -138,7 +138,7 @@ def _youtube(env: Mapping[str, str]) -> YouTube | None:
         "base_url": env.get("STUDIO_YOUTUBE_BASE_URL", "").rstrip("/"),
         "token_url": env.get("STUDIO_YOUTUBE_TOKEN_URL", ""),
         "privacy": privacy,
-        # The protocol takes pieces of whole multiples of 256 KB.
+        # The protocol requires multiples of 256 KB.
         "chunk": int(_number(env, "STUDIO_YOUTUBE_CHUNK_KB", 8192, 256, 262_144)) // 256 * 256 * 1024,
         "timeout": _number(env, "STUDIO_YOUTUBE_TIMEOUT", 60, 0.1, 600),
     }

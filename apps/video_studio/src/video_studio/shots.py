@@ -1,4 +1,4 @@
-"""The film, frame by frame: a title card, a shot for each scene with its caption, an end card, one faded into the next."""
+"""The frames of a film: a title card, a shot per scene with its caption, an end card, with cross-fades."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,13 +13,13 @@ from video_studio.lettering import Lettering
 from video_studio.script import END_SECONDS, TITLE_SECONDS, Scene, Script
 from video_studio.settings import Look
 
-_FADE = 0.5  # seconds in which one shot becomes the next
-_TRAVEL = 0.12  # how much wider than the frame a picture is: room for the camera to move in
+_FADE = 0.5  # seconds of a cross-fade
+_TRAVEL = 0.12  # margin of a picture around the frame, for camera movement
 _DIM = (255, 255, 255, 190)
 
 
 class Words(msgspec.Struct):
-    """What is written over a picture: only the part that isn't empty, and where its corner goes."""
+    """Text over a picture: the non-empty part of the image, and the position of its corner."""
 
     page: Image.Image
     corner: tuple[int, int]
@@ -31,7 +31,7 @@ class Words(msgspec.Struct):
 
 
 class Shot(msgspec.Struct):
-    """A picture, what is written over it, how many frames it lasts, and which way the camera moves."""
+    """A picture, the text over it, its length in frames, and the camera movement."""
 
     picture: Image.Image
     words: Words
@@ -40,7 +40,7 @@ class Shot(msgspec.Struct):
 
 
 class Shots:
-    """All shots of one film; `frames` is how many pictures it has, and iterating gives them as raw RGB."""
+    """All shots of one film; `frames` is their number; iteration yields raw RGB frames."""
 
     def __init__(self, script: Script, pictures: Sequence[Path], look: Look, font: Path | None) -> None:
         self._look = look
@@ -58,7 +58,7 @@ class Shots:
 
     @property
     def missing(self) -> str:
-        """Letters that no font here has."""
+        """Return the letters that no installed font has."""
         return "".join(dict.fromkeys(self._plain.missing + self._bold.missing))
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Shots:
             for number in range(shot.frames):
                 frame = self._frame(shot, number)
                 if before is not None and number < self._fade:
-                    # The shot before goes on moving while it fades.
+                    # The previous shot keeps moving while it fades.
                     leaving = self._frame(before, before.frames + number)
                     frame = Image.blend(leaving, frame, (number + 1) / (self._fade + 1))
                 yield frame.tobytes()
@@ -80,7 +80,7 @@ class Shots:
         return max(self._fade + 1, round(seconds * self._look.fps))
 
     def _frame(self, shot: Shot, number: int) -> Image.Image:
-        # One pixel from frame to frame: cutting out costs a thirtieth of scaling, and does not tremble.
+        # The camera moves by whole pixels: cropping costs 1/30 of scaling and does not jitter.
         room = shot.picture.width - self._look.width
         travel = min(room, shot.frames + self._fade)
         along = round(travel * number / (shot.frames + self._fade))
@@ -89,7 +89,7 @@ class Shots:
         frame.paste(shot.words.page, shot.words.corner, shot.words.page)
         return frame
 
-    # ── what is written ──
+    # ── text ──
 
     def _title(self, script: Script, pace: float) -> Shot:
         look, page = self._look, self._page()
@@ -146,7 +146,7 @@ class Shots:
 
 
 def _covering(path: Path, look: Look) -> Image.Image:
-    """The picture cut to the frame's shape, a little larger than it, the right way up."""
+    """Crop a picture to the frame's aspect ratio, slightly larger than the frame, with its orientation applied."""
     with Image.open(path) as found:
         upright = ImageOps.exif_transpose(found)
         assert upright is not None
@@ -158,7 +158,7 @@ def _covering(path: Path, look: Look) -> Image.Image:
 
 
 def _share_out(pictures: Sequence[Path], scenes: int) -> list[list[Path]]:
-    """Pictures for each scene, in order: all of them when there are enough, else some more than once."""
+    """Assign pictures to scenes in order: all of them if there are enough, else some are repeated."""
     if len(pictures) < scenes:
         return [[pictures[number % len(pictures)]] for number in range(scenes)]
     bounds = [round(number * len(pictures) / scenes) for number in range(scenes + 1)]
@@ -166,7 +166,7 @@ def _share_out(pictures: Sequence[Path], scenes: int) -> list[list[Path]]:
 
 
 def _shade(look: Look, top: float) -> Image.Image:
-    """Darker towards the lower edge, so that white letters can be read on anything."""
+    """Return an overlay that darkens toward the lower edge, so that white text is readable."""
     height = look.height - max(0, round(top))
     fall = Image.linear_gradient("L").resize((look.width, height)).point(lambda light: min(165, int(light * 1.2)))
     mask = Image.new("L", (look.width, look.height), 0)
@@ -177,7 +177,7 @@ def _shade(look: Look, top: float) -> Image.Image:
 
 
 def _shadow(page: Image.Image, reach: int) -> Image.Image:
-    """A soft dark edge around what is written, for pictures that are as light as the letters."""
+    """Return a soft dark shadow around text, for light pictures."""
     grown = page.getchannel("A").filter(ImageFilter.GaussianBlur(reach)).point(lambda light: min(190, light * 2))
     shadow = Image.new("RGBA", page.size, (6, 8, 14, 0))
     shadow.putalpha(grown)

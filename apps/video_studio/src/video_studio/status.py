@@ -1,4 +1,4 @@
-"""Setting a status by hand, by the task's id alone: along the moves that a row may make, and no others."""
+"""Setting a task's status by hand, by legal moves only."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ def update_queue_status(
     metadata: dict[str, Any] | None = None,
     by: str = "",
 ) -> Task:
-    """The task in the status asked for; a row that isn't there yet is added when that status is waiting.
+    """Move a task to a status and return it; a missing row is added if the status is waiting.
 
     waiting retries a failed task, completed finishes it by hand, failed needs an error_message (elsewhere it is the note
-    in its history), cancelled is final. retry_count goes with waiting: what the row shall say. metadata replaces the
-    task's. IllegalMove, which says what to do instead, when the task's own status doesn't allow it.
+    in its history), cancelled is final. retry_count sets the row's count, with waiting only. metadata replaces the
+    task's. Raise IllegalMove, which says what to do instead, if the current status doesn't allow it.
     """
     wanted = _status(status)
     if wanted is Status.PROCESSING:

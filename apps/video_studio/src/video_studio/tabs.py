@@ -1,4 +1,4 @@
-"""What people look at: tabs of schedules, and how many stand in each."""
+"""Tabs of schedules, and the number of tasks in each."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -31,14 +31,14 @@ TABS: Mapping[str, Filter] = {
     "completed": _end(Status.COMPLETED),
     "cancelled": _end(Status.CANCELLED),
 }
-"""Tab → the tasks in it. Every task is in exactly one."""
+"""Tab → the filter of its tasks. Every task is in exactly one tab."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a tab: the queue's row with what the app knows of it."""
+    """One line of a tab: the queue's row with the app's row."""
 
     task_id: str
-    topic: str | None  # None: the app has no row of it
+    topic: str | None  # None: the app has no row of the task
     scheduled_time: datetime
     type: str
     status: Status
@@ -66,7 +66,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schedules_by_tab(tab: str) -> list[Schedule]:
-    """Every task of a tab, the newest scheduled_time first."""
+    """Return every task of a tab, the newest scheduled_time first."""
     if tab not in TABS:
         raise UnknownName(f"no tab {tab!r}; there are {', '.join(TABS)}", field="tab")
     tasks = list(open_queue().select(TABS[tab]))
@@ -76,7 +76,7 @@ def schedules_by_tab(tab: str) -> list[Schedule]:
 
 
 def queue_counts() -> dict[str, int]:
-    """How many tasks each tab has; 0 when none."""
+    """Return the number of tasks per tab, including 0."""
     counts = dict.fromkeys(TABS, 0)
     for tally in open_queue().count(Filter(pipeline="videos")):
         counts[_tab(tally.phase, tally.status)] += tally.count

@@ -1,7 +1,7 @@
-"""Pictures from outside: a folder for each task, and a signal when all of them are there, whole.
+"""Uploaded pictures: a folder per task, and a signal when all pictures are complete.
 
-Whoever drops files into uploads/<task_id>/ says so by a file named READY, written last. What is still being written
-has no READY beside it yet, or bears a name that begins with a dot.
+A program that puts files into uploads/<task_id>/ writes a file named READY last. Files that are still being written
+have no READY beside them, or a name that begins with a dot.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ SIGNAL = "images.ready"
 READY = "READY"
 REFUSED = "REFUSED.txt"
 _KINDS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # whatever the name says, no other reader is let loose on it
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # no other Pillow decoder is used, whatever the file's suffix
 _MOST_PICTURES = 60
 
 
 def upload(task_id: str, files: Sequence[Path]) -> Task:
-    """Copy pictures to a task's folder and tell the task; all of them are looked at before any is taken."""
+    """Copy pictures to a task's folder and signal the task; all are checked before any is copied."""
     queue, settings = open_queue(), Settings.of_environment()
     folder = inside(settings.uploads, task_id)
     task = queue.get(task_id)
@@ -51,9 +51,9 @@ def upload(task_id: str, files: Sequence[Path]) -> Task:
 
 
 def collect_drops() -> list[str]:
-    """Tell each task that waits for pictures and whose drop is complete; the ids of those that were told.
+    """Signal each task that waits for pictures and whose drop is complete; return their ids.
 
-    A drop that can't be used is refused: READY goes, and REFUSED.txt says why.
+    An invalid drop is refused: READY is removed, and REFUSED.txt contains the reason.
     """
     told = []
     for task in open_queue().select(Filter(pipeline="videos", awaiting=f"signal:{SIGNAL}")):
@@ -70,18 +70,18 @@ def collect_drops() -> list[str]:
             _refuse(folder, str(error))
             continue
         except OSError:
-            continue  # someone is tidying up there; the next look will tell
+            continue  # the folder is being changed; the next call checks it again
         try:
             _tell(task.task_id, folder, names)
         except IllegalMove:
-            continue  # cancelled meanwhile
+            continue  # the task was cancelled
         (folder / REFUSED).unlink(missing_ok=True)
         told.append(task.task_id)
     return told
 
 
 def pictures(task_id: str, names: Iterable[str] | None, settings: Settings) -> list[Path]:
-    """The files of a task, by the names that its signal gave (or whatever lies there); BadInput when one is gone."""
+    """Return the files of a task, as named by its signal, or all in its folder; raise BadInput if one is missing."""
     folder = inside(settings.uploads, task_id)
     found = [inside(folder, name, what="picture") for name in (names or _pictures_in(folder))]
     if not found:
@@ -92,13 +92,13 @@ def pictures(task_id: str, names: Iterable[str] | None, settings: Settings) -> l
 
 
 async def draw(task_id: str, script: Script, settings: Settings, key: str) -> None:
-    """The studio draws its own pictures, one for each scene, and tells the task."""
+    """Draw one picture per scene and signal the task."""
     folder = inside(settings.uploads, task_id)
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{number:02}.png" for number in range(1, len(script.scenes) + 1)]
     for number, name in enumerate(names):
         await asyncio.to_thread(_draw, folder / name, script.title, number, settings.look)
-    # Under the same id, so that a second attempt tells nothing new.
+    # The same signal id makes a second attempt idempotent.
     await open_queue().asignal(task_id, SIGNAL, names, signal_id=key, by="studio")
 
 
@@ -115,7 +115,7 @@ def _tell(task_id: str, folder: Path, names: list[str]) -> Task:
 
 
 def _place(folder: Path, name: str, file: Path) -> None:
-    """A copy that appears under its name only when it is whole."""
+    """Copy a file; it gets its name only when it is complete."""
     copy = partial(folder / name)
     shutil.copyfile(file, copy)
     copy.replace(folder / name)
@@ -131,12 +131,12 @@ def _pictures_in(folder: Path) -> list[str]:
 
 
 def _check_picture(file: Path) -> None:
-    """Raises BadInput unless the file is a whole picture of a kind we can show."""
+    """Raise BadInput unless the file is a complete picture of a supported format."""
     if file.suffix.lower() not in _KINDS:
         raise BadInput(f"{file.name} is no picture by its name; one of {', '.join(_KINDS)}", field="files")
     try:
         with Image.open(file, formats=_FORMATS) as picture:
-            picture.load()  # to its last byte: a picture cut short is not whole
+            picture.load()  # decodes the whole file, which detects a truncated one
     except FileNotFoundError:
         raise BadInput(f"{file.name} is not there", field="files") from None
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
@@ -144,6 +144,6 @@ def _check_picture(file: Path) -> None:
 
 
 def _refuse(folder: Path, reason: str) -> None:
-    # First the reason, then the marker: cut off between the two, the next look refuses it again.
+    # Write the reason first, then remove READY: after a crash between the two, the next call refuses it again.
     (folder / REFUSED).write_text(f"{reason}\nPut it right, then write {READY} again.\n", encoding="utf-8")
     (folder / READY).unlink(missing_ok=True)

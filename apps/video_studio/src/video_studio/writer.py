@@ -1,4 +1,4 @@
-"""A script from a chat endpoint that speaks OpenAI's protocol, and what its answers mean to the queue."""
+"""Scripts from a chat endpoint with OpenAI's API, and the translation of its answers to errors for the queue."""
 
 import email.utils
 import re
@@ -43,10 +43,10 @@ class _Script(msgspec.Struct):
 
 
 async def ask_for_script(endpoint: Endpoint, topic: str) -> Script:
-    """The script that the endpoint wrote.
+    """Return a script that the endpoint wrote.
 
-    Raises RateLimited on 429, for as long as it says; other refusals and broken lines as httpx raises them, which the
-    queue knows how to class; ValueError when the answer is no script, which is worth another try.
+    Raise RateLimited on 429, with the delay that the answer asks for; httpx errors on other failures, which the queue
+    classifies; ValueError if the answer is not a script, which is retried.
     """
     body = {
         "model": endpoint.model,
@@ -63,7 +63,7 @@ async def ask_for_script(endpoint: Endpoint, topic: str) -> Script:
 
 
 def retry_after(answer: httpx.Response, now: datetime) -> timedelta:
-    """How long an answer asks us to wait: seconds or a date; a minute when it doesn't say."""
+    """Return the delay that an answer asks for, in seconds or as a date; a minute by default."""
     text = answer.headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         return timedelta(seconds=float(text))

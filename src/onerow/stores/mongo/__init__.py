@@ -1,4 +1,4 @@
-"""MongoDB: one task, one document. Every atomic step touches one document, so that a standalone server is enough."""
+"""MongoDB: one task, one document. Every atomic write changes one document, so a standalone server is enough."""
 
 from onerow.stores.mongo.store import MongoStore
 

@@ -1,7 +1,7 @@
-"""Many one-document writes at once, and an answer for each.
+"""Many one-document writes at once, with an answer for each.
 
-MongoDB 8.0 answers a bulk write operation by operation. Older servers give only a sum, from which nobody can tell who
-won; there the writes go singly, several in flight.
+MongoDB 8.0 answers a bulk write per operation. Older servers return only totals, which do not tell which writes
+succeeded, so the writes are sent one by one, several in flight.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ class Outcome(Enum):
     WRITTEN = "written"
     MISSED = "missed"  # no document met the condition
     TAKEN = "taken"  # a unique index refused it
-    REFUSED = "refused"  # the document can't be changed so
+    REFUSED = "refused"  # the server rejects this change to the document
 
 
 class Update(msgspec.Struct, frozen=True):
-    """Change one document if it still meets the condition; never an upsert, which would bring purged rows back."""
+    """Update one document if it meets the condition. Never an upsert, which would recreate purged documents."""
 
     where: Document
     change: Document
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """Put one document in."""
+    """Insert one document."""
 
     document: Document
 
@@ -46,20 +46,20 @@ _ANSWERS = dict.fromkeys(REFUSALS, Outcome.REFUSED) | {_DUPLICATE: Outcome.TAKEN
 
 
 def write_each(
-    door: Connections, rooms: Collections, collection: Collection[Document], writes: Sequence[Write]
+    connections: Connections, collections: Collections, collection: Collection[Document], writes: Sequence[Write]
 ) -> list[Outcome]:
-    """Do every write, in order where they concern the same document; what became of each."""
+    """Execute the writes, keeping the order of those to the same document; return the outcome of each."""
     if len(writes) == 1:
         return [write_one(collection, writes[0])]
-    if rooms.answers_each:
-        return _in_bulk(rooms, collection, writes)
+    if collections.answers_each:
+        return _in_bulk(collections, collection, writes)
     if len({_key(write) for write in writes}) < len(writes):
         return [write_one(collection, write) for write in writes]
-    return list(door.in_flight().map(lambda write: write_one(collection, write), writes))
+    return list(connections.in_flight().map(lambda write: write_one(collection, write), writes))
 
 
 def write_one(collection: Collection[Document], write: Write) -> Outcome:
-    """Do one write; what became of it."""
+    """Execute one write; return its outcome."""
     try:
         if isinstance(write, Insert):
             collection.insert_one(write.document)
@@ -76,7 +76,7 @@ def write_one(collection: Collection[Document], write: Write) -> Outcome:
     return Outcome.WRITTEN if found else Outcome.MISSED
 
 
-def _in_bulk(rooms: Collections, collection: Collection[Document], writes: Sequence[Write]) -> list[Outcome]:
+def _in_bulk(collections: Collections, collection: Collection[Document], writes: Sequence[Write]) -> list[Outcome]:
     name = collection.full_name
     models: list[Any] = [
         InsertOne(write.document, namespace=name)
@@ -86,10 +86,12 @@ def _in_bulk(rooms: Collections, collection: Collection[Document], writes: Seque
     ]
     lost: dict[int, Outcome] = {}
     try:
-        result = rooms.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=rooms.concern)
+        result = collections.client.bulk_write(
+            models, ordered=False, verbose_results=True, write_concern=collections.concern
+        )
     except ClientBulkWriteException as error:
         refused: list[Document] = error.details["writeErrors"]
-        # Only a refusal is an answer; after anything else nobody knows what was written.
+        # Only these errors have a known outcome; after any other error it is unknown what was written.
         if error.error or error.write_concern_errors or any(each["code"] not in _ANSWERS for each in refused):
             raise
         lost = {each["idx"]: _ANSWERS[each["code"]] for each in refused}

@@ -1,4 +1,4 @@
-"""The client of one MongoDB database, and the one door at which the driver's exceptions become ours."""
+"""The client of one MongoDB database, and the translation of driver exceptions to onerow errors."""
 
 import os
 import re
@@ -33,36 +33,36 @@ from onerow.core.urls import mask_in, mask_password
 from onerow.stores.mongo.documents import Document
 
 JOURNALED = WriteConcern(w=1, j=True)
-"""An acknowledged write is in the journal of the server, which stands alone. Not w='majority': a server without members
-took that for granted, and lost acknowledged writes when it was killed."""
+"""For a standalone server: an acknowledged write is in its journal. Not w='majority': a standalone server acknowledged
+that without journaling, and lost acknowledged writes when it was killed."""
 JOURNALED_BY_MOST = WriteConcern(w="majority", j=True, wtimeout=20_000)
-"""An acknowledged write is in the journals of most members of a replica set."""
+"""For a replica set: an acknowledged write is in the journals of a majority of the members."""
 
-_WAITS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
+_TIMEOUTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _IN_FLIGHT = 8
-_BULK_WRITE = 25  # the wire version of MongoDB 8.0, the first to answer a bulk write operation by operation
+_BULK_WRITE = 25  # wire version of MongoDB 8.0, the first to answer a bulk write per operation
 
 Session = ClientSession | None
 
 _DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
-_NO_ROOM = frozenset({14031, 12500})
+_DISK_FULL = frozenset({14031, 12500})
 _NOT_ALLOWED = frozenset({13, 18, 8000})
-# A member that is no primary (any more), that shuts down, or that can't answer by majority yet. pymongo knows most of them,
-# but not where they stand in the answer to a single write of a batch.
+# The member is not primary, is shutting down, or has no majority read yet. pymongo handles most of these codes, but not
+# in the answer to a single write of a batch.
 _CHANGING = frozenset({6, 7, 89, 91, 133, 134, 189, 246, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 
 class Collections:
-    """The collections of one store, with the concerns that its promises need here."""
+    """The collections of one store, with the read and write concerns that its guarantees need."""
 
     def __init__(self, client: MongoClient[Document], database: str, collection: str, bulk: bool | None) -> None:
         hello = client.admin.command("hello")
         self.client = client
         self.has_members = "setName" in hello or hello.get("msg") == "isdbgrid"
-        """Whether it is a replica set (or several): writes by majority, change streams and transactions."""
+        """Whether this is a replica set or a sharded cluster: majority writes, change streams and transactions."""
         self.answers_each = hello.get("maxWireVersion", 0) >= _BULK_WRITE if bulk is None else bulk
-        """Whether a bulk write can tell which of its operations found their document."""
+        """Whether a bulk write returns an answer per operation."""
         self.concern = JOURNALED_BY_MOST if self.has_members else JOURNALED
         found = client.get_database(
             database,
@@ -71,17 +71,17 @@ class Collections:
             write_concern=self.concern,
             read_concern=ReadConcern("majority"),
         )
-        # A second queue in the same database, under a name of its own, keeps its notes and output apart.
-        family = "onerow" if collection == "task_queue" else collection
+        # A second queue in the same database has its own collections for notes and output.
+        prefix = "onerow" if collection == "task_queue" else collection
         self.database = found
         self.tasks: Collection[Document] = found[collection]
-        self.notes: Collection[Document] = found[f"{family}_note"]
-        self.log: Collection[Document] = found[f"{family}_log"]
-        self.meta: Collection[Document] = found[f"{family}_meta"]
+        self.notes: Collection[Document] = found[f"{prefix}_note"]
+        self.log: Collection[Document] = found[f"{prefix}_log"]
+        self.meta: Collection[Document] = found[f"{prefix}_meta"]
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A session in which all queries read the store as of one moment; None where the server can't do that."""
+        """Open a snapshot session, in which all queries read the same state; yield None on a standalone server."""
         if not self.has_members:
             yield None
             return
@@ -90,7 +90,7 @@ class Collections:
 
 
 class Connections:
-    """The client, opened when first used and again after a fork; what the server can do."""
+    """The client, opened on first use and again after a fork."""
 
     def __init__(
         self, url: str, database: str | None, collection: str, check: Callable[[Collections], None], bulk: bool | None
@@ -106,35 +106,35 @@ class Connections:
         self._pid = os.getpid()
         self._client: MongoClient[Document] | None = None
         self._callers: MongoClient[Document] | None = None
-        self._rooms: Collections | None = None
+        self._collections: Collections | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._checked = False
         self._bulk = bulk
         self._listeners: list[CommandListener] = []
 
     def use(self, client: MongoClient[Document]) -> None:
-        """Go through the caller's own client instead of one of ours."""
+        """Use the caller's client instead of opening one."""
         self._callers = client
 
     @contextmanager
     def open(self, *, checked: bool = True) -> Iterator[Collections]:
-        """The collections, once they were found to be prepared; driver exceptions become ours."""
+        """Lend the collections, after a schema check on first use; translate driver exceptions."""
         try:
             with translated(self.url):
-                rooms = self.rooms()
+                collections = self.rooms()
                 if checked and not self._checked:
-                    self._check(rooms)
+                    self._check(collections)
                     self._checked = True
-                yield rooms
+                yield collections
         except StoreUnavailable:
-            self._rooms = None  # another server may come back in its place: look again at what it is
+            self._collections = None  # the next server may differ: detect its features again
             raise
 
     def rooms(self) -> Collections:
-        """The collections, through a client that is opened when first needed."""
-        rooms = self._rooms
-        if rooms is not None and self._pid == os.getpid():
-            return rooms
+        """Return the collections; open the client on first use."""
+        collections = self._collections
+        if collections is not None and self._pid == os.getpid():
+            return collections
         with self._lock:
             self._after_fork()
             if self._client is None:
@@ -142,18 +142,18 @@ class Connections:
                     self._given, appname="onerow", event_listeners=self._listeners, **self._options
                 )
             client = self._client
-        self._rooms = rooms = Collections(client, self.database, self.collection, self._bulk)
-        return rooms
+        self._collections = collections = Collections(client, self.database, self.collection, self._bulk)
+        return collections
 
     def in_flight(self) -> ThreadPoolExecutor:
-        """Threads for single operations, several at a time."""
+        """Return the thread pool for concurrent single operations."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="onerow-mongo")
             return self._pool
 
     def count_commands(self) -> Callable[[], int]:
-        """A counter of what is sent from now on."""
+        """Count the commands sent from now on; return a function that reads the count."""
         self.close()
         counter = _Counter()
         self._listeners.append(counter)
@@ -162,23 +162,23 @@ class Connections:
     def close(self) -> None:
         with self._lock:
             self._after_fork()
-            client, self._client, self._rooms = self._client, None, None
+            client, self._client, self._collections = self._client, None, None
             pool, self._pool = self._pool, None
             self._checked = False
         if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)  # a server that is away must not hold us up
+            pool.shutdown(wait=False, cancel_futures=True)  # an unavailable server must not block close()
         if client is not None and client is not self._callers:
             client.close()
 
     def _after_fork(self) -> None:
-        # A client's sockets and threads stay with the parent.
+        # A client's sockets and threads don't survive a fork.
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._client = self._rooms = self._pool = None
+            self._client = self._collections = self._pool = None
 
 
 class _Counter(CommandListener):
-    """Counts commands; what has to do with connections is not told to it."""
+    """Counts commands, except those that manage connections."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -192,27 +192,28 @@ class _Counter(CommandListener):
 
 
 def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
-    """(the URL with its password masked, the database it names, waits that it leaves to us)."""
+    """Return (the URL with its password masked, its database, default timeouts that it does not set)."""
     masked = mask_password(url)
     if not url.startswith(("mongodb://", "mongodb+srv://")):
         raise BadStoreUrl(f"{masked} is no MongoDB URL; write it like mongodb://host/database", field="url")
     try:
-        if url.startswith("mongodb://"):  # the other kind is looked up by DNS, so not before it is used
+        if url.startswith("mongodb://"):  # parsing mongodb+srv:// would query DNS
             parse_uri(url)
         parts = urlsplit(url)
     except (errors.PyMongoError, ValueError) as error:
         raise BadStoreUrl(f"{masked} is not a MongoDB URL: {mask_in(str(error), url)}", field="url") from None
     given = {name.lower() for name, _ in parse_qsl(parts.query)}
-    return masked, parts.path.strip("/"), {name: wait for name, wait in _WAITS.items() if name.lower() not in given}
+    defaults = {name: value for name, value in _TIMEOUTS.items() if name.lower() not in given}
+    return masked, parts.path.strip("/"), defaults
 
 
 @contextmanager
 def translated(url: str, *, callers: bool = False) -> Iterator[None]:
-    """Driver exceptions become ours; `callers`: the transaction is the caller's, so only it can try again."""
+    """Translate driver exceptions; with `callers`, a write conflict becomes RetryTransaction."""
     try:
         yield
     except (errors.PyMongoError, bson.errors.BSONError, OverflowError) as error:
-        raise _ours(error, url, callers) from error
+        raise _translate(error, url, callers) from error
 
 
 def is_duplicate(error: errors.PyMongoError) -> bool:
@@ -221,17 +222,17 @@ def is_duplicate(error: errors.PyMongoError) -> bool:
 
 
 REFUSALS = frozenset({2, 14, 28, 121, 17280})
-"""The server's codes for a write that one document doesn't allow: a value or type that can't be, the validator."""
+"""Server codes for a write that one document causes to fail: a wrong type or value, or the validator."""
 
 
 def is_refusal(error: errors.PyMongoError) -> bool:
-    """Whether the error is about one document, and not about the server."""
+    """Whether the error concerns one document, not the server."""
     return bool(_codes(error) & REFUSALS)
 
 
-def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
+def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
     if isinstance(error, errors.ClientBulkWriteException) and isinstance(error.error, Exception):
-        error = error.error  # what broke the batch off
+        error = error.error  # the error that stopped the batch
     if callers and (
         (isinstance(error, errors.PyMongoError) and error.has_error_label("TransientTransactionError"))
         or (isinstance(error, errors.PyMongoError) and is_duplicate(error))
@@ -244,25 +245,25 @@ def _ours(error: Exception, url: str, callers: bool) -> OnerowError:
     if isinstance(error, errors.ConfigurationError):
         return BadStoreUrl(f"{url}: {error}", field="url")
     if isinstance(error, errors.PyMongoError) and is_refusal(error):
-        return RowRefused(f"{url}: {_told(error)}")
-    if _codes(error) & _NO_ROOM:
+        return RowRefused(f"{url}: {_message(error)}")
+    if _codes(error) & _DISK_FULL:
         return StoreFull(f"{url}: the server's disk is full; make room, nothing was lost")
     if _codes(error) & _NOT_ALLOWED:
-        return StoreReadOnly(f"{url}: this user may not do that ({_told(error)}); it needs the role readWrite")
+        return StoreReadOnly(f"{url}: this user may not do that ({_message(error)}); it needs the role readWrite")
     if isinstance(
         error, errors.ConnectionFailure | errors.ExecutionTimeout | errors.WTimeoutError | errors.WaitQueueTimeoutError
     ) or (
         isinstance(error, errors.PyMongoError)
         and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
     ):
-        return StoreUnavailable(f"{url}: can't be reached ({_told(error)}); it is tried again")
+        return StoreUnavailable(f"{url}: can't be reached ({_message(error)}); it is tried again")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: was closed meanwhile")
-    return StoreError(f"{url}: {_told(error)}")
+    return StoreError(f"{url}: {_message(error)}")
 
 
 def _codes(error: Exception) -> set[int]:
-    """The server's codes in an error: its own, or those of a batch."""
+    """Return the server codes in an error: its own and those of a batch."""
     found = {getattr(error, "code", None)}
     details = getattr(error, "details", None)
     if isinstance(details, dict):
@@ -271,6 +272,6 @@ def _codes(error: Exception) -> set[int]:
     return {code for code in found if isinstance(code, int)}
 
 
-def _told(error: Exception) -> str:
-    """What the driver says, without the page of detail that follows it."""
+def _message(error: Exception) -> str:
+    """Return the driver's message without the details that follow it."""
     return re.split(r",? ?\(configured timeouts|, full error|, Timeout:", str(error), maxsplit=1)[0][:300]

@@ -1,4 +1,4 @@
-"""Counting: how many tasks stand where."""
+"""Task counts by pipeline, phase and status."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
 from onerow.ports import Filter, StoreCounts, TaskCount
 from onerow.stores.mongo.connections import Collections, Session
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
-from onerow.stores.mongo.filters import judge_of, query_of
+from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.quarantine import suspects
 from onerow.stores.mongo.schema import CHILD_INDEX
 
 _Group = tuple[str, str, Status, bool]
 _MANY = 20_000
-_BY_PLACE: Document = {"pipeline": "$pipeline", "type": "$type"}
+_BY_PHASE: Document = {"pipeline": "$pipeline", "type": "$type"}
 
 
-class Remembered:
-    """The census: open tasks are counted each time; where they are many, and ended ones, only now and then."""
+class CachedCounts:
+    """Counts of all tasks. Open tasks are counted on each call; large counts, and those of ended tasks, are cached."""
 
     def __init__(self) -> None:
         self._open: list[TaskCount] = []
@@ -31,98 +31,102 @@ class Remembered:
         self._counted_at: datetime | None = None
         self._good_until = 0.0
 
-    def __call__(self, rooms: Collections, now: datetime) -> StoreCounts:
-        """See ports.Glance.census."""
+    def __call__(self, collections: Collections, now: datetime) -> StoreCounts:
+        """See ports.Searchable.store_counts."""
         began = monotonic()
         if self._counted_at is None or began > self._good_until:
-            self._ended = count(rooms, Filter(statuses=ENDS))
+            self._ended = count(collections, Filter(statuses=ENDS))
             self._counted_at = now
-            # A twentieth of someone's time at the most; but no one should wonder at a small queue.
-            many = rooms.tasks.estimated_document_count() > _MANY
+            # Counting takes at most 1/20 of the time; a small queue is always counted, so its numbers are current.
+            many = collections.tasks.estimated_document_count() > _MANY
             self._good_until = monotonic() + (20 * (monotonic() - began) if many else -1)
-        return StoreCounts(self._count_open(rooms) + self._ended, self._counted_at)
+        return StoreCounts(self._count_open(collections) + self._ended, self._counted_at)
 
-    def _count_open(self, rooms: Collections) -> list[TaskCount]:
-        """Open tasks; where they are many, as of a few seconds ago: 200,000 take the server almost a second."""
+    def _count_open(self, collections: Collections) -> list[TaskCount]:
+        """Count open tasks; a large count is cached for a few seconds, since 200,000 tasks take almost a second."""
         began = monotonic()
         if began > self._open_good_until:
-            self._open = count(rooms, Filter(statuses=OPEN))
-            if sum(tally.count for tally in self._open) > _MANY:
+            self._open = count(collections, Filter(statuses=OPEN))
+            if sum(each.count for each in self._open) > _MANY:
                 self._open_good_until = monotonic() + min(5.0, 5 * (monotonic() - began))
         return self._open
 
 
-def count(rooms: Collections, where: Filter) -> list[TaskCount]:
+def count(collections: Collections, where: Filter) -> list[TaskCount]:
     """See ports.Store.count."""
     try:
-        tallies = list(_counted_here(rooms, where) if judge_of(where) else _counted_there(rooms, where))
+        counts = list(
+            _count_in_client(collections, where) if client_filter(where) else _count_in_server(collections, where)
+        )
     except (ValueError, TypeError, AttributeError):
-        raise UnreadableRows(suspects(rooms)) from None
-    return sorted(tallies, key=lambda tally: (tally.pipeline, tally.phase, tally.status, tally.parked))
+        raise UnreadableRows(suspects(collections)) from None
+    return sorted(counts, key=lambda each: (each.pipeline, each.phase, each.status, each.parked))
 
 
-def _counted_there(rooms: Collections, where: Filter) -> Iterator[TaskCount]:
+def _count_in_server(collections: Collections, where: Filter) -> Iterator[TaskCount]:
     if where.parent_id is not None:
-        yield from _children_counted(rooms, where)
+        yield from _count_children(collections, where)
         return
-    with rooms.snapshot() as session:
-        yield from _counted_by_status(rooms, where, session)
+    with collections.snapshot() as session:
+        yield from _count_by_status(collections, where, session)
 
 
-def _children_counted(rooms: Collections, where: Filter) -> Iterator[TaskCount]:
+def _count_children(collections: Collections, where: Filter) -> Iterator[TaskCount]:
     """Count children in one query, through the index on parent_id.
 
-    An entry of that index never moves, so the query meets every child once, whatever its status does in the course of it.
-    A query per status, or a scan of an index that contains the status, can meet a child that moves twice, or not at all.
+    Entries of that index never move, so the query reads every child exactly once, even if its status changes during the
+    query. A query per status, or an index that contains the status, could count such a child twice or not at all.
     """
     parked = {"$gt": ["$awaiting", None]}
     group = {
-        "_id": _BY_PLACE | {"status": "$status", "parked": parked},
+        "_id": _BY_PHASE | {"status": "$status", "parked": parked},
         "n": {"$sum": 1},
         "oldest": {"$min": "$run_at"},
     }
-    for row in rooms.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], hint=CHILD_INDEX):
+    for row in collections.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], hint=CHILD_INDEX):
         key = row["_id"]
         status = Status(key["status"])
         oldest = moment_of(row["oldest"]) if status is WAITING else None
         yield TaskCount(key.get("pipeline", ""), key["type"], status, bool(key["parked"]), int(row["n"]), oldest)
 
 
-def _counted_by_status(rooms: Collections, where: Filter, session: Session) -> Iterator[TaskCount]:
-    """Count each kind of open task in a query of its own, so that its own index can answer.
+def _count_by_status(collections: Collections, where: Filter, session: Session) -> Iterator[TaskCount]:
+    """Count each status in its own query, so that an index covers it.
 
-    On a replica set all queries read one snapshot. A standalone server has none: there a task that moves between two of
-    the queries may be counted twice, or not at all.
+    On a replica set all queries read one snapshot. A standalone server has no snapshots, so a task that changes status
+    between two queries may be counted twice or not at all.
     """
     asked = where.statuses or frozenset(Status)
     if WAITING in asked:
         for parked in (False, True) if where.parked is None else (where.parked,):
-            for row in _groups(rooms, replace(where, statuses=frozenset({WAITING}), parked=parked), session):
+            for row in _groups(collections, replace(where, statuses=frozenset({WAITING}), parked=parked), session):
                 key = row["_id"]
                 yield TaskCount(
                     key.get("pipeline", ""), key["type"], WAITING, parked, int(row["n"]), moment_of(row["oldest"])
                 )
     for statuses in (asked & {PROCESSING}, asked & ENDS):
         if statuses and not where.parked:
-            for row in _groups(rooms, replace(where, statuses=statuses), session, {"status": "$status"}):
+            for row in _groups(collections, replace(where, statuses=statuses), session, {"status": "$status"}):
                 key = row["_id"]
                 yield TaskCount(key.get("pipeline", ""), key["type"], Status(key["status"]), False, int(row["n"]))
 
 
-def _groups(rooms: Collections, where: Filter, session: Session, more: Document | None = None) -> Iterator[Document]:
-    group = {"_id": _BY_PLACE | (more or {}), "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}
-    yield from rooms.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], session=session)
+def _groups(
+    collections: Collections, where: Filter, session: Session, more: Document | None = None
+) -> Iterator[Document]:
+    group = {"_id": _BY_PHASE | (more or {}), "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}
+    yield from collections.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], session=session)
 
 
-def _counted_here(rooms: Collections, where: Filter) -> Iterator[TaskCount]:
-    """Of what only we can judge."""
-    judge = judge_of(where)
+def _count_in_client(collections: Collections, where: Filter) -> Iterator[TaskCount]:
+    """Count by reading the documents, for filters that the server can't evaluate."""
+    matches = client_filter(where)
     counts: Counter[_Group] = Counter()
     oldest: dict[_Group, datetime] = {}
     hint = None if where.parent_id is None else CHILD_INDEX
-    for document in rooms.tasks.find(query_of(where), hint=hint):
+    for document in collections.tasks.find(query_of(where), hint=hint):
         (task,) = decoded([document], task_of, ID)
-        if judge is None or judge(task):
+        if matches is None or matches(task):
             group = (task.pipeline, task.phase, task.status, task.parked)
             counts[group] += 1
             if task.status is WAITING:

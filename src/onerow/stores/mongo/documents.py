@@ -1,4 +1,4 @@
-"""Documents ↔ tasks: a key for each column, `_id` for the task's id; dates as dates, JSON as documents."""
+"""Documents ↔ tasks: one key per column, `_id` for the task id, times as dates, JSON as documents."""
 
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -15,13 +15,13 @@ Document = dict[str, Any]
 
 KEY: dict[str, str] = COLUMN | {"task_id": "_id"}
 """Field of a Task → key in its document."""
-MARK = "claimed_in"
-"""Which claim took the task: how a claim that marks many documents at once knows those it got."""
+CLAIM_ID = "claimed_in"
+"""Key of the claim id: a claim that updates many documents at once finds those it got by it."""
 
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _JSONS = tuple(FIELDS.index(field) for field in JSON_FIELDS)
 _STATUS = FIELDS.index("status")
-# The counts that may outgrow 32 bits, and then come back as a type of the driver's own.
+# Numbers above 32 bits come back as the driver's Int64.
 _LONGS = tuple(FIELDS.index(field) for field in ("elapsed_time", "token", "version"))
 _STATUS_OF = {status.value: status for status in Status}
 _JSON_SET = frozenset(JSON_FIELDS)
@@ -31,8 +31,8 @@ _json_keys = tuple(KEY[field] for field in JSON_FIELDS)
 _of_all_keys = itemgetter(*_keys)
 ID = itemgetter("_id")
 
-# Keys that are null are left out, and a document that someone wrote by hand may lack others: this stands in for them.
-_AT_BIRTH: Document = dict.fromkeys(_keys) | {
+# Defaults for keys that are missing: null values are not stored, and documents written by hand may lack others.
+_DEFAULTS: Document = dict.fromkeys(_keys) | {
     "pipeline": "", "user_id": "", "title": "", "priority": 0, "cancel_requested": False, "attempt": 0,
     "retry_count": 0, "max_retries": 3, "own_retries": False, "retry_base": 0, "crash_count": 0, "rescue_count": 0,
     "generation": 0, "token": 0, "limit_key": "", "results": {}, "steps": {}, "signals": [], "metadata": {}, "logs": [],
@@ -40,7 +40,7 @@ _AT_BIRTH: Document = dict.fromkeys(_keys) | {
 
 
 def document_of(task: Task) -> Document:
-    """The whole task as a document; what is null is left out, since it would cost a third of the insert."""
+    """Return the task as a document without null values, which would cost a third of the insert."""
     document: Document = {key: value for key, value in zip(_keys, astuple(task), strict=True) if value is not None}
     document["status"] = task.status.value
     for key in _json_keys:
@@ -49,7 +49,7 @@ def document_of(task: Task) -> Document:
 
 
 def stored(task: Task, field: str) -> Any:
-    """One field's value as the document has it."""
+    """Return the stored form of one field."""
     value = getattr(task, field)
     if field in _JSON_SET:
         return to_bson(value)
@@ -57,13 +57,13 @@ def stored(task: Task, field: str) -> Any:
 
 
 def values_of(document: Document) -> tuple[Any, ...]:
-    """What stands in a document, in the order of FIELDS."""
-    return _of_all_keys(_AT_BIRTH | document)  # type: ignore[no-any-return]
+    """Return the values of a document in the order of FIELDS."""
+    return _of_all_keys(_DEFAULTS | document)  # type: ignore[no-any-return]
 
 
 def task_of(document: Document) -> Task:
-    """The task in a document."""
-    found = list(_of_all_keys(_AT_BIRTH | document))
+    """Return the task in a document."""
+    found = list(_of_all_keys(_DEFAULTS | document))
     for index in _TIMES:
         if found[index] is not None:
             found[index] = found[index].replace(tzinfo=UTC)
@@ -77,5 +77,5 @@ def task_of(document: Document) -> Task:
 
 
 def moment_of(value: datetime) -> datetime:
-    """A date as the driver gives it, with its zone."""
+    """Add the UTC zone to a date from the driver."""
     return value.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Heartbeats: leases that are still ours last longer."""
+"""Heartbeats: extend the leases whose token still matches."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,10 +10,10 @@ from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document, moment_of
 
-_TOLD = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
+_PROJECTION = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
 
 
-def extend(rooms: Collections, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
+def extend(collections: Collections, leases: Sequence[Lease], lease_for: timedelta, stamp: Stamp) -> list[Held | Lost]:
     """See ports.Store.extend."""
     change = [
         {
@@ -25,19 +25,19 @@ def extend(rooms: Collections, leases: Sequence[Lease], lease_for: timedelta, st
         }
     ]
     if len(leases) == 1:
-        row = rooms.tasks.find_one_and_update(
-            _ours(leases[0]), change, projection=_TOLD, return_document=ReturnDocument.AFTER
+        row = collections.tasks.find_one_and_update(
+            _is_held(leases[0]), change, projection=_PROJECTION, return_document=ReturnDocument.AFTER
         )
         found = {} if row is None else {row["_id"]: row}
     else:
-        rooms.tasks.bulk_write([UpdateOne(_ours(lease), change) for lease in leases], ordered=False)
-        # Tokens only grow, so a row that is ours after the write was ours during it: no need to know which were met.
+        collections.tasks.bulk_write([UpdateOne(_is_held(lease), change) for lease in leases], ordered=False)
+        # Tokens only grow, so a lease that is held after the write was held during it.
         ids = [lease.task_id for lease in leases]
-        found = {row["_id"]: row for row in rooms.tasks.find({"_id": {"$in": ids}}, _TOLD)}
+        found = {row["_id"]: row for row in collections.tasks.find({"_id": {"$in": ids}}, _PROJECTION)}
     return [_answer(lease, found.get(lease.task_id)) for lease in leases]
 
 
-def _ours(lease: Lease) -> Document:
+def _is_held(lease: Lease) -> Document:
     return {"_id": lease.task_id, "token": lease.token, "status": "processing"}
 
 

@@ -1,6 +1,6 @@
-"""A Filter as a query. What the server can't judge exactly is judged here, of the documents that the query leaves.
+"""Translate a Filter to a query. Conditions that the server can't evaluate exactly are checked in the client.
 
-Texts of users stand in queries as values or, escaped letter by letter, in patterns; never as operators or paths.
+User text appears in queries as values or, escaped per character, in patterns; never as operators or paths.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ _PLAIN_STEP = re.compile(r"[^$\x00.][^\x00.]*")
 
 
 def query_of(where: Filter) -> Document:
-    """The condition as far as the server can judge it: it leaves no match out."""
+    """Return the query: it selects every match, and possibly more if `client_filter` is not None."""
     terms = _terms(where)
     if where.statuses == {WAITING} and where.parked is None and where.awaiting is None:
-        # Ready and parked tasks stand in an index each, and a question about both must name them.
+        # Ready and parked tasks have separate indexes, so a query for both must name both conditions.
         return {"$or": [{"$and": [*terms, term]} for term in (_READY, _PARKED)]}
     return {"$and": terms} if terms else {}
 
 
 def _terms(where: Filter) -> list[Document]:
     terms: list[Document] = []
-    # Only ended tasks are ever buried; of others nothing need be asked, so that an index alone can answer.
+    # Only ended tasks are purged; without this condition an index can cover queries on open tasks.
     if not where.hidden and not (where.statuses and where.statuses <= OPEN):
         terms.append({"purged_at": None})
     if where.statuses:
@@ -97,12 +97,12 @@ def _ahead_of(priority: int, run_at: datetime, task_id: str) -> Document:
     }
 
 
-def judge_of(where: Filter) -> Callable[[Task], bool] | None:
-    """What is left to be judged of each task; None: nothing."""
+def client_filter(where: Filter) -> Callable[[Task], bool] | None:
+    """Return the check to apply to each task that the query finds; None if the query is exact."""
     if where.error_text is None and where.title_text is None and where.text is None and not where.payload:
         return None
 
-    def judge(task: Task) -> bool:
+    def matches(task: Task) -> bool:
         return (
             _has(where.error_text, task.error)
             and _has(where.title_text, task.title)
@@ -110,7 +110,7 @@ def judge_of(where: Filter) -> Callable[[Task], bool] | None:
             and all(_text_at(task.payload, path) == value for path, value in where.payload)
         )
 
-    return judge
+    return matches
 
 
 def _has(part: str | None, *texts: str | None) -> bool:
@@ -121,7 +121,7 @@ def _has(part: str | None, *texts: str | None) -> bool:
 
 
 def _text_at(value: Any, path: str) -> str | None:
-    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
     for step in path.split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]
@@ -133,13 +133,13 @@ def _text_at(value: Any, path: str) -> str | None:
 
 
 def _payload_term(path: str, value: str) -> Document | None:
-    """Payloads that may have the value there; None where the path is none that a query can name."""
+    """Return the condition for payloads that may have the value; None if a query can't express the path."""
     if not all(_PLAIN_STEP.fullmatch(step) for step in path.split(".")):
         return None
     asked: list[Any] = [value]
     with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError):
         asked.append(msgspec.json.decode(value))
-    # A document, an array or an odd number is compared as text, here; the query only asks that something be there.
+    # Documents, arrays and unusual numbers are compared as text in the client; the query checks only the path.
     if len(asked) == 2 and not (asked[1] is None or type(asked[1]) in (bool, str) or _is_common(asked[1])):
         found: Document = {f"payload.{path}": {"$exists": True}}
     else:
@@ -152,10 +152,10 @@ def _is_common(value: Any) -> bool:
 
 
 def _containing(text: str) -> str:
-    """A pattern that finds a text whatever its case, and lets pass what only casefold can judge."""
-    alike, unfolding = _alike()
+    """Return a case-insensitive pattern; it also matches texts that only casefold in the client can decide."""
+    alike, expanding = _alike()
     letters = "".join(_one_of(alike.get(letter, "") + letter) for letter in text.casefold())
-    return f"{letters}|[{unfolding}]"
+    return f"{letters}|[{expanding}]"
 
 
 def _one_of(letters: str) -> str:
@@ -164,13 +164,13 @@ def _one_of(letters: str) -> str:
 
 @cache
 def _alike() -> tuple[dict[str, str], str]:
-    """(of a folded letter, the letters that fold to it; those that fold to several, as in a pattern)."""
+    """Return (folded letter → letters that fold to it, pattern of the letters that fold to several)."""
     alike: dict[str, str] = {}
-    unfolding = []
+    expanding = []
     for code in range(0x110000):
         folded = chr(code).casefold()
         if len(folded) > 1:
-            unfolding.append(f"\\x{{{code:x}}}")
+            expanding.append(f"\\x{{{code:x}}}")
         elif folded != chr(code):
             alike[folded] = alike.get(folded, "") + chr(code)
-    return alike, "".join(unfolding)
+    return alike, "".join(expanding)

@@ -1,4 +1,4 @@
-"""Inserting: a new document, or the one that is there already."""
+"""Inserting tasks, or finding the documents that already exist."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,26 +21,26 @@ _TRIES = 10
 Answer = Inserted | Existing
 
 
-def insert(rooms: Collections, tasks: Sequence[Task]) -> list[Answer]:
-    """See ports.Store.insert; each document by itself, since a standalone server has no transactions."""
+def insert(collections: Collections, tasks: Sequence[Task]) -> list[Answer]:
+    """See ports.Store.insert; not in a transaction, since a standalone server has none."""
     answers: dict[int, Answer] = {}
     left = list(range(len(tasks)))
     for _ in range(_TRIES):
-        refused = _put(rooms.tasks, [tasks[index] for index in left])
-        answers |= {index: Inserted(tasks[index]) for place, index in enumerate(left) if place not in refused}
-        left = [left[place] for place in refused]
-        # Whoever held the key may have let go of it between our insert and our look: then try again.
-        known = _known(rooms.tasks, [tasks[index] for index in left])
-        answers |= {index: Existing(known[place]) for place, index in enumerate(left) if place in known}
+        refused = _put(collections.tasks, [tasks[index] for index in left])
+        answers |= {index: Inserted(tasks[index]) for position, index in enumerate(left) if position not in refused}
+        left = [left[position] for position in refused]
+        # The holder of the key may have released it between the insert and this read: then try again.
+        known = _known(collections.tasks, [tasks[index] for index in left])
+        answers |= {index: Existing(known[position]) for position, index in enumerate(left) if position in known}
         left = [index for index in left if index not in answers]
         if not left:
             return [answers[index] for index in range(len(tasks))]
     raise StoreError(f"task {tasks[left[0]].task_id} breaks a rule of the collection; run: onerow doctor")
 
 
-def insert_in(rooms: Collections, tasks: Sequence[Task], tx: Any) -> list[Answer]:
-    """The same in the caller's transaction: looked for first, since a refused insert would end the transaction."""
-    collection = _callers(rooms, tx)
+def insert_in(collections: Collections, tasks: Sequence[Task], tx: Any) -> list[Answer]:
+    """Insert in the caller's transaction. It reads first, since a refused insert would abort the transaction."""
+    collection = _callers(collections, tx)
     answers: list[Answer] = []
     for task in tasks:
         known = _known(collection, [task], session=tx)
@@ -59,7 +59,7 @@ def insert_in(rooms: Collections, tasks: Sequence[Task], tx: Any) -> list[Answer
 
 
 def _put(collection: Collection[Document], tasks: Sequence[Task]) -> list[int]:
-    """Insert them all; the places of those that a unique index refused."""
+    """Insert the tasks; return the positions of those that a unique index refused."""
     try:
         if len(tasks) == 1:
             collection.insert_one(document_of(tasks[0]))
@@ -78,36 +78,37 @@ def _put(collection: Collection[Document], tasks: Sequence[Task]) -> list[int]:
 def _known(
     collection: Collection[Document], tasks: Sequence[Task], session: ClientSession | None = None
 ) -> dict[int, Task]:
-    """Of each place, the task with the same id, else the one that holds the same key; tasks that have neither are left out."""
+    """Return position → the stored task with the same id, or else with the same unique key."""
     if not tasks:
         return {}
     ids = list({task.task_id for task in tasks})
     by_id = {each["_id"]: each for each in collection.find({"_id": {"$in": ids}}, session=session)}
     found = {}
-    for place, task in enumerate(tasks):
+    for position, task in enumerate(tasks):
         there = by_id.get(task.task_id)
         if there is None and task.held_key is not None:
             there = collection.find_one(holding(task), session=session)
         if there is not None:
-            (found[place],) = decoded([there], task_of, ID)
+            (found[position],) = decoded([there], task_of, ID)
     return found
 
 
-def _callers(rooms: Collections, tx: Any) -> Collection[Document]:
-    """Our collection through the caller's client, to which its session belongs."""
+def _callers(collections: Collections, tx: Any) -> Collection[Document]:
+    """Return the task collection through the caller's client, which the session belongs to."""
     if not isinstance(tx, ClientSession):
         raise BadInput(f"tx: give the pymongo ClientSession of your transaction, not {type(tx).__name__}", field="tx")
     if not tx.in_transaction:
         raise BadInput("tx: no transaction is open in this session; call session.start_transaction() first", field="tx")
-    if not rooms.has_members:
+    if not collections.has_members:
         raise BadInput("tx: a MongoDB server that stands alone has no transactions; make it a replica set", field="tx")
     theirs = tx.client
     if not theirs.nodes:
-        theirs.admin.command("ping")  # a client that was never used doesn't know yet whom it speaks to
-    if not (theirs.nodes & rooms.client.nodes):
+        theirs.admin.command("ping")  # an unused client does not know its servers yet
+    if not (theirs.nodes & collections.client.nodes):
         raise BadInput(
             f"tx: this session is on {sorted(theirs.nodes)}, not on the queue's server; "
             f"a task can join only a transaction on its own server",
             field="tx",
         )
-    return theirs.get_database(rooms.database.name, codec_options=rooms.database.codec_options)[rooms.tasks.name]
+    database = collections.database
+    return theirs.get_database(database.name, codec_options=database.codec_options)[collections.tasks.name]

@@ -1,4 +1,4 @@
-"""Upkeep of one database: would the promises hold here, how far is it migrated, and what would be done."""
+"""Maintenance of one database: health checks and migration state."""
 
 import json
 from datetime import datetime
@@ -10,20 +10,20 @@ from onerow.stores.mongo import schema
 from onerow.stores.mongo.connections import Collections, Connections
 
 FLOOR = (7, 0)
-"""The oldest server that is supported, and the oldest that the tests run on."""
+"""The oldest supported server version, which the tests run on too."""
 FULL_SPEED = (8, 0)
 
 
-def inspect(door: Connections) -> list[Finding]:
-    """Server version, write concern, indexes, validator, in that order."""
-    with door.open(checked=False) as rooms:
-        build = rooms.client.server_info()
-        findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(rooms)]
-        stored, min_code = schema.versions(rooms)
+def inspect(connections: Connections) -> list[Finding]:
+    """Check server version, write concern, indexes and validator, in that order."""
+    with connections.open(checked=False) as collections:
+        build = collections.client.server_info()
+        findings = [_version(str(build["version"]), tuple(build["versionArray"][:2])), _writes(collections)]
+        stored, min_code = schema.versions(collections)
         if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
             return [*findings, other_schema]
-        missing = schema.missing_indexes(rooms)
-        validator = schema.validator_in_force(rooms)
+        missing = schema.missing_indexes(collections)
+        validator = schema.validator_in_force(collections)
     findings += [
         Finding(
             "bad" if index.unique else "slow",
@@ -41,18 +41,18 @@ def inspect(door: Connections) -> list[Finding]:
     return findings
 
 
-def _version(told: str, version: tuple[int, ...]) -> Finding:
+def _version(version_text: str, version: tuple[int, ...]) -> Finding:
     if version < FLOOR:
-        return Finding("bad", f"MongoDB {told} is older than 7.0", "upgrade the server")
+        return Finding("bad", f"MongoDB {version_text} is older than 7.0", "upgrade the server")
     if version < FULL_SPEED:
         return Finding(
-            "slow", f"MongoDB {told} doesn't answer batches row by row; tasks are settled singly", "8.0 does"
+            "slow", f"MongoDB {version_text} doesn't answer batches row by row; tasks are settled singly", "8.0 does"
         )
-    return Finding("good", f"MongoDB {told}")
+    return Finding("good", f"MongoDB {version_text}")
 
 
-def _writes(rooms: Collections) -> Finding:
-    if rooms.has_members:
+def _writes(collections: Collections) -> Finding:
+    if collections.has_members:
         return Finding("good", "writes are journaled by a majority of the members; change streams wake workers")
     return Finding(
         "good",
@@ -61,11 +61,11 @@ def _writes(rooms: Collections) -> Finding:
     )
 
 
-def migration(door: Connections) -> Migration:
-    """See ports.Upkeep.migration; as commands for mongosh."""
-    with door.open(checked=False) as rooms:
-        stored, min_code = schema.versions(rooms)
-        script = _script(rooms.tasks.name, rooms.meta.name)
+def migration(connections: Connections) -> Migration:
+    """See ports.Administrable.migration; the script is for mongosh."""
+    with connections.open(checked=False) as collections:
+        stored, min_code = schema.versions(collections)
+        script = _script(collections.tasks.name, collections.meta.name)
     return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "", min_code)
 
 
@@ -87,7 +87,7 @@ def _script(collection: str, meta: str) -> str:
 
 
 def _js(value: Any) -> str:
-    """A value as mongosh reads it."""
+    """Return a value as a mongosh literal."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)}: {_js(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

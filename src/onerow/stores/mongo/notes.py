@@ -1,4 +1,4 @@
-"""Small versioned records, compared and swapped like tasks."""
+"""Notes: small versioned records, written by compare-and-swap."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,27 +16,27 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def read_all(rooms: Collections, kind: str, since: str, before: str) -> list[Note]:
-    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
-    # Keys sort by kind, then name; so a kind is a range of them.
+def read_all(collections: Collections, kind: str, since: str, before: str) -> list[Note]:
+    """Return the notes of a kind, by name, optionally only names in [since, before)."""
+    # Keys sort by kind, then by name, so a kind is a range of keys.
     where = {"_id": {"$gte": _key(kind, since), "$lt": _key(kind, before or MaxKey())}}
     return [
         Note(kind, each["_id"]["name"], _decode(to_json(each["body"])), int(each["version"]), moment_of(each["updated_at"]))
-        for each in rooms.notes.find(where).sort("_id")
+        for each in collections.notes.find(where).sort("_id")
     ]  # fmt: skip
 
 
-def write(door: Connections, rooms: Collections, notes: Sequence[Note], now: datetime) -> list[bool]:
-    """Each note if its version is still the stored one; 0 means that there must be none."""
+def write(connections: Connections, collections: Collections, notes: Sequence[Note], now: datetime) -> list[bool]:
+    """Write each note whose version is the stored one (0: it must not exist); return which were written."""
     if not notes:
         return []
-    outcomes = write_each(door, rooms, rooms.notes, [_write(note, now) for note in notes])
+    outcomes = write_each(connections, collections, collections.notes, [_write(note, now) for note in notes])
     return [outcome is Outcome.WRITTEN for outcome in outcomes]
 
 
-def drop(rooms: Collections, kind: str, names: Sequence[str]) -> int:
-    """Remove notes; how many."""
-    return rooms.notes.delete_many({"_id": {"$in": [_key(kind, name) for name in names]}}).deleted_count
+def drop(collections: Collections, kind: str, names: Sequence[str]) -> int:
+    """Remove notes; return how many there were."""
+    return collections.notes.delete_many({"_id": {"$in": [_key(kind, name) for name in names]}}).deleted_count
 
 
 def _write(note: Note, now: datetime) -> Write:

@@ -1,4 +1,4 @@
-"""Documents that can't be read: found after something has failed on them, and set aside so that the others go on."""
+"""Quarantine of unreadable documents, after an operation failed on them, so that other tasks keep running."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,26 +35,26 @@ _SUSPECT: Document = {
 }
 
 
-def set_aside(rooms: Collections, ids: Sequence[Any], now: datetime) -> int:
-    """Quarantine those of these documents that can't be read; how many."""
+def set_aside(collections: Collections, ids: Sequence[Any], now: datetime) -> int:
+    """Quarantine the unreadable ones of these documents; return how many."""
     done = 0
-    for document in rooms.tasks.find({"_id": {"$in": list(ids)}}):
+    for document in collections.tasks.find({"_id": {"$in": list(ids)}}):
         found = as_far_as_readable(values_of(document), _read)
         if not problems(found):
             continue
         update = update_of(Move(found, quarantine(found, now)), {"$literal": now})
-        # What stands in the document, and not what we made of it: a version may be of any type.
+        # The stored version, not the decoded one: it may have any type.
         where = {"_id": document["_id"], "version": document.get("version")}
         try:
-            done += rooms.tasks.update_one(where, update.change).modified_count
+            done += collections.tasks.update_one(where, update.change).modified_count
         except WriteError:
-            continue  # the others can be set aside nevertheless
+            continue  # quarantine the others
     return done
 
 
-def suspects(rooms: Collections) -> list[Any]:
-    """The ids of documents whose numbers, status, time or history no rule can work with; walks the collection."""
-    return [row["_id"] for row in rooms.tasks.find(_SUSPECT, {"_id": 1}).limit(_MANY)]
+def suspects(collections: Collections) -> list[Any]:
+    """Return the ids of documents with an invalid number, status, time or history; this scans the collection."""
+    return [row["_id"] for row in collections.tasks.find(_SUSPECT, {"_id": 1}).limit(_MANY)]
 
 
 def _read(field: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""What a database needs: the collection with its validator, and the indexes, several of which are the promises.
+"""The schema: the collection with its validator, and the indexes, some of which enforce guarantees.
 
-The store records `schema` (how far it was migrated) and `min_code` (the oldest schema number that code may know and
-still work beside it). Code refuses only below min_code.
+The store records `schema` (the version it was migrated to) and `min_code` (the oldest SCHEMA of code that may use it).
+Code refuses a store only if its own SCHEMA is below min_code.
 """
 
 from datetime import UTC, datetime
@@ -19,25 +19,25 @@ from onerow.stores.mongo.documents import Document
 SCHEMA = 1
 """The newest schema this code knows."""
 MIN_CODE = 1
-"""What this schema demands of code that works beside it."""
+"""The oldest SCHEMA of code that may use a store with this schema."""
 
-_BUILD_FOR = 3_600.0  # seconds; a collection that is large already takes its time
+_BUILD_FOR = 3_600.0  # seconds; building indexes on a large collection takes long
 _EXISTS = 48
 _NO_SUCH_COMMAND = 59
 _OTHER_INDEX = frozenset({85, 86})
 
 READY = {"status": "waiting", "awaiting": None}
-"""What the claim's indexes cover: waiting for nothing but a worker."""
+"""Tasks that wait only for a worker: the condition of the claim's indexes."""
 READY_INDEX = "task_ready"
 BY_KEY_INDEX = "task_ready_by_key"
 CHILD_INDEX = "task_child"
 PROCESSING = {"status": "processing"}
-_A_TEXT = {"$gte": ""}  # partial indexes can't say 'not null'; this says it of texts
-A_TIME: Document = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}  # and this of times; who asks must say it too
+_A_TEXT = {"$gte": ""}  # 'not null' for text; partial indexes can't express that directly
+A_TIME: Document = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}  # the same for times; queries must repeat it
 
 
 class Index(msgspec.Struct, frozen=True):
-    """One index: its keys, which documents it covers, and whether it allows equals."""
+    """One index: its keys, the documents it covers, and whether it is unique."""
 
     name: str
     keys: tuple[str, ...]
@@ -52,15 +52,15 @@ class Index(msgspec.Struct, frozen=True):
 
 
 INDEXES = (
-    # The claim's own order. The server skips from priority to priority, over whatever isn't due yet. The status is the
-    # same in all of it: it stands in front so that questions without a pipeline can use the index too.
+    # The order of a claim. The server skips from priority to priority, over tasks that aren't due. All entries have the
+    # same status; it is the first key so that queries without a pipeline can use the index too.
     Index(READY_INDEX, ("status", "pipeline", "type", "priority", "run_at", "_id"), READY),
-    # The same per key, for phases that limit each key; what has none is there too, so that it is found behind the others.
+    # The same per limit_key, for phases with a limit per key; it includes tasks without a key, which a claim seeks too.
     Index(BY_KEY_INDEX, ("status", "pipeline", "type", "limit_key", "priority", "run_at", "_id"), READY),
     Index("task_parked", ("status", "pipeline", "type", "run_at"), {"status": "waiting", "awaiting": _A_TEXT}),
-    # Whatever is processing: a few thousand entries at the most, so that rescues and looks at cancels may walk them.
+    # All processing tasks: at most a few thousand, so rescues and checks for cancels may scan them.
     Index("task_leased", ("status", "pipeline", "type", "leased_until"), PROCESSING),
-    # Limits: a slot has one holder, under any race. Without a range on the slot, those without one would collide.
+    # Limits: each slot has at most one holder, under any race. The range excludes tasks without a slot.
     Index("task_slot", ("pipeline", "type", "slot"), PROCESSING | {"slot": {"$gte": 0}}, unique=True),
     Index(
         "task_key_slot",
@@ -72,7 +72,7 @@ INDEXES = (
     Index("task_remembered", ("held_until",), {"held_until": A_TIME}),
     Index(CHILD_INDEX, ("parent_id",), {"parent_id": _A_TEXT}),
     Index("task_created", ("created_at", "_id")),
-    # A tenant's own list; who has no tenants pays nothing for it.
+    # The tasks of one user; tasks without a user are not indexed.
     Index("task_of_user", ("user_id", "created_at", "_id"), {"user_id": {"$gt": ""}}),
     Index("task_ended", ("completed_at", "_id"), {"completed_at": A_TIME}),
     Index("task_failed", ("completed_at", "_id"), {"status": "failed"}),
@@ -96,44 +96,44 @@ VALIDATOR: Document = {
 }
 
 
-def migrate(rooms: Collections) -> None:
-    """Bring the database up to SCHEMA; many processes may do so at once."""
-    version, min_code = versions(rooms)
+def migrate(collections: Collections) -> None:
+    """Migrate the database to SCHEMA; several processes may call it at once."""
+    version, min_code = versions(collections)
     _check_code(version, min_code)
     if version < SCHEMA:
-        _create(rooms)
+        _create(collections)
         for key, value in (("schema", SCHEMA), ("min_code", MIN_CODE)):
-            rooms.meta.update_one({"_id": key}, {"$max": {"value": value}}, upsert=True)
-    missing = [index.name for index in missing_indexes(rooms)]
+            collections.meta.update_one({"_id": key}, {"$max": {"value": value}}, upsert=True)
+    missing = [index.name for index in missing_indexes(collections)]
     if missing:
-        _make_indexes(rooms)
+        _make_indexes(collections)
 
 
-def check(rooms: Collections) -> None:
-    """Refuse to work where indexes may be missing, or where newer code has left something for newer code only."""
-    version, min_code = versions(rooms)
+def check(collections: Collections) -> None:
+    """Raise SchemaMissing if the database is not migrated, CodeTooOld if it needs newer code."""
+    version, min_code = versions(collections)
     _check_code(version, min_code)
     if version < SCHEMA:
         raise SchemaMissing(
-            f"{rooms.tasks.full_name} has schema {version}, this code needs {SCHEMA}; run: onerow migrate"
+            f"{collections.tasks.full_name} has schema {version}, this code needs {SCHEMA}; run: onerow migrate"
         )
 
 
-def versions(rooms: Collections) -> tuple[int, int]:
-    """(schema, min_code) as recorded; (0, 0) in a new database."""
-    found = {each["_id"]: each["value"] for each in rooms.meta.find({"_id": {"$in": ["schema", "min_code"]}})}
+def versions(collections: Collections) -> tuple[int, int]:
+    """Return the recorded (schema, min_code); (0, 0) for a new database."""
+    found = {each["_id"]: each["value"] for each in collections.meta.find({"_id": {"$in": ["schema", "min_code"]}})}
     return found.get("schema", 0), found.get("min_code", 0)
 
 
-def missing_indexes(rooms: Collections) -> list[Index]:
-    """Indexes that aren't there, or are there with another meaning."""
-    there = rooms.tasks.index_information()
+def missing_indexes(collections: Collections) -> list[Index]:
+    """Return the indexes that are missing or have another definition."""
+    there = collections.tasks.index_information()
     return [index for index in INDEXES if not _is(index, there.get(index.name))]
 
 
-def validator_in_force(rooms: Collections) -> Document:
-    """What the server checks of every document; empty where there is nothing."""
-    return dict(rooms.tasks.options().get("validator", {}))
+def validator_in_force(collections: Collections) -> Document:
+    """Return the validator of the collection; empty if there is none."""
+    return dict(collections.tasks.options().get("validator", {}))
 
 
 def _is(index: Index, found: Any) -> bool:
@@ -146,36 +146,36 @@ def _is(index: Index, found: Any) -> bool:
     )
 
 
-def _create(rooms: Collections) -> None:
+def _create(collections: Collections) -> None:
     try:
-        rooms.database.create_collection(rooms.tasks.name, validator=VALIDATOR, check_exists=False)
+        collections.database.create_collection(collections.tasks.name, validator=VALIDATOR, check_exists=False)
     except (CollectionInvalid, OperationFailure) as error:
         if not isinstance(error, CollectionInvalid) and error.code != _EXISTS:
             raise
-        _put_validator(rooms)
-    _make_indexes(rooms)
+        _put_validator(collections)
+    _make_indexes(collections)
 
 
-def _put_validator(rooms: Collections) -> None:
-    """Someone else's collection, or another process's of a moment ago."""
-    if validator_in_force(rooms) == VALIDATOR:
+def _put_validator(collections: Collections) -> None:
+    """Set the validator on a collection that existed before."""
+    if validator_in_force(collections) == VALIDATOR:
         return
     try:
-        rooms.database.command("collMod", rooms.tasks.name, validator=VALIDATOR)
+        collections.database.command("collMod", collections.tasks.name, validator=VALIDATOR)
     except OperationFailure as error:
-        if error.code != _NO_SUCH_COMMAND:  # `inspect` tells of it
+        if error.code != _NO_SUCH_COMMAND:  # `inspect` reports it
             raise
 
 
-def _make_indexes(rooms: Collections) -> None:
+def _make_indexes(collections: Collections) -> None:
     try:
         with timeout(_BUILD_FOR):
-            rooms.tasks.create_indexes([index.model() for index in INDEXES])
+            collections.tasks.create_indexes([index.model() for index in INDEXES])
     except OperationFailure as error:
         if error.code in _OTHER_INDEX:
-            wrong = ", ".join(index.name for index in missing_indexes(rooms))
+            wrong = ", ".join(index.name for index in missing_indexes(collections))
             raise StoreError(
-                f"{rooms.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong}); "
+                f"{collections.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong}); "
                 f"drop it, then run: onerow migrate"
             ) from error
         raise
@@ -190,7 +190,7 @@ def _check_code(version: int, min_code: int) -> None:
 
 
 def _naive(where: Any) -> Any:
-    """A filter with its dates as the driver gives them back."""
+    """Return a filter with naive dates, as the driver returns them."""
     if isinstance(where, dict):
         return {key: _naive(value) for key, value in where.items()}
     return where.replace(tzinfo=None) if isinstance(where, datetime) else where

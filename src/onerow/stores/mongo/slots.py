@@ -1,8 +1,8 @@
-"""Places under the limits in force: which due tasks may start, and in which slots.
+"""Assignment of slots: which due tasks the limits admit, and in which slots.
 
-What is read here may be old when it is written; then the unique index of slots refuses, and the claim looks again.
-Everyone takes the lowest free slots, and no more of them than there is room for: so even tasks that run without a slot
-(since before there was a limit) are counted by all in the same way, and two claimers that saw the same state collide.
+The state read here may be stale when it is written; then the unique index on slots refuses the write, and the claim
+tries again. Every claim takes the lowest free slots, and no more than the limit minus the running tasks. So tasks that
+run without a slot (claimed before there was a limit) count too, and two claims that read the same state conflict.
 """
 
 import random
@@ -16,13 +16,13 @@ from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.schema import BY_KEY_INDEX, PROCESSING, READY_INDEX
 
 _ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
-_TOLD = {"_id": 1, "priority": 1, "run_at": 1, "limit_key": 1}
-_MOST_KEYS = 200  # looked at in one claim: so many ordered scans the server merges; more it would sort
+_PROJECTION = {"_id": 1, "priority": 1, "run_at": 1, "limit_key": 1}
+_MAX_KEYS = 200  # keys per claim: the server merges this many ordered scans, and would sort with more
 _ROUNDS = 20
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A task that may start, and the slots that it would hold."""
+class Assignment(msgspec.Struct, frozen=True):
+    """A task that may start, and its slots."""
 
     task_id: str
     slot: int | None
@@ -30,51 +30,51 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Limit:
-    """The slots of one limit: free are the lowest, as many as there is room for."""
+    """The slots of one limit. At most `slots` tasks run, including those that hold no slot."""
 
     def __init__(self, slots: int | None, used: Sequence[int | None]) -> None:
         self._limited = slots is not None
-        room = max(0, (slots or 0) - len(used))
-        self._free = [slot for slot in range(slots or 0) if slot not in used][:room]
+        free = max(0, (slots or 0) - len(used))
+        self._free = [slot for slot in range(slots or 0) if slot not in used][:free]
 
     @property
     def full(self) -> bool:
         return self._limited and not self._free
 
     @property
-    def room(self) -> int | None:
+    def free(self) -> int | None:
         return len(self._free) if self._limited else None
 
     def take(self) -> int | None:
         return self._free.pop(0) if self._limited else None
 
 
-class Plan:
-    """The limits of one phase as they were read, and the places given under them."""
+class SlotPlan:
+    """The limits of one phase as they were read, and the slots assigned so far."""
 
-    def __init__(self, rooms: Collections, want: PhaseClaim) -> None:
+    def __init__(self, collections: Collections, want: PhaseClaim) -> None:
         where = PROCESSING | {"pipeline": want.pipeline, "type": want.phase}
-        running = list(rooms.tasks.find(where, {"limit_key": 1, "slot": 1, "key_slot": 1}))
+        running = list(collections.tasks.find(where, {"limit_key": 1, "slot": 1, "key_slot": 1}))
         self._key_slots = want.key_slots
         self._slots = Limit(want.slots, [row.get("slot") for row in running])
         self._used: dict[str, list[int | None]] = {}
         for row in running:
             self._used.setdefault(row.get("limit_key", ""), []).append(row.get("key_slot"))
         self._keys: dict[str, Limit] = {}
-        self.most = want.limit if self._slots.room is None else min(want.limit, self._slots.room)
-        self.places: list[Place] = []
-        self._placed: set[str] = set()
+        self.limit = want.limit if self._slots.free is None else min(want.limit, self._slots.free)
+        self.assigned: list[Assignment] = []
+        self._assigned_ids: set[str] = set()
 
     @property
     def left(self) -> int:
-        return self.most - len(self.places)
+        return self.limit - len(self.assigned)
 
     def offer(self, row: Document) -> None:
-        """Give the task a place, if its limits have one."""
+        """Assign slots to the task if its limits admit it."""
         key = self._key(row.get("limit_key", ""))
-        if self.left > 0 and not key.full and row["_id"] not in self._placed:
-            self._placed.add(row["_id"])
-            self.places.append(Place(row["_id"], self._slots.take(), key.take()))
+        if self.left > 0 and not key.full and row["_id"] not in self._assigned_ids:
+            self._assigned_ids.add(row["_id"])
+            self.assigned.append(Assignment(row["_id"], self._slots.take(), key.take()))
 
     def is_full(self, limit_key: str) -> bool:
         return self._key(limit_key).full
@@ -85,41 +85,41 @@ class Plan:
         return self._keys[limit_key]
 
 
-def place_all(rooms: Collections, want: PhaseClaim, due: Document, *, in_order: bool) -> list[Place]:
-    """The first due tasks that find a place; not `in_order`: all that `due` names are looked at."""
-    plan = Plan(rooms, want)
+def assign_slots(collections: Collections, want: PhaseClaim, due: Document, *, in_order: bool) -> list[Assignment]:
+    """Return the first due tasks that the limits admit; without `in_order`, examine all tasks that `due` selects."""
+    plan = SlotPlan(collections, want)
     if plan.left <= 0:
         return []
     if want.key_slots is None:
         page = plan.left
     else:
-        page = 4 * plan.left + 50  # some of the first may belong to keys that are full
-    found = rooms.tasks.find(due, _TOLD, hint=READY_INDEX if in_order else "_id_").sort(_ORDER)
+        page = 4 * plan.left + 50  # some of the first may belong to full keys
+    found = collections.tasks.find(due, _PROJECTION, hint=READY_INDEX if in_order else "_id_").sort(_ORDER)
     rows = list(found.limit(page if in_order else 0))
     for row in rows:
         plan.offer(row)
     if want.key_slots is not None and in_order and len(rows) == page and plan.left:
-        _place_by_key(rooms, plan, due)
-    return plan.places
+        _assign_by_key(collections, plan, due)
+    return plan.assigned
 
 
-def _place_by_key(rooms: Collections, plan: Plan, due: Document) -> None:
-    """Keys that are full stand in front: seek the first of each other key, and of those without one."""
+def _assign_by_key(collections: Collections, plan: SlotPlan, due: Document) -> None:
+    """Assign slots to the first tasks of keys that are not full, and to tasks without a key."""
     ready = {name: value for name, value in due.items() if name != "run_at"}
-    waiting = (row["_id"] for row in rooms.tasks.aggregate(keys_waiting(ready), hint=BY_KEY_INDEX))
+    waiting = (row["_id"] for row in collections.tasks.aggregate(keys_waiting(ready), hint=BY_KEY_INDEX))
     keys = [key for key in waiting if not plan.is_full(key)]
-    if len(keys) > _MOST_KEYS:  # some of them, at random, so that each is looked at sooner or later
-        keys = random.sample(keys, _MOST_KEYS)
+    if len(keys) > _MAX_KEYS:  # a random sample, so that every key is examined eventually
+        keys = random.sample(keys, _MAX_KEYS)
     for _ in range(_ROUNDS):
         keys = [key for key in keys if not plan.is_full(key)]
         groups: list[Document] = [{"limit_key": ""}, *([{"limit_key": {"$in": keys}}] if keys else [])]
-        most = plan.most + 50  # more than were placed already, so that every round sees something new
+        limit = plan.limit + 50  # more than are assigned already, so that every round reads new tasks
         rows: list[Document] = []
-        horizon = None  # beyond it, some group may have rows that we did not read
+        horizon = None  # after it, some group may have rows that were not read
         for group in groups:
-            found = list(rooms.tasks.find(due | group, _TOLD, hint=BY_KEY_INDEX).sort(_ORDER).limit(most))
+            found = list(collections.tasks.find(due | group, _PROJECTION, hint=BY_KEY_INDEX).sort(_ORDER).limit(limit))
             rows += found
-            if len(found) == most:
+            if len(found) == limit:
                 horizon = _rank(found[-1]) if horizon is None else min(horizon, _rank(found[-1]))
         for row in sorted(rows, key=_rank):
             if horizon is not None and _rank(row) > horizon:
@@ -130,9 +130,9 @@ def _place_by_key(rooms: Collections, plan: Plan, due: Document) -> None:
 
 
 def keys_waiting(ready: Document) -> list[Document]:
-    """The aggregate that lists the keys of ready tasks: the server skips from key to key in the index.
+    """Return the aggregation that lists the keys of ready tasks; the server skips from key to key in the index.
 
-    Not the command `distinct`, which takes no hint before MongoDB 7.1.
+    The command `distinct` takes no hint before MongoDB 7.1.
     """
     return [{"$match": ready | {"limit_key": {"$gt": ""}}}, {"$group": {"_id": "$limit_key"}}]
 

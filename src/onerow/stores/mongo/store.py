@@ -1,4 +1,4 @@
-"""The Store on MongoDB: every act is one document's atomic change, journaled before it is acknowledged."""
+"""The Store on MongoDB: every write is an atomic change of one document, journaled before it is acknowledged."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class MongoStore:
-    """See ports.Store. `clock` stands in for the server's, so that a test can own the time."""
+    """See ports.Store. `clock` replaces the server's clock, for tests."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class MongoStore:
         database: str | None = None,
         collection: str = "task_queue",
         clock: Callable[[], datetime] | None = None,
-        bulk: bool | None = None,  # None: as the server can; False: as for servers before 8.0
+        bulk: bool | None = None,  # None: detect; False: as with servers before 8.0
         log_lines: int = 10_000,
         log_bytes: int = 1_000_000,
     ) -> None:
@@ -74,13 +74,13 @@ class MongoStore:
         self._clock = clock or ServerClock(self._server_time)
         self._own_time = clock is not None
         self._bounds = task_log.Bounds(log_lines, log_bytes)
-        self._bell = PollCounter(self._door)
+        self._poll_counter = PollCounter(self._door)
         self._wakers: list[MongoWaker] = []
-        self._census = counts.Remembered()
+        self._cached_counts = counts.CachedCounts()
 
     @classmethod
     def of(cls, collection: Collection[Any], **options: Any) -> Self:
-        """A store in a collection of the caller's, through the caller's own client, which it never closes."""
+        """Return a store in the caller's collection, through the caller's client, which it never closes."""
         client = collection.database.client
         hosts = ",".join(f"{host}:{port}" for host, port in sorted(client.topology_description.server_descriptions()))
         store = cls(f"mongodb://{hosts}/{collection.database.name}", collection=collection.name, **options)
@@ -92,12 +92,12 @@ class MongoStore:
         return self._door.url
 
     def prepare(self) -> None:
-        with self._door.open(checked=False) as rooms:
-            schema.migrate(rooms)
+        with self._door.open(checked=False) as collections:
+            schema.migrate(collections)
 
     def check(self) -> None:
-        with self._door.open(checked=False) as rooms:
-            schema.check(rooms)
+        with self._door.open(checked=False) as collections:
+            schema.check(collections)
 
     def now(self) -> datetime:
         return to_millis(self._clock())
@@ -107,28 +107,28 @@ class MongoStore:
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if not tasks:
             return []
-        with self._door.open() as rooms:
+        with self._door.open() as collections:
             if tx is not None:
                 with translated(self.url, callers=True):
-                    return inserting.insert_in(rooms, tasks, tx)
-            answers = without_unreadable(lambda: inserting.insert(rooms, tasks), self._set_aside)
-            self._tell(rooms)
+                    return inserting.insert_in(collections, tasks, tx)
+            answers = without_unreadable(lambda: inserting.insert(collections, tasks), self._set_aside)
+            self._notify(collections)
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
         def claim_once() -> list[Task]:
-            with self._door.open() as rooms:
-                return claiming.claim(rooms, claim, self.now, self._stamp())
+            with self._door.open() as collections:
+                return claiming.claim(collections, claim, self.now, self._stamp())
 
         return self._without_refused(claim_once)
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         if not moves:
             return []
-        with self._door.open() as rooms:
-            answers = swapping.swap(self._door, rooms, moves, self._stamp(), self.now())
+        with self._door.open() as collections:
+            answers = swapping.swap(self._door, collections, moves, self._stamp(), self.now())
             if any(move.wakes for move in moves):
-                self._tell(rooms)
+                self._notify(collections)
         return answers
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
@@ -139,36 +139,40 @@ class MongoStore:
             return []
 
         def extend() -> list[Held | Lost]:
-            with self._door.open() as rooms:
-                return extending.extend(rooms, leases, lease_for, self._stamp())
+            with self._door.open() as collections:
+                return extending.extend(collections, leases, lease_for, self._stamp())
 
         return self._without_refused(extend)
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        with self._door.open() as rooms:
-            return searching.leases(rooms, pipeline, phase, limit)
+        with self._door.open() as collections:
+            return searching.leases(collections, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         if not ids:
             return []
-        return self._reading(lambda rooms: decoded(list(rooms.tasks.find({"_id": {"$in": list(ids)}})), task_of, ID))
+        return self._reading(
+            lambda collections: decoded(list(collections.tasks.find({"_id": {"$in": list(ids)}})), task_of, ID)
+        )
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        return self._reading(lambda rooms: searching.find(rooms, where, limit, order, after))
+        return self._reading(lambda collections: searching.find(collections, where, limit, order, after))
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
-        return self._reading(lambda rooms: decoded(list(claiming.due(rooms, pipeline, phase, by, limit)), task_of, ID))
+        return self._reading(
+            lambda collections: decoded(list(claiming.due(collections, pipeline, phase, by, limit)), task_of, ID)
+        )
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        with self._door.open() as rooms:
-            pipelines = claiming.pipelines_waiting(rooms)
+        with self._door.open() as collections:
+            pipelines = claiming.pipelines_waiting(collections)
         return [phase for phase in phases if phase[0] in pipelines]
 
     def count(self, where: Filter) -> list[TaskCount]:
-        return self._reading(lambda rooms: counts.count(rooms, where))
+        return self._reading(lambda collections: counts.count(collections, where))
 
     def store_counts(self) -> StoreCounts:
-        return self._reading(lambda rooms: self._census(rooms, self.now()))
+        return self._reading(lambda collections: self._cached_counts(collections, self.now()))
 
     def search(
         self,
@@ -179,7 +183,7 @@ class MongoStore:
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        return self._reading(lambda rooms: searching.search(rooms, where, limit, order, after, within))
+        return self._reading(lambda collections: searching.search(collections, where, limit, order, after, within))
 
     def inspect(self) -> list[Finding]:
         return maintenance.inspect(self._door)
@@ -193,65 +197,65 @@ class MongoStore:
             field="path",
         )
 
-    # ── rows that can't be read ──
+    # ── unreadable documents ──
 
     def _reading(self, read: Callable[[Collections], T]) -> T:
         def once() -> T:
-            with self._door.open() as rooms:
-                return read(rooms)
+            with self._door.open() as collections:
+                return read(collections)
 
         return without_unreadable(once, self._set_aside)
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
-        with self._door.open() as rooms:
-            return quarantine.set_aside(rooms, ids, self.now())
+        with self._door.open() as collections:
+            return quarantine.set_aside(collections, ids, self.now())
 
     def _without_refused(self, write: Callable[[], T]) -> T:
-        """Write; if the server refuses a document of which nobody knows yet, once more after that was set aside."""
+        """Call `write`; if the server refuses a document, quarantine the unreadable ones and call it again."""
         try:
             return write()
         except RowRefused:
-            with self._door.open() as rooms:
-                found = quarantine.suspects(rooms)
+            with self._door.open() as collections:
+                found = quarantine.suspects(collections)
             if not self._set_aside(found):
                 raise
             return write()
 
-    # ── tasks that go ──
+    # ── removal ──
 
     def remove(self, tasks: Sequence[Task]) -> int:
         if not tasks:
             return 0
-        with self._door.open() as rooms:
-            gone = rooms.tasks.bulk_write(
+        with self._door.open() as collections:
+            gone = collections.tasks.bulk_write(
                 [DeleteOne({"_id": task.task_id, "version": task.version}) for task in tasks], ordered=False
             ).deleted_count
             ids = {task.task_id for task in tasks}
-            ids -= {row["_id"] for row in rooms.tasks.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
-            task_log.remove(rooms, ids)
+            ids -= {row["_id"] for row in collections.tasks.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+            task_log.remove(collections, ids)
         return gone
 
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
-        with self._door.open() as rooms:
-            task_log.append(rooms, lines, self._bounds)
+        with self._door.open() as collections:
+            task_log.append(collections, lines, self._bounds)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        with self._door.open() as rooms:
-            return task_log.read_page(rooms, task_id, after, limit, tail)
+        with self._door.open() as collections:
+            return task_log.read_page(collections, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        with self._door.open() as rooms:
-            return notes.read_all(rooms, kind, since, before)
+        with self._door.open() as collections:
+            return notes.read_all(collections, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
-        with self._door.open() as rooms:
-            return notes.write(self._door, rooms, given, self.now())
+        with self._door.open() as collections:
+            return notes.write(self._door, collections, given, self.now())
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        with self._door.open() as rooms:
-            return notes.drop(rooms, kind, names)
+        with self._door.open() as collections:
+            return notes.drop(collections, kind, names)
 
     # ── waking, closing ──
 
@@ -261,28 +265,28 @@ class MongoStore:
         return waker
 
     def close(self) -> None:
-        self._bell.close()
+        self._poll_counter.close()
         self._door.close()
 
     def count_statements(self) -> Callable[[], int]:
-        """A counter of the commands that the client sends from now on."""
+        """Count the commands that the client sends from now on."""
         return self._door.count_commands()
 
-    def _tell(self, rooms: Collections) -> None:
-        """Work may have come: wake those in this process, and those that poll."""
+    def _notify(self, collections: Collections) -> None:
+        """Wake the workers of this process and, on a standalone server, those that poll."""
         for waker in self._wakers:
             waker.poke()
-        if not rooms.has_members:
-            self._bell.ring(rooms)
+        if not collections.has_members:
+            self._poll_counter.increment(collections)
 
     def _stamp(self) -> Stamp:
         return {"$literal": self.now()} if self._own_time else SERVER_NOW
 
     def _server_time(self) -> datetime:
-        with self._door.open(checked=False) as rooms:
-            told = rooms.client.admin.command("hello").get("localTime")
-            if told is None:
-                (row,) = rooms.database.aggregate([{"$documents": [{"now": "$$NOW"}]}])
-                told = row["now"]
-        moment: datetime = told.replace(tzinfo=UTC)
+        with self._door.open(checked=False) as collections:
+            server_time = collections.client.admin.command("hello").get("localTime")
+            if server_time is None:
+                (row,) = collections.database.aggregate([{"$documents": [{"now": "$$NOW"}]}])
+                server_time = row["now"]
+        moment: datetime = server_time.replace(tzinfo=UTC)
         return moment

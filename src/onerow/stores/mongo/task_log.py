@@ -1,7 +1,7 @@
-"""Output lines of tasks: a document each, in order, bounded, the oldest gone first.
+"""Output lines of tasks: one document per line, in order and bounded; the oldest are dropped first.
 
-The line with number 0 is a task's head: the next line's number, and how many bytes are kept. Numbers have no gaps, so
-the number of the first line that is left tells how many are gone.
+Line number 0 is the header of a task's output: the number of lines written, and the bytes kept. Line numbers have no
+gaps, so the number of the first line that is left tells how many were dropped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,25 +24,25 @@ class Bounds(msgspec.Struct, frozen=True):
     size: int
 
 
-def append(rooms: Collections, lines: Sequence[LogLine], bounds: Bounds) -> None:
-    """Lines of one task keep the order in which they were given."""
+def append(collections: Collections, lines: Sequence[LogLine], bounds: Bounds) -> None:
+    """Append lines; lines of the same task keep their order."""
     by_task = sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))
     for task_id, group in groupby(by_task, key=lambda pair: pair[1].task_id):
-        _append_to(rooms, task_id, [line for _, line in group], bounds)
+        _append_to(collections, task_id, [line for _, line in group], bounds)
 
 
-def _append_to(rooms: Collections, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
+def _append_to(collections: Collections, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
     sizes = [len(line.text.encode()) for line in lines]
-    head = rooms.log.find_one_and_update(
+    head = collections.log.find_one_and_update(
         {"_id": _key(task_id, 0)},
         {"$inc": {"next": len(lines), "size": sum(sizes)}},
         upsert=True,
         return_document=ReturnDocument.AFTER,
     )
-    assert head is not None  # an upsert finds what it made
+    assert head is not None  # an upsert always returns a document
     last, size = int(head["next"]), int(head["size"])
     first = last - len(lines) + 1
-    rooms.log.insert_many(
+    collections.log.insert_many(
         [
             {
                 "_id": _key(task_id, first + index),
@@ -58,14 +58,14 @@ def _append_to(rooms: Collections, task_id: str, lines: list[LogLine], bounds: B
         ordered=False,
     )
     if last > bounds.lines or size > bounds.size:
-        _drop_oldest(rooms, task_id, last - bounds.lines, size - bounds.size)
+        _drop_oldest(collections, task_id, last - bounds.lines, size - bounds.size)
 
 
-def _drop_oldest(rooms: Collections, task_id: str, up_to: int, size: int) -> None:
-    """Drop the lines up to a number, and more until so many bytes are gone."""
+def _drop_oldest(collections: Collections, task_id: str, up_to: int, size: int) -> None:
+    """Drop the lines up to number `up_to`, and more until `size` bytes are dropped."""
     gone: list[int] = []
     freed = 0
-    for line in rooms.log.find(_after(task_id, 0), {"size": 1}).sort("_id"):
+    for line in collections.log.find(_after(task_id, 0), {"size": 1}).sort("_id"):
         seq = int(line["_id"]["seq"])
         if seq > up_to and freed >= size:
             break
@@ -73,38 +73,38 @@ def _drop_oldest(rooms: Collections, task_id: str, up_to: int, size: int) -> Non
         freed += int(line["size"])
     if not gone:
         return
-    # Two writers that drop at once may both count the same bytes; then a little more is kept than asked for.
-    dropped = rooms.log.delete_many({"_id": {"$gte": _key(task_id, gone[0]), "$lte": _key(task_id, gone[-1])}})
+    # If two writers drop lines at once, `size` stays too high for one of them, and is not reduced twice.
+    dropped = collections.log.delete_many({"_id": {"$gte": _key(task_id, gone[0]), "$lte": _key(task_id, gone[-1])}})
     if dropped.deleted_count == len(gone):
-        rooms.log.update_one({"_id": _key(task_id, 0)}, {"$inc": {"size": -freed}})
+        collections.log.update_one({"_id": _key(task_id, 0)}, {"$inc": {"size": -freed}})
 
 
-def read_page(rooms: Collections, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
-    """Lines after a position, or the last `tail`."""
+def read_page(collections: Collections, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
+    """Return the lines after a number, or the last `tail` of them."""
     wanted = limit if tail is None else tail
     rows: list[Document] = []
     if wanted > 0:
-        found = rooms.log.find(_after(task_id, max(after, 0)))
+        found = collections.log.find(_after(task_id, max(after, 0)))
         rows = list(found.sort("_id", 1 if tail is None else -1).limit(wanted))
     if tail is not None:
         rows.reverse()
     lines = [_line(task_id, row) for row in rows]
-    return LogPage(lines, lines[-1].seq if lines else after, _dropped(rooms, task_id))
+    return LogPage(lines, lines[-1].seq if lines else after, _dropped(collections, task_id))
 
 
-def remove(rooms: Collections, task_ids: Iterable[str]) -> None:
-    """The output goes with its task."""
-    heads = rooms.log.find({"_id": {"$in": [_key(task_id, 0) for task_id in task_ids]}}, {"_id": 1})
-    for head in list(heads):  # most tasks have said nothing
+def remove(collections: Collections, task_ids: Iterable[str]) -> None:
+    """Remove the output of tasks."""
+    heads = collections.log.find({"_id": {"$in": [_key(task_id, 0) for task_id in task_ids]}}, {"_id": 1})
+    for head in list(heads):  # most tasks have no output
         task_id = head["_id"]["task_id"]
-        rooms.log.delete_many(_after(task_id, -1))
+        collections.log.delete_many(_after(task_id, -1))
 
 
-def _dropped(rooms: Collections, task_id: str) -> int:
-    first = rooms.log.find_one(_after(task_id, 0), {"_id": 1}, sort=[("_id", 1)])
+def _dropped(collections: Collections, task_id: str) -> int:
+    first = collections.log.find_one(_after(task_id, 0), {"_id": 1}, sort=[("_id", 1)])
     if first is not None:
         return int(first["_id"]["seq"]) - 1
-    head = rooms.log.find_one({"_id": _key(task_id, 0)})
+    head = collections.log.find_one({"_id": _key(task_id, 0)})
     return 0 if head is None else int(head["next"])
 
 

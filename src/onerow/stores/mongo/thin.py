@@ -1,7 +1,7 @@
-"""The floor: the shortest Python loop that could pass for a queue on MongoDB, to measure ourselves against.
+"""Benchmark baseline: a minimal queue on MongoDB.
 
-Small documents; claims one by find_one_and_update and finishes it by one update, both journaled. It keeps no history,
-no lease, no result, and knows no retry.
+Small documents. It claims a job by find_one_and_update and finishes it by one update, both journaled. It has no
+history, leases, results or retries.
 """
 
 import time
@@ -17,7 +17,7 @@ _PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 
 
 class Thin:
-    """A thin queue in a collection of its own, which goes when it is closed."""
+    """A minimal queue in its own collection, dropped on close."""
 
     def __init__(self, url: str) -> None:
         self._client: MongoClient[dict[str, Any]] = MongoClient(url)
@@ -28,21 +28,21 @@ class Thin:
         )
 
     def add(self, count: int) -> float:
-        """Seconds for so many adds, a write each."""
+        """Add jobs, one per write; return the seconds it took."""
         start = time.perf_counter()
         for _ in range(count):
             self._jobs.insert_one(_job())
         return time.perf_counter() - start
 
     def add_many(self, count: int) -> float:
-        """Seconds for so many adds, 1,000 a write."""
+        """Add jobs, 1,000 per write; return the seconds it took."""
         start = time.perf_counter()
         for _ in range(0, count, 1000):
             self._jobs.insert_many([_job() for _ in range(1000)], ordered=False)
         return time.perf_counter() - start
 
     def drain(self, count: int) -> float:
-        """Seconds to claim and finish so many."""
+        """Claim and finish jobs; return the seconds it took."""
         order = [("priority", 1), ("run_at", 1), ("_id", 1)]
         start = time.perf_counter()
         for _ in range(count):
@@ -57,7 +57,7 @@ class Thin:
         return time.perf_counter() - start
 
     def log(self, count: int, line: str) -> float:
-        """Seconds for so many lines of output, 1,000 a write."""
+        """Write output lines, 1,000 per write; return the seconds it took."""
         start = time.perf_counter()
         for first in range(0, count, 1000):
             some = range(first, min(first + 1000, count))

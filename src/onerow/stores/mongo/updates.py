@@ -1,7 +1,7 @@
-"""One move as the update of one document.
+"""Translate a move to the update of one document.
 
-Operator updates only: a user's value stands under $set, where the server takes it for what it is; in a pipeline update
-`{"topic": "$secret"}` would read another field. Never a replacement, which would erase keys of newer code.
+Updates use operators only. Under $set the server stores a user's value unchanged; in an aggregation pipeline
+`{"topic": "$secret"}` would read another field. A replacement would erase keys that newer code wrote.
 """
 
 from typing import Any
@@ -10,17 +10,17 @@ from onerow.core.task import changed_fields
 from onerow.ports import Move
 from onerow.stores.mongo.bulk_write import Update
 from onerow.stores.mongo.clock import Stamp
-from onerow.stores.mongo.documents import KEY, MARK, Document, stored
+from onerow.stores.mongo.documents import CLAIM_ID, KEY, Document, stored
 from onerow.stores.mongo.schema import A_TIME
 from onerow.stores.mongo.values import to_bson
 
 
 def update_of(move: Move, stamp: Stamp) -> Update:
-    """The write of one move."""
+    """Return the update of one move."""
     before, after = move.before, move.after
     where: Document = {"_id": before.task_id, "version": before.version}
     if move.if_dead:
-        # By the server's clock at the time of the write. Without a time, $lte would hold: null sorts before dates.
+        # Compared with the server's clock at the time of the write. A_TIME excludes null, which sorts before dates.
         where |= {"leased_until": A_TIME, "$expr": {"$lte": ["$leased_until", stamp]}}
     change: Document = {}
     written: Document = {"version": after.version}
@@ -30,14 +30,14 @@ def update_of(move: Move, stamp: Stamp) -> Update:
         else:
             written[KEY[field]] = stored(after, field)
     if after.parent_id is not None and after.ended:
-        # An update's event shows only what it changed: this is by what a change stream knows that a child ended.
-        written[MARK] = None
+        # A change event contains only the changed fields; this one tells the change stream that a child ended.
+        written[CLAIM_ID] = None
     change["$set"] = written
     return Update(where, change)
 
 
 def _added(before: str, after: str) -> list[Any] | None:
-    """The entries that history gained, if it only grew: old ones are not sent again."""
+    """Return the entries appended to the history, so that only those are sent; None if it changed otherwise."""
     if before == "[]" or not after.startswith(before[:-1]):
         return None
     added = to_bson(f"[{after[len(before) :]}")

@@ -1,7 +1,7 @@
-"""JSON ↔ BSON: what went in comes out equal, and a person can read it in between (docs/adr/0020).
+"""JSON ↔ BSON: a value is read back exactly as it was written, and is readable in the database (docs/adr/0020).
 
-A JSON value is stored as itself: objects as documents, arrays as arrays, numbers as numbers. A text that would not
-survive that, or grow too much by it, is stored as it stands, in BSON's type for code, which no JSON value ever has.
+JSON objects are stored as documents, arrays as arrays, numbers as numbers. A JSON text that would change by that, or
+grow too much, is stored as text in BSON's code type, which no JSON value has.
 """
 
 import re
@@ -15,14 +15,14 @@ from bson.int64 import Int64
 
 _decode = msgspec.json.Decoder().decode
 
-# Drivers and tools take such a key for an operator, or for a reference to another document.
+# Drivers and tools interpret such a key as an operator or as a reference to another document.
 _DOLLAR_KEY = re.compile(r'"\$(?:[^"\\]|\\.)*"\s*:')
 _LONG = 64_000
-_MOST_GROWTH = 1.5  # so that a row of 8 MB of JSON stays below the 16 MB that a document may have
+_MOST_GROWTH = 1.5  # keeps a row of 8 MB of JSON below MongoDB's limit of 16 MB per document
 
 
 def to_bson(text: str) -> Any:
-    """The value of a JSON text as MongoDB keeps it."""
+    """Convert a JSON text to the value stored in MongoDB."""
     if text == "{}":
         return {}
     if text == "[]":
@@ -38,7 +38,7 @@ def to_bson(text: str) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """The JSON text of what `to_bson` made."""
+    """Convert a value from `to_bson` back to its JSON text."""
     if value is None:
         return "null"
     if not value:
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, Code):
         return str(value)
-    # Someone else wrote it, of a type that JSON doesn't have: as MongoDB's own tools show it.
+    # A type that JSON lacks, written by another program: use MongoDB's extended JSON.
     return json_util.default(value)
 
 

@@ -1,4 +1,4 @@
-"""SQLite: the embedded default. One file, one writer per process, one transaction per turn."""
+"""SQLite: the embedded default. One file, one writer per process, one transaction per worker round."""
 
 from onerow.stores.sqlite.store import SqliteStore
 

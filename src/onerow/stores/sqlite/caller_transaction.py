@@ -1,4 +1,4 @@
-"""The caller's own transaction: the row is added in it, and appears when it commits."""
+"""Adding tasks in the caller's own transaction: the rows become visible when it commits."""
 
 import sqlite3
 from pathlib import Path
@@ -8,7 +8,7 @@ from onerow.core.errors import BadInput
 
 
 def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
-    """A cursor in the caller's transaction; refuses what is no connection to this very database."""
+    """Return a cursor in the caller's transaction; raise BadInput if `tx` is not a connection to this database file."""
     connection = _sqlite3_connection(tx)
     if connection.isolation_level is None and not connection.in_transaction:
         raise BadInput("tx: no transaction is open on this connection; execute BEGIN IMMEDIATE first", field="tx")
@@ -23,8 +23,8 @@ def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
             field="tx",
         )
     if not connection.in_transaction:
-        # As the driver would before the first write; a savepoint of ours would else be a transaction of its own, and
-        # its release the commit.
+        # The driver would do this before the first write. Without it our savepoint would be the outermost transaction,
+        # and releasing it would commit.
         cursor.execute(f"BEGIN {connection.isolation_level}")
     return cursor
 
@@ -32,7 +32,7 @@ def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
 def _sqlite3_connection(tx: Any) -> sqlite3.Connection:
     if isinstance(tx, sqlite3.Connection):
         return tx
-    # A SQLAlchemy Session or Connection hands its driver's connection out.
+    # A SQLAlchemy Session or Connection exposes the driver's connection.
     connection = tx.connection() if callable(getattr(tx, "connection", None)) else tx
     driver = getattr(getattr(connection, "connection", None), "driver_connection", None)
     if isinstance(driver, sqlite3.Connection):

@@ -1,4 +1,4 @@
-"""Claiming: under the write lock, so that what was read still holds when it is written."""
+"""Claiming. It runs under the write lock, so the rows it read cannot change before it writes them."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from onerow.stores.sqlite.statements import statement
 
 _encode = msgspec.json.Encoder().encode
 
-_place = itemgetter(*(1 + CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
+_sort_key = itemgetter(*(1 + CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
 _ID = 1 + CLAIMED_FIELDS.index("task_id")
 _KEY = 1 + CLAIMED_FIELDS.index("limit_key")
 
 Row = tuple[Any, ...]
 Slots = tuple[int | None, int | None]
-Rounds = dict[tuple[str, str], str]
-"""By pipeline and phase, the key behind which those come whose turn it is to be looked at."""
+Cursors = dict[tuple[str, str], str]
+"""Round-robin cursors by (pipeline, phase): the last limit_key that was scanned; '' starts over."""
 Key = tuple[str, int]
-"""A limit_key and a priority at which some of its tasks wait."""
-_FEW_KEYS = 50  # which any claim can look at
-_MOST_KEYS = 200  # which one claim looks at when its turn has come
-_BEYOND = (1000, "", "")  # after every task
+"""A limit_key, and a priority at which tasks with that key wait."""
+_FEW_KEYS = 50  # a claim scans all keys if there are fewer
+_MAX_KEYS = 200  # a claim scans at most this many
+_BEYOND = (1000, "", "")  # sorts after every task
 
 
-class Catch(NamedTuple):
-    """What a claim took of one phase: rows as they were before, and their slots if the phase has limits."""
+class ClaimedRows(NamedTuple):
+    """The rows that a claim took in one phase, as read before the write, and their slots if the phase has limits."""
 
     want: PhaseClaim
     worker: str
@@ -43,7 +43,7 @@ class Catch(NamedTuple):
     slots: list[Slots] | None
 
     def tasks(self) -> tuple[list[Task], list[Any]]:
-        """The tasks, now ours, and the ids of rows that can't be read; made when the transaction is over."""
+        """Return the claimed tasks and the ids of unreadable rows. Called after the transaction, to keep it short."""
         pipeline, phase, until = self.want.pipeline, self.want.phase, self.now + self.want.lease_for
         slots = self.slots or [(None, None)] * len(self.rows)
         return set_apart(
@@ -53,41 +53,43 @@ class Catch(NamedTuple):
         )
 
 
-def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, turns: Rounds) -> list[Catch]:
+def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, cursors: Cursors) -> list[ClaimedRows]:
     """See ports.Store.claim; inside an open transaction."""
-    catches: list[Catch] = []
+    claimed_rows: list[ClaimedRows] = []
     found = 0
     for want in claim.wants:
-        room = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
-        if room > 0:
-            catch = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=room), now, turns)
-            found += len(catch.rows)
-            catches.append(catch)
-    return catches
+        capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
+        if capacity > 0:
+            claimed = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=capacity), now, cursors)
+            found += len(claimed.rows)
+            claimed_rows.append(claimed)
+    return claimed_rows
 
 
 def due(connection: sqlite3.Connection, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
-    """See ports.Store.due: what a claim would choose."""
+    """See ports.Store.due."""
     terms = {"pipeline": pipeline, "phase": phase, "now": spell(by), "limit": limit, "keyed": limit}
     rows = [row[1:] for row in connection.execute(whole_rows(), terms)]
     tasks = decoded(rows, task_of, ID)
     return sorted(tasks, key=lambda task: (task.priority, task.run_at, task.task_id))[:limit]
 
 
-def _claim_phase(connection: sqlite3.Connection, claim: Claim, want: PhaseClaim, now: datetime, turns: Rounds) -> Catch:
+def _claim_phase(
+    connection: sqlite3.Connection, claim: Claim, want: PhaseClaim, now: datetime, cursors: Cursors
+) -> ClaimedRows:
     slots: list[Slots] | None = None
     if want.slots is None and want.key_slots is None:
         rows = _due(connection, want, now, want.limit, claim.ids)
     else:
-        rows, slots = _due_in_slots(connection, want, now, claim.ids, turns)
+        rows, slots = _due_in_slots(connection, want, now, claim.ids, cursors)
     if rows:
         terms = {"worker": claim.worker, "until": spell(now + want.lease_for), "now": spell(now)}
         if slots is None:
             connection.execute(statement("lease"), terms | {"rows": _encode([row[0] for row in rows]).decode()})
         else:
-            placed = [(row[0], *slot) for row, slot in zip(rows, slots, strict=True)]
-            connection.execute(statement("lease_slots"), terms | {"rows": _encode(placed).decode()})
-    return Catch(want, claim.worker, now, rows, slots)
+            leased = [(row[0], *slot) for row, slot in zip(rows, slots, strict=True)]
+            connection.execute(statement("lease_slots"), terms | {"rows": _encode(leased).decode()})
+    return ClaimedRows(want, claim.worker, now, rows, slots)
 
 
 def _due(
@@ -97,61 +99,63 @@ def _due(
     if ids is not None:
         return connection.execute(_by_id(), terms | {"ids": _encode(list(ids)).decode()}).fetchall()
     rows = connection.execute(_in_order(), terms | {"keyed": limit}).fetchall()
-    if rows and rows[-1][_KEY] and not rows[0][_KEY]:  # some with a key and some without, each in order
-        return sorted(rows, key=_place)[:limit]
+    if rows and rows[-1][_KEY] and not rows[0][_KEY]:  # two sorted runs: without a key, with one
+        return sorted(rows, key=_sort_key)[:limit]
     return rows
 
 
 def _due_in_slots(
-    connection: sqlite3.Connection, want: PhaseClaim, now: datetime, ids: Sequence[str] | None, turns: Rounds
+    connection: sqlite3.Connection, want: PhaseClaim, now: datetime, ids: Sequence[str] | None, cursors: Cursors
 ) -> tuple[list[Row], list[Slots]]:
-    """The due rows that find a place under the limits in force, and their places."""
+    """Return the due rows that the limits admit, and their slots."""
     terms = {"pipeline": want.pipeline, "phase": want.phase}
     limits = Limits(want, connection.execute(statement("taken"), terms).fetchall())
-    if limits.room <= 0:
+    if limits.capacity <= 0:
         return [], []
     if want.key_slots is None or ids is not None:
-        return limits.admit(_due(connection, want, now, limits.room if ids is None else len(ids), ids))
+        return limits.admit(_due(connection, want, now, limits.capacity if ids is None else len(ids), ids))
     keys = _keys_waiting(connection, want, "", _FEW_KEYS)
-    # Where keys are few, the first of each; where they are many, the front of the line. If full keys crowd that, others
-    # may hide behind them, which then take turns to be looked at; what has no key doesn't overtake them.
-    look = 2 * limits.room + 50 if len(keys) == _FEW_KEYS else 0
-    front = connection.execute(_in_order(), terms | {"now": spell(now), "limit": limits.room, "keyed": look}).fetchall()
-    if look:
-        keyed = [row for row in front if row[_KEY]]
-        horizon = _place(keyed[-1]) if len(keyed) == look else _BEYOND
-        rows, slots = limits.admit(sorted((row for row in front if _place(row) <= horizon), key=_place))
-        if len(rows) == limits.room or horizon is _BEYOND:
+    # With few keys, read the first tasks of each key. With many, read the first due tasks of all keys. If too many of
+    # those belong to full keys, read a batch of keys, round robin. Tasks without a key keep their rank in the order.
+    keyed_limit = 2 * limits.capacity + 50 if len(keys) == _FEW_KEYS else 0
+    first = connection.execute(
+        _in_order(), terms | {"now": spell(now), "limit": limits.capacity, "keyed": keyed_limit}
+    ).fetchall()
+    if keyed_limit:
+        keyed = [row for row in first if row[_KEY]]
+        horizon = _sort_key(keyed[-1]) if len(keyed) == keyed_limit else _BEYOND
+        rows, slots = limits.admit(sorted((row for row in first if _sort_key(row) <= horizon), key=_sort_key))
+        if len(rows) == limits.capacity or horizon is _BEYOND:
             return rows, slots
-        keys = _keys_in_turn(connection, want, turns)
+        keys = _next_keys(connection, want, cursors)
     open_keys = [key for key in keys if not limits.is_full(key[0])]
     given = terms | {"now": spell(now), "key_slots": want.key_slots, "keys": _encode(open_keys).decode()}
     others = connection.execute(_by_key(), given).fetchall()
-    return limits.admit(sorted({row[0]: row for row in [*front, *others]}.values(), key=_place))
+    return limits.admit(sorted({row[0]: row for row in [*first, *others]}.values(), key=_sort_key))
 
 
 def _keys_waiting(connection: sqlite3.Connection, want: PhaseClaim, after: str, most: int) -> list[Key]:
-    """The next keys of which tasks wait, and their priorities."""
+    """Return the next keys that have waiting tasks, with their priorities."""
     terms = {"pipeline": want.pipeline, "phase": want.phase, "after": after, "most": most}
     return connection.execute(statement("keys_waiting"), terms).fetchall()
 
 
-def _keys_in_turn(connection: sqlite3.Connection, want: PhaseClaim, turns: Rounds) -> list[Key]:
-    """Those whose turn it is."""
-    after = turns.get((want.pipeline, want.phase), "")
-    keys = _keys_waiting(connection, want, after, _MOST_KEYS)
-    if after and len(keys) < _MOST_KEYS:
-        keys = list(dict.fromkeys([*keys, *_keys_waiting(connection, want, "", _MOST_KEYS)]))[:_MOST_KEYS]
-    seen = ""  # all keys there are
-    if len(keys) == _MOST_KEYS:
-        last = keys[-1][0]  # it may have more priorities than we saw, so the next look begins with it
+def _next_keys(connection: sqlite3.Connection, want: PhaseClaim, cursors: Cursors) -> list[Key]:
+    """Return the next batch of keys, round robin, and move the cursor."""
+    after = cursors.get((want.pipeline, want.phase), "")
+    keys = _keys_waiting(connection, want, after, _MAX_KEYS)
+    if after and len(keys) < _MAX_KEYS:
+        keys = list(dict.fromkeys([*keys, *_keys_waiting(connection, want, "", _MAX_KEYS)]))[:_MAX_KEYS]
+    seen = ""  # the batch contains every key
+    if len(keys) == _MAX_KEYS:
+        last = keys[-1][0]  # it may have more priorities, so the next batch starts with it
         seen = next((key for key, _ in reversed(keys) if key != last), last)
-    turns[want.pipeline, want.phase] = seen
+    cursors[want.pipeline, want.phase] = seen
     return keys
 
 
 class Limits:
-    """The limits of a phase and what is taken of them."""
+    """The limits of a phase, and the slots in use."""
 
     def __init__(self, want: PhaseClaim, taken: Sequence[tuple[str, int | None, int | None]]) -> None:
         self._key_slots = want.key_slots
@@ -161,29 +165,29 @@ class Limits:
             self._running[key] = self._running.get(key, 0) + 1
             if key_slot is not None:
                 self._held.setdefault(key, set()).add(key_slot)
-        self.room = want.limit
+        self.capacity = want.limit
         self._free: list[int] | None = None
         if want.slots is not None:
-            # After a limit was lowered, those above it run out first: fewer than N may be processing, in slots below N.
-            self.room = min(self.room, want.slots - len(taken))
-            self._free = sorted(set(range(want.slots)) - {slot for _, slot, _ in taken}) if self.room > 0 else []
+            # After a limit was lowered, tasks may still hold slots above it; they count against the new limit.
+            self.capacity = min(self.capacity, want.slots - len(taken))
+            self._free = sorted(set(range(want.slots)) - {slot for _, slot, _ in taken}) if self.capacity > 0 else []
 
     def is_full(self, key: str) -> bool:
         return self._key_slots is not None and self._running.get(key, 0) >= self._key_slots
 
     def admit(self, found: Sequence[Row]) -> tuple[list[Row], list[Slots]]:
-        """Those of the rows, in their order, that may run together with what does, and the slots that they get."""
+        """Return the rows that the limits admit, in order, and the slots that they get."""
         rows: list[Row] = []
         slots: list[Slots] = []
-        new: dict[str, list[int]] = {}  # the slots of each key that this claim takes
+        new: dict[str, list[int]] = {}  # key → key slots that this claim takes
         for row in found:
-            if len(rows) == self.room:
+            if len(rows) == self.capacity:
                 break
             key_slot = None
             if self._key_slots is not None and (key := row[_KEY]):
                 ours = new.setdefault(key, [])
                 held = self._held.get(key, set()).union(ours)
-                key_slot = next((place for place in range(self._key_slots) if place not in held), None)
+                key_slot = next((slot for slot in range(self._key_slots) if slot not in held), None)
                 if key_slot is None or self._running.get(key, 0) + len(ours) >= self._key_slots:
                     continue
                 ours.append(key_slot)
@@ -199,7 +203,7 @@ def _in_order() -> str:
 
 @cache
 def whole_rows() -> str:
-    """The statement of `due`."""
+    """Return the SQL of `due`, which reads whole rows."""
     return statement("claim").format(columns=", ".join(f"t.{column}" for column in COLUMNS.split(", ")))
 
 

@@ -1,4 +1,4 @@
-"""Connections to one SQLite file, and the one door at which the driver's exceptions become ours."""
+"""Connections to one SQLite file, and the translation of sqlite3 exceptions to onerow errors."""
 
 import itertools
 import os
@@ -24,18 +24,18 @@ from onerow.stores.sqlite.filters import add_functions
 Profile = Literal["durable", "fast"]
 
 FLOOR = (3, 35, 0)
-"""UPDATE … FROM, RETURNING and partial unique indexes are all there from here on."""
+"""The oldest supported SQLite: the first with both UPDATE … FROM and RETURNING."""
 
-_BUSY_FOR = 5.0  # one wait of a reader inside SQLite
-# A writer looks every millisecond whether the lock is free: SQLite's own waits grow to a tenth of a second, in which
-# others come and go. After some looks it is in less of a hurry.
-_LOOKS_EVERY = 0.001
-_MANY_LOOKS, _LOOKS_LATER = 100, 0.004
-_PATIENCE = 60.0  # all waits together, before we say so
+_READER_TIMEOUT = 5.0  # seconds
+# A writer polls the write lock every millisecond, because SQLite's own busy handler sleeps up to 100 ms and loses the
+# lock to other writers. After some polls it slows down.
+_POLL_INTERVAL = 0.001
+_FAST_POLLS, _SLOW_POLL_INTERVAL = 100, 0.004
+_LOCK_TIMEOUT = 60.0  # seconds until a writer raises StoreUnavailable
 
 
 class Connections:
-    """The writer (one per process, one transaction at a time) and some readers."""
+    """One writer connection per process, with one transaction at a time, and a pool of readers."""
 
     def __init__(self, path: Path, profile: Profile) -> None:
         self.path = path
@@ -44,14 +44,14 @@ class Connections:
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._pid = os.getpid()
-        self._file: tuple[int, int] | None = None  # device and inode of the file that our connections have open
+        self._file: tuple[int, int] | None = None  # device and inode of the open file
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the write lock from its beginning, so that it never has to be given up."""
+        """Open a transaction that takes the write lock at its start, so that it never fails on a lock upgrade."""
         with self._lock, translated(self.path):
             connection = self.writer()
-            self._patiently(connection, "BEGIN IMMEDIATE")
+            self._execute_locked(connection, "BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -61,18 +61,18 @@ class Connections:
                 raise
 
     def execute(self, sql: str, given: Sequence[Any]) -> int:
-        """One statement as its own transaction; how many rows it changed."""
+        """Execute one statement as its own transaction; return how many rows it changed."""
         with self._lock:
             try:
                 return self.writer().execute(sql, given).rowcount
             except sqlite3.Error:
-                pass  # most likely someone else writes just now: once more, with patience, or the error in our words
+                pass  # most likely the lock is taken: wait for it below, which also translates errors
             with translated(self.path):
-                return self._patiently(self.writer(), sql, given).rowcount
+                return self._execute_locked(self.writer(), sql, given).rowcount
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection for reading; one snapshot per statement."""
+        """Lend a connection for reading; each statement reads its own snapshot."""
         with translated(self.path):
             connection = self._reader()
             try:
@@ -82,16 +82,16 @@ class Connections:
                     self._readers.append(connection)
 
     def data_version(self) -> int:
-        """A number that changes when another connection has committed; our own commits leave it alone."""
+        """Return a number that changes when another connection commits, but not when this one does."""
         with self._lock, translated(self.path):
-            return int(self._patiently(self.writer(), "PRAGMA data_version").fetchone()[0])
+            return int(self._execute_locked(self.writer(), "PRAGMA data_version").fetchone()[0])
 
     def writer(self) -> sqlite3.Connection:
         self._after_fork()
         self._check_file()
         if self._writer is None:
             self._writer = self._open()
-            self._writer.execute(f"PRAGMA busy_timeout = {int(_LOOKS_EVERY * 1000)}")
+            self._writer.execute(f"PRAGMA busy_timeout = {int(_POLL_INTERVAL * 1000)}")
         return self._writer
 
     def close(self) -> None:
@@ -103,24 +103,24 @@ class Connections:
             self._readers = []
             self._file = None
 
-    def _patiently(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Execute what needs the write lock, as soon as those before us have let it go."""
-        give_up = time.monotonic() + _PATIENCE
-        for look in itertools.count():
+    def _execute_locked(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Execute a statement that needs the write lock; wait for the lock until the timeout."""
+        give_up = time.monotonic() + _LOCK_TIMEOUT
+        for polls in itertools.count():
             try:
                 return connection.execute(sql, given)
             except sqlite3.OperationalError as error:
                 if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
                     raise
-            if look > _MANY_LOOKS:
-                time.sleep(_LOOKS_LATER)
+            if polls > _FAST_POLLS:
+                time.sleep(_SLOW_POLL_INTERVAL)
         raise AssertionError("it gives up before")
 
     def _check_file(self) -> None:
-        """Raise StoreMoved if the path no longer leads to the file that our connections have open.
+        """Raise StoreMoved if the path no longer names the file that the connections have open.
 
-        SQLite goes on writing to a file that was deleted or moved, and nothing of that can be found afterwards. The
-        inode of an open file is not given to another, so that a new file at the same path has another number.
+        SQLite keeps writing to a file that was deleted or moved, and those writes are lost. The inode of an open file
+        is not reused, so a new file at the same path has another inode.
         """
         if self._file is None:
             return
@@ -132,7 +132,7 @@ class Connections:
                 f"use it, put the file back (or restore a backup), and start them again"
             ) from None
         except OSError:
-            return  # its folder can't be read now; SQLite will say what is wrong
+            return  # the folder can't be read; SQLite will report the cause
         if (found.st_dev, found.st_ino) != self._file:
             raise StoreMoved(
                 f"{self.path}: the database file was replaced by another file while it was in use; "
@@ -148,7 +148,7 @@ class Connections:
             return self._open()
 
     def _after_fork(self) -> None:
-        # A connection must not cross a fork: its file locks belong to the parent.
+        # SQLite connections don't survive a fork: their file locks belong to the parent.
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._writer = None
@@ -157,7 +157,7 @@ class Connections:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_FOR, isolation_level=None, check_same_thread=False, cached_statements=256
+            self.path, timeout=_READER_TIMEOUT, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -175,8 +175,8 @@ class Connections:
         return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        # The switch needs the file for itself and ignores the busy timeout, so that several starters must take turns.
-        give_up = time.monotonic() + _PATIENCE
+        # The switch needs exclusive access and ignores the busy timeout, so processes that start together must retry.
+        give_up = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -189,14 +189,14 @@ class Connections:
 
 @contextmanager
 def translated(path: Path | str, *, callers: bool = False) -> Iterator[None]:
-    """Driver exceptions become ours; `callers`: the transaction is the caller's, so only it can try again."""
+    """Translate driver exceptions; with `callers`, a lock conflict becomes RetryTransaction."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
-        raise _ours(error, path, callers) from error
+        raise _translate(error, path, callers) from error
 
 
-def _ours(error: sqlite3.Error | OverflowError, path: Path | str, callers: bool) -> StoreError:
+def _translate(error: sqlite3.Error | OverflowError, path: Path | str, callers: bool) -> StoreError:
     code = _primary(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         if callers:
@@ -204,7 +204,9 @@ def _ours(error: sqlite3.Error | OverflowError, path: Path | str, callers: bool)
                 f"{path}: another connection writes; roll back and run the transaction again, "
                 f"beginning it with BEGIN IMMEDIATE"
             )
-        return StoreUnavailable(f"{path}: another process has held the write lock for {_PATIENCE:.0f} s; look for it")
+        return StoreUnavailable(
+            f"{path}: another process has held the write lock for {_LOCK_TIMEOUT:.0f} s; look for it"
+        )
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(f"{path}: the disk is full; make room, nothing was lost")
     if code == sqlite3.SQLITE_READONLY:
@@ -223,5 +225,5 @@ def _ours(error: sqlite3.Error | OverflowError, path: Path | str, callers: bool)
 
 
 def _primary(error: Exception) -> int:
-    """The error's class; the low byte of SQLite's extended code."""
+    """Return the primary error code: the low byte of the extended one."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,4 +1,4 @@
-"""How many tasks stand where: open ones counted in their indexes, ended ones kept as counters by whoever writes."""
+"""Task counts: open tasks are counted through indexes, ended tasks by counters that every write maintains."""
 
 import sqlite3
 from collections import Counter
@@ -15,10 +15,10 @@ from onerow.ports import Filter, Move, TaskCount
 from onerow.stores.sqlite.filters import where_sql
 from onerow.stores.sqlite.statements import statement
 
-Place = tuple[str, str, Status, datetime | None]
-"""Pipeline, phase, status, and when it was purged."""
+Group = tuple[str, str, Status, datetime | None]
+"""Pipeline, phase, status, purged_at."""
 Change = dict[tuple[str, str, Status], int]
-"""So many more tasks that have ended, by pipeline, phase and status."""
+"""Changes to the counters of ended tasks, by pipeline, phase and status."""
 
 _ADD = (
     "INSERT INTO onerow_tally (pipeline, type, status, count) VALUES (?, ?, ?, ?) "
@@ -27,32 +27,32 @@ _ADD = (
 
 
 def of_moves(moves: Sequence[Move]) -> Change:
-    """What these moves change: tasks that they end, bring back or bury."""
-    change: Counter[Place] = Counter(map(_place, (move.after for move in moves)))
-    change.subtract(Counter(map(_place, (move.before for move in moves))))
+    """Return what moves change: tasks that they end, reopen or purge."""
+    change: Counter[Group] = Counter(map(_group, (move.after for move in moves)))
+    change.subtract(Counter(map(_group, (move.before for move in moves))))
     return _of_ended(change)
 
 
 def of_tasks(tasks: Iterable[Task]) -> Change:
-    """What these tasks add if they were put in as ended already."""
-    return _of_ended(Counter(map(_place, tasks)))
+    """Return what inserting these tasks adds; only tasks inserted as ended count."""
+    return _of_ended(Counter(map(_group, tasks)))
 
 
 def of_removed(tasks: Iterable[Task]) -> Change:
-    """What it changes that these tasks are gone."""
-    return {place: -count for place, count in of_tasks(tasks).items()}
+    """Return what removing these tasks changes."""
+    return {group: -count for group, count in of_tasks(tasks).items()}
 
 
 def write(connection: sqlite3.Connection | sqlite3.Cursor, change: Change) -> None:
-    """Count it; in the transaction that makes it so."""
+    """Update the counters, in the transaction that changes the tasks."""
     if change:
-        connection.executemany(_ADD, [(*place, count) for place, count in change.items()])
+        connection.executemany(_ADD, [(*group, count) for group, count in change.items()])
 
 
-_place = attrgetter("pipeline", "phase", "status", "purged_at")
+_group = attrgetter("pipeline", "phase", "status", "purged_at")
 
 
-def _of_ended(change: "Counter[Place]") -> Change:
+def _of_ended(change: "Counter[Group]") -> Change:
     return {
         (pipeline, phase, status): count
         for (pipeline, phase, status, purged_at), count in change.items()
@@ -61,7 +61,7 @@ def _of_ended(change: "Counter[Place]") -> Change:
 
 
 def count(connection: sqlite3.Connection, where: Filter) -> list[TaskCount]:
-    """See ports.Store.count. What the filter fixes is not read from the row, so that an index alone may answer."""
+    """See ports.Store.count. Columns that the filter fixes are not selected, so an index can cover the query."""
     condition, given = where_sql(where)
     (status,) = where.statuses if len(where.statuses) == 1 else (None,)
     (phase,) = where.phases if len(where.phases) == 1 else (None,)
@@ -86,14 +86,14 @@ def count(connection: sqlite3.Connection, where: Filter) -> list[TaskCount]:
 
 
 def store_counts(connection: sqlite3.Connection) -> list[TaskCount]:
-    """Every task, by place; nothing is read but indexes and counters."""
+    """Count every task by pipeline, phase and status, from indexes and counters only."""
     waiting: dict[tuple[str, str], tuple[int, str]] = {}
     for pipeline, phase, number, oldest in connection.execute(statement("census_waiting")).fetchall():
         before, first = waiting.get((pipeline, phase), (0, oldest))
         waiting[pipeline, phase] = (before + number, min(first, oldest))
     found = [
-        TaskCount(*place, WAITING, False, number, _read_run_at(connection, oldest))
-        for place, (number, oldest) in waiting.items()
+        TaskCount(*group, WAITING, False, number, _read_run_at(connection, oldest))
+        for group, (number, oldest) in waiting.items()
     ]
     found += count(connection, Filter(statuses=frozenset({WAITING}), parked=True))
     found += count(connection, Filter(statuses=frozenset({PROCESSING}), parked=False))
@@ -122,7 +122,7 @@ def _ids(connection: sqlite3.Connection, column: str, value: Any) -> list[Any]:
 
 
 def recount(connection: sqlite3.Connection) -> list[tuple[str, str, str, int]]:
-    """The ended tasks, counted row by row: what the counters should say."""
+    """Count the ended tasks from the rows: the values that the counters should have."""
     return connection.execute(
         "SELECT pipeline, type, status, count(*) FROM task_queue "
         "WHERE completed_at IS NOT NULL AND status IN ('completed', 'failed', 'cancelled') AND purged_at IS NULL "

@@ -1,4 +1,4 @@
-"""A Filter as SQL. Statuses stand in it as literals, because a partial index matches literals only."""
+"""Translate a Filter to SQL. Statuses are literals, because SQLite matches partial indexes against literals only."""
 
 import sqlite3
 from typing import Any
@@ -19,7 +19,7 @@ ORDERS: dict[Order, tuple[str, str]] = {
 
 
 def index_for(where: Filter, order: Order) -> str:
-    """The index to walk. Named, because without statistics SQLite prefers the one that saves it a sort."""
+    """Return the index for INDEXED BY: without statistics SQLite would pick the index that avoids a sort."""
     ended = order in ("ended", "latest")
     if where.parent_id is not None:
         return "task_child"
@@ -43,7 +43,7 @@ def index_for(where: Filter, order: Order) -> str:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """What SQL lacks: looking for text whatever its case, in any script, and at a dotted path."""
+    """Add SQL functions: case-insensitive Unicode search, and the payload value at a dotted path."""
     connection.create_function("onerow_has", 2, _has, deterministic=True)
     connection.create_function("onerow_at", 2, _at, deterministic=True)
 
@@ -53,11 +53,11 @@ def _has(text: str | None, folded: str) -> bool:
 
 
 def _at(payload: str, path: str) -> str | None:
-    """The value at a dotted path as text: strings as they are, everything else as JSON; None: nothing is there."""
+    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeError, TypeError):
-        return None  # nothing can be found in it, which must not keep others from being found
+        return None  # one unreadable payload must not fail the whole search
     for step in path.split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]
@@ -69,8 +69,8 @@ def _at(payload: str, path: str) -> str | None:
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
-    """The condition and its parameters."""
-    # Only what has ended is ever buried; so an index alone can answer for the rest.
+    """Return the WHERE condition and its parameters."""
+    # Only ended tasks are purged; without this condition an index can cover queries on open tasks.
     open_only = bool(where.statuses) and where.statuses <= OPEN
     terms: list[str] = [] if where.hidden or open_only else ["purged_at IS NULL"]
     given: list[Any] = []
@@ -95,7 +95,7 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         if value is not None:
             term(f"{column} = ?", value)
     if where.user_id:
-        terms.append("user_id <> ''")  # says to SQLite that the partial index will do
+        terms.append("user_id <> ''")  # lets SQLite use the partial index
     if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.phases:
@@ -136,7 +136,7 @@ def _statuses(statuses: frozenset[Status]) -> str:
     names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
     sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
     if statuses == {Status.PROCESSING}:
-        return f"{sql} AND leased_by IS NOT NULL"  # the index of what is processing
+        return f"{sql} AND leased_by IS NOT NULL"  # lets SQLite use task_leased
     if statuses == {Status.FAILED}:
         return f"{sql} AND error_class IS NOT NULL AND completed_at IS NOT NULL"
     if statuses <= ENDS:

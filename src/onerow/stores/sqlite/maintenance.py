@@ -1,4 +1,4 @@
-"""Upkeep of one file: would the promises hold here, how far is it migrated, and a copy while others write."""
+"""Maintenance of one database file: health checks, migration state, online backup, repair of counters."""
 
 import os
 import sqlite3
@@ -19,47 +19,47 @@ _LEAST_FREE = 32 * 1024 * 1024
 _CHECK_FOR = 20.0  # seconds
 
 
-def migration(door: Connections) -> Migration:
-    """See ports.Upkeep.migration; a file that isn't there stays so."""
+def migration(connections: Connections) -> Migration:
+    """See ports.Administrable.migration; a missing file is not created."""
     stored = min_code = 0
-    if door.path.exists():
-        with door.read() as connection:
+    if connections.path.exists():
+        with connections.read() as connection:
             stored, min_code = schema.versions(connection)
     return Migration(stored, schema.SCHEMA, "\n".join(schema.pending(stored)), min_code)
 
 
-def backup(door: Connections, path: Path, progress: Callable[[float], None]) -> None:
-    """See ports.Upkeep.backup; the copy appears under its name only when it is whole."""
+def backup(connections: Connections, path: Path, progress: Callable[[float], None]) -> None:
+    """See ports.Administrable.backup; the copy gets its final name only when it is complete."""
     if path.exists():
         raise BadInput(f"{path} exists already; name another file, or remove it first", field="path")
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
-        with door.read() as source, translated(path), closing(sqlite3.connect(part)) as copy:
+        with connections.read() as source, translated(path), closing(sqlite3.connect(part)) as copy:
             source.backup(
                 copy, pages=_PAGES, progress=lambda _, left, total: progress(1 - left / total if total else 1)
             )
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it to forget
+            copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a -wal beside it
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def inspect(door: Connections) -> list[Finding]:
-    """See ports.Upkeep.inspect."""
-    if not door.path.exists():
-        return [Finding("bad", f"there is no file {door.path}", "onerow migrate")]
-    findings = [_version(), *_disk(door.path)]
+def inspect(connections: Connections) -> list[Finding]:
+    """See ports.Administrable.inspect."""
+    if not connections.path.exists():
+        return [Finding("bad", f"there is no file {connections.path}", "onerow migrate")]
+    findings = [_version(), *_disk(connections.path)]
     try:
-        with door.read() as connection:
+        with connections.read() as connection:
             stored, min_code = schema.versions(connection)
             if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
                 return [*findings, other_schema]
             findings += _soundness(connection)
             if findings[-1].level == "bad":
-                return findings  # what else is read from such a file says nothing
-            findings += [*_indexes(connection), *_counters(connection), *_journal(door, connection)]
-        _try_to_write(door)
+                return findings  # further checks on a damaged file mean nothing
+            findings += [*_indexes(connection), *_counters(connection), *_journal(connections, connection)]
+        _try_to_write(connections)
     except StoreError as error:
         what, _, fix = str(error).partition("; ")
         findings.append(Finding("bad", what, fix))
@@ -67,7 +67,7 @@ def inspect(door: Connections) -> list[Finding]:
 
 
 def _disk(path: Path) -> Iterator[Finding]:
-    """Whether there is room beside the file: its log grows there."""
+    """Check the free disk space: the -wal file grows beside the database."""
     found = os.statvfs(path.parent)
     free = found.f_bavail * found.f_frsize
     if free < _LEAST_FREE:
@@ -78,27 +78,27 @@ def _disk(path: Path) -> Iterator[Finding]:
         yield Finding("good", "the disk has room")
 
 
-class _NotToBeKept(Exception):
-    """Rolls a trial back."""
+class _Rollback(Exception):
+    """Rolls the trial write back."""
 
 
-def _try_to_write(door: Connections) -> None:
-    """Raises StoreError where nothing can be written; leaves nothing behind."""
+def _try_to_write(connections: Connections) -> None:
+    """Raise StoreError if the store can't be written; the trial write is rolled back."""
     try:
-        with door.write() as connection:
+        with connections.write() as connection:
             connection.execute(
                 "INSERT INTO onerow_note (version, body, updated_at, kind, name) VALUES (1, 'null', '', 'doctor', '')"
             )
-            raise _NotToBeKept
-    except _NotToBeKept:
+            raise _Rollback
+    except _Rollback:
         pass
 
 
 def _version() -> Finding:
-    version, told = sqlite3.sqlite_version_info, sqlite3.sqlite_version
+    version, version_text = sqlite3.sqlite_version_info, sqlite3.sqlite_version
     if version < FLOOR:
-        return Finding("bad", f"SQLite {told} is older than 3.35", "a newer Python brings a newer one")
-    return Finding("good", f"SQLite {told}")
+        return Finding("bad", f"SQLite {version_text} is older than 3.35", "a newer Python brings a newer one")
+    return Finding("good", f"SQLite {version_text}")
 
 
 def _indexes(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def _indexes(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _expected() -> dict[str, str]:
-    """Name → SQL of every table and index that the schema files create."""
+    """Return name → SQL of every table and index that the schema files create."""
     found: dict[str, str] = {}
     with closing(sqlite3.connect(":memory:")) as blank:
         for number in range(1, schema.SCHEMA + 1):
@@ -130,7 +130,7 @@ def _bare(sql: str | None) -> str:
 
 
 def _counters(connection: sqlite3.Connection) -> Iterator[Finding]:
-    # Writers may come between the two looks, so only a difference that stays is one.
+    # Writers may commit between the two queries, so only a difference that persists counts.
     for _ in range(3):
         kept = connection.execute(
             "SELECT pipeline, type, status, count FROM onerow_tally WHERE count <> 0 ORDER BY 1, 2, 3"
@@ -142,16 +142,16 @@ def _counters(connection: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair")
 
 
-def repair(door: Connections) -> None:
-    """Set the counters of ended tasks to what is there."""
-    with door.write() as connection:
+def repair(connections: Connections) -> None:
+    """Recompute the counters of ended tasks."""
+    with connections.write() as connection:
         found = counts.recount(connection)
         connection.execute("DELETE FROM onerow_tally")
         connection.executemany("INSERT INTO onerow_tally VALUES (?, ?, ?, ?)", found)
 
 
 def _soundness(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """What SQLite's own check says, as far as it comes in a bounded time; the verdict comes last."""
+    """Run SQLite's quick_check for a bounded time; the verdict is the last finding."""
     stop_at = time.monotonic() + _CHECK_FOR
     connection.set_progress_handler(lambda: time.monotonic() > stop_at, 1_000)
     try:
@@ -173,13 +173,13 @@ def _soundness(connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding("bad", f"the file is damaged: {' '.join(problems[0].split())}", "restore a backup")
 
 
-def _journal(door: Connections, connection: sqlite3.Connection) -> Iterator[Finding]:
+def _journal(connections: Connections, connection: sqlite3.Connection) -> Iterator[Finding]:
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     if mode == "wal":
         yield Finding("good", "readers and the writer don't wait for each other (WAL)")
     else:
         yield Finding("slow", f"the journal mode is {mode}", "it should be WAL; is the file on a network share?")
-    wal = Path(f"{door.path}-wal")
+    wal = Path(f"{connections.path}-wal")
     if wal.exists() and wal.stat().st_size > _BIG_WAL:
         yield Finding(
             "slow", f"{wal.name} has {wal.stat().st_size >> 20} MB", "a reader holds it open for long; look for it"

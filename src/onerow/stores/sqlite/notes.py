@@ -1,4 +1,4 @@
-"""Small versioned records, compared and swapped like tasks."""
+"""Notes: small versioned records, written by compare-and-swap."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def read_all(connection: sqlite3.Connection, kind: str, since: str = "", before: str = "") -> list[Note]:
-    """All notes of a kind, by name; those from `since` on and before `before`, where given."""
+    """Return the notes of a kind, by name, optionally only names in [since, before)."""
     sql = "SELECT name, body, version, updated_at FROM onerow_note WHERE kind = ? AND name >= ?"
     given = [kind, since]
     if before:
@@ -25,7 +25,7 @@ def read_all(connection: sqlite3.Connection, kind: str, since: str = "", before:
 
 
 def write(connection: sqlite3.Connection, notes: Sequence[Note], now: datetime) -> list[bool]:
-    """Each note if its version is still the stored one; 0 means that there must be none."""
+    """Write each note whose version is the stored one (0: it must not exist); return which were written."""
     answers = []
     for note in notes:
         body = _encode(note.body).decode()
@@ -40,7 +40,7 @@ def write(connection: sqlite3.Connection, notes: Sequence[Note], now: datetime) 
 
 
 def drop(connection: sqlite3.Connection, kind: str, names: Sequence[str]) -> int:
-    """Remove notes; how many."""
+    """Remove notes; return how many there were."""
     return connection.execute(
         "DELETE FROM onerow_note WHERE kind = ? AND name IN (SELECT value FROM json_each(?))",
         (kind, _encode(list(names)).decode()),

@@ -1,4 +1,4 @@
-"""Rows that can't be read: found after something has failed on them, and set aside so that the others go on."""
+"""Quarantine of unreadable rows, after an operation failed on them, so that other tasks keep running."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _SUSPECT = " OR ".join(
 
 
 def set_aside(connection: sqlite3.Connection, ids: Sequence[Any], now: datetime) -> int:
-    """Quarantine those of these rows that can't be read; how many. Inside an open transaction."""
+    """Quarantine the unreadable ones of these rows; return how many. Call it inside a transaction."""
     done = 0
     for task_id in ids:
         row = connection.execute(f"SELECT {COLUMNS} FROM task_queue WHERE task_id = ?", (task_id,)).fetchone()
@@ -40,7 +40,7 @@ def set_aside(connection: sqlite3.Connection, ids: Sequence[Any], now: datetime)
 
 
 def suspects(connection: sqlite3.Connection) -> list[Any]:
-    """The ids of rows whose numbers or status no rule can work with; walks the table, since no index knows."""
+    """Return the ids of rows with an invalid number or status; this scans the whole table."""
     rows = connection.execute(f"SELECT task_id FROM task_queue WHERE {_SUSPECT} LIMIT {_MANY}").fetchall()
     return [task_id for (task_id,) in rows]
 

@@ -1,4 +1,4 @@
-"""Rows ↔ tasks: times as text, statuses as words, JSON as it stands."""
+"""Rows ↔ tasks: times and JSON are text, statuses are words, flags are 0 or 1."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,25 +16,25 @@ _decode = msgspec.json.Decoder().decode
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
 ID = itemgetter(FIELDS.index("task_id"))
-"""The id in a row of COLUMNS."""
+"""Gets the task id from a row of COLUMNS."""
 _TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
 _STATUS = FIELDS.index("status")
 _FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
-FOREIGN = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
-"""Fields whose values SQLite doesn't take as they are."""
+CONVERTED = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
+"""Fields whose values must be converted for SQLite."""
 _STATUS_OF = {status.value: status for status in Status}
 
 
 def row_of(task: Task) -> dict[str, Any]:
-    """Its values as SQLite takes them, by field, less those that are the column's default.
+    """Return field → SQLite value, without fields that have the column's default.
 
-    What needn't be bound costs nothing; a None costs most, since the driver asks each whether it would adapt itself.
+    Binding is the main cost of an insert. None is the slowest value, since the driver looks for an adapter each time.
     """
     return {field: to_sql(value) for field, value in non_default_fields(task).items()}
 
 
 def to_sql(value: Any) -> Any:
-    """The value in a type that the driver takes as it is."""
+    """Convert a value to a type that the driver binds without an adapter."""
     kind = type(value)
     if kind is str or kind is int:
         return value
@@ -46,13 +46,13 @@ def to_sql(value: Any) -> Any:
 
 
 def literal(value: Any) -> str:
-    """A default as SQL spells it."""
+    """Return a default value as an SQL literal."""
     value = to_sql(value)
     return "NULL" if value is None else f"'{value}'" if type(value) is str else str(value)
 
 
 def task_of(row: Sequence[Any]) -> Task:
-    """The task in a row of COLUMNS."""
+    """Return the task in a row of COLUMNS."""
     found = list(row)
     for index in _TIMES:
         if found[index] is not None:
@@ -63,23 +63,23 @@ def task_of(row: Sequence[Any]) -> Task:
     return Task(*found)
 
 
-# A claim knows what it writes, so it reads only the rest. Of that the driver makes an object per column, which costs
-# more than the claim itself: what nearly always has its default comes as one column, NULL when all of it has.
+# A claim reads only the columns that it does not write. The driver creates an object per column, which costs more than
+# the claim itself, so the rarely used columns are read as one JSON column, NULL if all of them have their defaults.
 CLAIMED_FIELDS = (
     "task_id", "user_id", "title", "created_at", "run_at", "elapsed_time", "priority", "attempt", "max_retries",
     "token", "version", "limit_key", "payload_json", "results_json", "logs_json",
 )  # fmt: skip
-_SELDOM = (
+_RARE = (
     "parent_id", "scheduled_time", "cancel_requested", "retry_count", "own_retries", "retry_base", "crash_count",
     "rescue_count", "generation", "error", "error_class", "unique_key", "unique_for", "held_key", "held_until",
     "children", "steps_json", "signals_json", "progress_json", "metadata_json",
 )  # fmt: skip
-_SELDOM_AS_JSON = (
-    f"CASE WHEN {' AND '.join(f't.{COLUMN[field]} IS {literal(DEFAULTS[field])}' for field in _SELDOM)} THEN NULL "
-    f"ELSE json_array({', '.join(f't.{COLUMN[field]}' for field in _SELDOM)}) END"
+_RARE_AS_JSON = (
+    f"CASE WHEN {' AND '.join(f't.{COLUMN[field]} IS {literal(DEFAULTS[field])}' for field in _RARE)} THEN NULL "
+    f"ELSE json_array({', '.join(f't.{COLUMN[field]}' for field in _RARE)}) END"
 )
-CLAIMED_COLUMNS = ", ".join([*(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS), _SELDOM_AS_JSON])
-_SELDOM_DEFAULTS = tuple(to_sql(DEFAULTS[field]) for field in _SELDOM)
+CLAIMED_COLUMNS = ", ".join([*(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS), _RARE_AS_JSON])
+_RARE_DEFAULTS = tuple(to_sql(DEFAULTS[field]) for field in _RARE)
 
 
 def claimed_task(
@@ -92,16 +92,16 @@ def claimed_task(
     slot: int | None = None,
     key_slot: int | None = None,
 ) -> Task:
-    """The task in a row of its rowid and CLAIMED_COLUMNS as read just before the claim wrote to it; see rules.claimed."""
+    """Return the claimed task from (rowid, *CLAIMED_COLUMNS) as read before the claim's write; see rules.claimed."""
     (
         _, task_id, user_id, title, created_at, run_at, elapsed_time, priority, attempt, max_retries,
-        token, version, limit_key, payload, results, logs, seldom,
+        token, version, limit_key, payload, results, logs, rare,
     ) = row  # fmt: skip
     (
         parent_id, scheduled_time, cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count,
         generation, error, error_class, unique_key, unique_for, held_key, held_until, children, steps,
         signals, progress, metadata,
-    ) = _SELDOM_DEFAULTS if seldom is None else _decode(seldom)  # fmt: skip
+    ) = _RARE_DEFAULTS if rare is None else _decode(rare)  # fmt: skip
     return Task(
         task_id, pipeline, phase, user_id, title, parent_id,
         read(created_at), scheduled_time and read(scheduled_time), read(run_at), now, None, now, elapsed_time,

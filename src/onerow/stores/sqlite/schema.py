@@ -1,7 +1,7 @@
-"""Migrations: numbered SQL files, run once each, whoever comes first.
+"""Migrations: numbered SQL files, each run once, by the first process that needs it.
 
-The store records `schema` (how far it was migrated) and `min_code` (the oldest schema number that code may know and
-still work beside it). Code refuses only below min_code.
+The store records `schema` (the version it was migrated to) and `min_code` (the oldest SCHEMA of code that may use it).
+Code refuses a store only if its own SCHEMA is below min_code.
 """
 
 import sqlite3
@@ -15,17 +15,17 @@ from onerow.stores.sqlite.statements import statement
 SCHEMA = 1
 """The newest schema this code knows."""
 MIN_CODE = 1
-"""What this schema demands of code that works beside it."""
+"""The oldest SCHEMA of code that may use a store with this schema."""
 
 
-def migrate(door: Connections) -> None:
-    """Bring the file up to SCHEMA; many processes may do so at once, and one of them does the work."""
-    with door.read() as connection:
+def migrate(connections: Connections) -> None:
+    """Migrate the file to SCHEMA; if several processes call it at once, one of them does the work."""
+    with connections.read() as connection:
         version, min_code = versions(connection)
     _check_code(version, min_code)
     if version >= SCHEMA:
         return
-    with door.write() as connection:
+    with connections.write() as connection:
         version, min_code = versions(connection)
         _check_code(version, min_code)
         for number in range(version + 1, SCHEMA + 1):
@@ -40,17 +40,17 @@ def migrate(door: Connections) -> None:
         )
 
 
-def check(door: Connections) -> None:
-    """Refuse to work on a file that is missing its tables, or that newer code has left behind for newer code only."""
-    with door.read() as connection:
+def check(connections: Connections) -> None:
+    """Raise SchemaMissing if the file is not migrated, CodeTooOld if it needs newer code."""
+    with connections.read() as connection:
         version, min_code = versions(connection)
     _check_code(version, min_code)
     if version < SCHEMA:
-        raise SchemaMissing(f"{door.path} has schema {version}, this code needs {SCHEMA}; run: onerow migrate")
+        raise SchemaMissing(f"{connections.path} has schema {version}, this code needs {SCHEMA}; run: onerow migrate")
 
 
 def versions(connection: sqlite3.Connection) -> tuple[int, int]:
-    """(schema, min_code) as recorded; (0, 0) in a new file."""
+    """Return the recorded (schema, min_code); (0, 0) for a new file."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'onerow_meta'").fetchone():
         return 0, 0
     found = dict(connection.execute("SELECT key, value FROM onerow_meta").fetchall())
@@ -58,13 +58,13 @@ def versions(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def pending(version: int) -> Iterator[str]:
-    """The SQL that leads from a schema version to the newest."""
+    """Yield the SQL of the migrations after a schema version."""
     for number in range(version + 1, SCHEMA + 1):
         yield statement(f"schema_{number}")
 
 
 def known_files() -> list[str]:
-    """The migrations that ship with this code."""
+    """Return the names of the migration files in this package."""
     return sorted(
         f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_")
     )
@@ -79,7 +79,7 @@ def _check_code(version: int, min_code: int) -> None:
 
 
 def _split(script: str) -> Iterator[str]:
-    """Single statements of a script: executescript would commit our transaction."""
+    """Split a script into statements, because executescript would commit the open transaction."""
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line

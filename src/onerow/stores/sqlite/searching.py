@@ -1,4 +1,4 @@
-"""Finding: pages by key through a named index, and searches that stop when their time is over."""
+"""Keyset pagination through a named index, and searches with a time limit."""
 
 import base64
 import sqlite3
@@ -19,11 +19,12 @@ from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
 _encode = msgspec.json.Encoder().encode
-_FIRST_STRETCH = 500
+_FIRST_BATCH = 500
 _FEW = 5_000
-_WALKED = ("task_created", "task_user", "task_ended", "task_erred")  # in an order that a search can stop in
+# Indexes in the order of the results, so that a search can stop and resume.
+_SCANNED = ("task_created", "task_user", "task_ended", "task_erred")
 
-Place = list[str]  # the moment by which rows are ordered, and the id
+Position = list[str]  # the time that rows are sorted by, and the task id
 
 
 def find(connection: sqlite3.Connection, where: Filter, limit: int, order: Order, after: str | None) -> Page:
@@ -32,7 +33,7 @@ def find(connection: sqlite3.Connection, where: Filter, limit: int, order: Order
     tasks = _page(connection, where, order, index_for(where, order), limit + 1, start, None)
     if len(tasks) <= limit:
         return Page(tasks)
-    return Page(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if limit else None)
+    return Page(tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if limit else None)
 
 
 def leases(connection: sqlite3.Connection, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
@@ -58,41 +59,43 @@ def search(
     after: str | None,
     within: timedelta,
 ) -> Search:
-    """See ports.Glance.search: stretch by stretch, each twice as long as the last, until the time is over."""
+    """See ports.Searchable.search: scan in batches, each twice the size of the last, until the time limit."""
     index = index_for(where, order)
-    if where.title_text is not None and index in _WALKED:
+    if where.title_text is not None and index in _SCANNED:
         numbers = title_index.candidates(connection, where.title_text.casefold())
         if numbers is not None:
             start = None if after is None else _read_cursor(after)
             tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)
-            return Search(tasks[:limit], _write_cursor(_place(tasks[limit - 1], order)) if len(tasks) > limit else None)
+            return Search(
+                tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if len(tasks) > limit else None
+            )
     if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
-        index = "task_user" if where.user_id else "task_created"  # sorting them all would take longer than there is
+        index = "task_user" if where.user_id else "task_created"  # sorting all of them would exceed the time limit
     elif index == "task_erred" and order == "newest":
         index = ""
-    if index not in _WALKED or _has_few_open(connection, where):
+    if index not in _SCANNED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
     until = monotonic() + within.total_seconds()
-    place = None if after is None else _read_cursor(after)
+    position = None if after is None else _read_cursor(after)
     found: list[Task] = []
-    stretch, looked_at = _FIRST_STRETCH, 0
+    batch, examined = _FIRST_BATCH, 0
     while True:
-        end = _end_of_stretch(connection, where, order, index, place, stretch)
-        found += _page(connection, where, order, index, limit + 1 - len(found), place, end)
+        end = _end_of_batch(connection, where, order, index, position, batch)
+        found += _page(connection, where, order, index, limit + 1 - len(found), position, end)
         if len(found) > limit:
-            return Search(found[:limit], _write_cursor(_place(found[limit - 1], order)))
+            return Search(found[:limit], _write_cursor(_position(found[limit - 1], order)))
         if end is None:
             return Search(found)
-        looked_at += stretch
-        place = end
+        examined += batch
+        position = end
         if monotonic() >= until:
-            return Search(found, _write_cursor(place), read(place[0]), looked_at)
-        stretch = min(stretch * 2, 16_000)
+            return Search(found, _write_cursor(position), read(position[0]), examined)
+        batch = min(batch * 2, 16_000)
 
 
 def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
-    """Whether a question about waiting tasks alone is answered sooner by sorting them than by walking all rows."""
+    """Whether the filter selects waiting tasks only, and few enough to sort instead of scanning all rows."""
     if {status.value for status in where.statuses} != {"waiting"}:
         return False
     return _has_few(connection, "status = 'waiting' AND awaiting IS NULL") and _has_few(
@@ -101,7 +104,7 @@ def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
 
 
 def _has_few(connection: sqlite3.Connection, condition: str) -> bool:
-    """Whether so few rows meet the condition of a partial index that sorting them is no matter."""
+    """Whether few enough rows meet the condition of a partial index to sort them."""
     sql = f"SELECT count(*) FROM (SELECT 1 FROM task_queue WHERE {condition} LIMIT ?)"
     return bool(connection.execute(sql, (_FEW,)).fetchone()[0] < _FEW)
 
@@ -112,8 +115,8 @@ def _page(
     order: Order,
     index: str,
     limit: int,
-    after: Place | None,
-    until: Place | None,
+    after: Position | None,
+    until: Position | None,
     numbers: list[int] | None = None,
 ) -> list[Task]:
     condition, given = where_sql(where)
@@ -121,10 +124,10 @@ def _page(
     if column == "completed_at":
         condition += " AND completed_at IS NOT NULL"
     further, sooner = ("<", ">=") if direction == "DESC" else (">", "<=")
-    for place, comparison in ((after, further), (until, sooner)):
-        if place is not None:
+    for position, comparison in ((after, further), (until, sooner)):
+        if position is not None:
             condition += f" AND ({column}, task_id) {comparison} (?, ?)"
-            given += place
+            given += position
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
     if numbers is not None:
         source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
@@ -137,10 +140,10 @@ def _page(
     return decoded(rows, task_of, ID)
 
 
-def _end_of_stretch(
-    connection: sqlite3.Connection, where: Filter, order: Order, index: str, after: Place | None, length: int
-) -> Place | None:
-    """The last place of the next `length` rows of an index; None: fewer are left."""
+def _end_of_batch(
+    connection: sqlite3.Connection, where: Filter, order: Order, index: str, after: Position | None, length: int
+) -> Position | None:
+    """Return the position of the last of the next `length` rows in an index; None if fewer are left."""
     column, _ = ORDERS[order]
     base = {"task_user": "user_id = ? AND user_id <> ''", "task_erred": "error_class IS NOT NULL"}.get(index, "TRUE")
     given: list[Any] = [where.user_id] if index == "task_user" else []
@@ -156,15 +159,15 @@ def _end_of_stretch(
     return None if row is None else list(row)
 
 
-def _place(task: Task, order: Order) -> Place:
+def _position(task: Task, order: Order) -> Position:
     return [spell(getattr(task, ORDERS[order][0])), task.task_id]
 
 
-def _write_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(_encode(place)).decode()
+def _write_cursor(position: Position) -> str:
+    return base64.urlsafe_b64encode(_encode(position)).decode()
 
 
-def _read_cursor(text: str) -> Place:
+def _read_cursor(text: str) -> Position:
     try:
         return list(msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str]))
     except Exception:

@@ -1,4 +1,4 @@
-"""The SQL files, each read once."""
+"""SQL files, cached after the first read."""
 
 from functools import cache
 from importlib.resources import files
@@ -6,5 +6,5 @@ from importlib.resources import files
 
 @cache
 def statement(name: str) -> str:
-    """The text of sql/<name>.sql."""
+    """Return the text of sql/<name>.sql."""
     return files("onerow.stores.sqlite").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The Store on SQLite: every act is a short transaction under the file's one write lock."""
+"""The Store on SQLite: every write is a short transaction under the file's write lock."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def _wall_clock() -> datetime:
 
 
 class SqliteStore:
-    """See ports.Store. `profile='durable'` survives a power cut; 'fast' may then lose its last commits."""
+    """See ports.Store. `profile='durable'` survives a power cut; 'fast' may lose the last commits."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SqliteStore:
         self._door = Connections(self.path, profile)
         self._bounds = task_log.Bounds(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
-        self._turns: claiming.Rounds = {}
+        self._cursors: claiming.Cursors = {}
 
     @property
     def url(self) -> str:
@@ -127,34 +127,34 @@ class SqliteStore:
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         try:
-            answers, catches = self._turn(moves, claim)
+            answers, claimed_rows = self._round(moves, claim)
         except RowRefused:
             aside = self._set_suspects_aside()
             if not aside:
                 raise
-            others, catches = self._turn([move for move in moves if move.before.task_id not in aside], claim)
+            others, claimed_rows = self._round([move for move in moves if move.before.task_id not in aside], claim)
             left = iter(others)
             answers = [Stale(move.before.task_id) if move.before.task_id in aside else next(left) for move in moves]
         tasks: list[Task] = []
         unreadable: list[Any] = []
-        for catch in catches:
-            good, bad = catch.tasks()
+        for claimed in claimed_rows:
+            good, bad = claimed.tasks()
             tasks += good
             unreadable += bad
         if unreadable:
-            self._set_aside(unreadable)  # or the claim itself has mended them: it made a number of a text
+            self._set_aside(unreadable)  # rows that the claim's own write made readable are returned below
             tasks += [task for task in self.fetch(unreadable) if task.status is PROCESSING]
         return answers, tasks
 
-    def _turn(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[claiming.Catch]]:
+    def _round(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[claiming.ClaimedRows]]:
         swapping = Swapping(moves)
         with self._door.write() as connection:
             answers = swapping.write(connection, self.now())
-            catches = claiming.claim(connection, claim, self.now(), self._turns) if claim is not None else []
-        # A worker's own turn needn't wake it: it knows what it wrote. An act, or another worker of this process, does.
+            claimed_rows = claiming.claim(connection, claim, self.now(), self._cursors) if claim is not None else []
+        # A worker need not be woken by its own round, but by other operations and by other workers of this process.
         if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
             self._wake()
-        return answers, catches
+        return answers, claimed_rows
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
@@ -169,7 +169,7 @@ class SqliteStore:
 
     def _extend(self, leases: str, lease_for: timedelta) -> tuple[list[tuple[str, int, int, int]], datetime]:
         with self._door.write() as connection:
-            now = self.now()  # after the wait for the write lock, which may have lasted longer than the lease
+            now = self.now()  # read after the lock was taken: the wait may have been longer than the lease
             until = now + lease_for
             given = {"until": spell(until), "now": spell(now), "leases": leases}
             return connection.execute(statement("extend"), given).fetchall(), until
@@ -196,7 +196,7 @@ class SqliteStore:
     def count(self, where: Filter) -> list[TaskCount]:
         return self._reading(lambda connection: counts.count(connection, where))
 
-    # ── rows that can't be read ──
+    # ── unreadable rows ──
 
     def _reading(self, read: Callable[[sqlite3.Connection], T]) -> T:
         def once() -> T:
@@ -210,12 +210,12 @@ class SqliteStore:
             return quarantine.set_aside(connection, ids, self.now())
 
     def _set_suspects_aside(self) -> set[Any]:
-        """After the table refused some row: the ids of those that can't be read, now quarantined."""
+        """Quarantine all unreadable rows, after a write was refused; return their ids."""
         with self._door.read() as connection:
             found = quarantine.suspects(connection)
         return set(found) if self._set_aside(found) else set()
 
-    # ── glances, upkeep ──
+    # ── search, maintenance ──
 
     def store_counts(self) -> StoreCounts:
         return StoreCounts(self._reading(counts.store_counts), self.now())
@@ -235,7 +235,7 @@ class SqliteStore:
         return title_index.maintain(self._door)
 
     def identity(self) -> object:
-        """Device and inode of the file: equal for every path that leads to it, links too."""
+        """Return device and inode of the file: equal for every path to it, including links."""
         try:
             found = self._door.path.stat()
         except OSError:
@@ -246,7 +246,7 @@ class SqliteStore:
         return maintenance.inspect(self._door)
 
     def repair(self) -> None:
-        """Set the counters of ended tasks to what is there, and index every title."""
+        """Recompute the counters of ended tasks, and index every title."""
         maintenance.repair(self._door)
         while self.maintain():
             pass
@@ -257,7 +257,7 @@ class SqliteStore:
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         maintenance.backup(self._door, path, progress)
 
-    # ── tasks that go ──
+    # ── removal ──
 
     def remove(self, tasks: Sequence[Task]) -> int:
         asked = _encode([(task.task_id, task.version) for task in tasks]).decode()
@@ -299,7 +299,7 @@ class SqliteStore:
         return waker
 
     def _wake(self) -> None:
-        """Wake the workers of this process: their data_version doesn't change with commits of their own connection."""
+        """Wake the workers of this process, since data_version does not change on commits of their own connection."""
         for waker in list(self._wakers):
             waker.poke()
 
@@ -307,7 +307,7 @@ class SqliteStore:
         self._door.close()
 
     def count_statements(self) -> Callable[[], int]:
-        """A counter of the writer's statements from now on, BEGIN, COMMIT and savepoints aside."""
+        """Count the writer's statements from now on, without BEGIN, COMMIT, savepoints and pragmas."""
         seen = 0
 
         def count(sql: str) -> None:
@@ -322,7 +322,7 @@ class SqliteStore:
 
 def _insert(cursor: sqlite3.Cursor, tasks: Sequence[Task]) -> list[Inserted | Existing]:
     if len(tasks) > 1:
-        # Nearly always every row is new; a closer look only if some were not.
+        # Usually every row is new. If not, insert one by one to find out which exist.
         cursor.execute("SAVEPOINT onerow_insert")
         written = 0
         for batch in batches(FIELDS, columns_of(tasks), always=1):

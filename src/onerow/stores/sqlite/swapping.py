@@ -1,7 +1,7 @@
-"""Swapping: what rules decided is written, many rows in one statement, an answer for each.
+"""Compare-and-swap: write moves, many rows in one statement, with an answer for each.
 
-All rows share a statement, and a value that all of them share is bound once. Nearly always every row is written, and the
-count says so; only when some were not does a second look, row by row, find out which.
+Usually every row is written, and the row count confirms it. If not, the batch is rolled back and written row by row to
+find out which rows changed.
 """
 
 import sqlite3
@@ -15,15 +15,15 @@ from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.sqlite import counts
-from onerow.stores.sqlite.bulk_write import MOST, batches, update_sql
+from onerow.stores.sqlite.bulk_write import MAX_ROWS, batches, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
-_LATE = 1.0
-"""Seconds of waiting for the write lock after which a rescue is not written: holders' heartbeats waited as well."""
+_MAX_LOCK_WAIT = 1.0
+"""Seconds. A rescue that waited longer for the write lock is not written, since the heartbeats waited for it too."""
 
 
 class Swapping:
-    """Moves, put together before there is a transaction, so that the write lock is held for no more than the SQL."""
+    """Moves with their SQL, prepared before the transaction, so that the write lock is held only while the SQL runs."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self._moves = moves
@@ -32,15 +32,15 @@ class Swapping:
         together: list[int] = []
         for index, move in enumerate(moves):
             before, after = move.before, move.after
-            # Some have a condition of their own, or may collide with another task's key.
+            # These have an extra condition, or may conflict with another task's unique key.
             alone = move.if_dead or after.held_key != before.held_key or after.version != before.version + 1
             (self._singly if alone else together).append(index)
         if len(together) == 1:
             self._singly += together
             together = []
         self._together = [
-            _Together(some, [moves[index] for index in some])
-            for some in (together[first : first + MOST] for first in range(0, len(together), MOST))
+            _BatchUpdate(some, [moves[index] for index in some])
+            for some in (together[first : first + MAX_ROWS] for first in range(0, len(together), MAX_ROWS))
         ]
 
     def write(self, connection: sqlite3.Connection, now: datetime) -> list[SwapAnswer]:
@@ -53,7 +53,7 @@ class Swapping:
                     answers[index] = Swapped(self._moves[index].after)
             else:
                 singly = [*singly, *together.indexes]
-        late = monotonic() - self._made_at > _LATE
+        late = monotonic() - self._made_at > _MAX_LOCK_WAIT
         for index in singly:
             move = self._moves[index]
             answers[index] = Stale(move.before.task_id) if late and move.if_dead else swap_one(connection, move, now)
@@ -62,8 +62,8 @@ class Swapping:
         return answers  # type: ignore[return-value]
 
 
-class _Together:
-    """Rows that are written by one statement: each column that changes in one of them is set in all."""
+class _BatchUpdate:
+    """Moves written by one statement: a column that changes in one row is set in all."""
 
     def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
         self.indexes = indexes
@@ -78,13 +78,13 @@ class _Together:
         self._ended = counts.of_moves(moves) if counted else {}
 
     def write(self, connection: sqlite3.Connection) -> bool:
-        """Write them; nothing at all unless every one could be written."""
+        """Write all rows or none; return whether they were written."""
         connection.execute("SAVEPOINT onerow_swap")
         try:
             written = sum(connection.execute(sql, given).rowcount for sql, given in self._statements)
             whole = written == len(self.indexes)
         except sqlite3.IntegrityError:
-            whole = False  # a row that can't be written; found singly
+            whole = False  # some row was refused; writing row by row finds it
         if whole:
             counts.write(connection, self._ended)
         else:

@@ -1,7 +1,7 @@
-"""Output lines of tasks: in order, bounded, the oldest gone first and counted.
+"""Output lines of tasks: in order and bounded; the oldest are dropped first and counted.
 
-Lines that came together stand in one row, a block: `seq` is the number of its first line, `text` all of them, a line
-each. A row for each line costs more to write, and programs say hundreds at once.
+Lines that arrive together are stored as one row, a block: `seq` is the number of its first line, `text` its lines
+joined by newlines. Programs often write hundreds of lines at once, and a row per line is slower.
 """
 
 import sqlite3
@@ -15,16 +15,16 @@ from onerow.core.times import read, spell
 from onerow.ports import LogLine, LogPage
 
 _encode = msgspec.json.Encoder().encode
-_WHOSE = attrgetter("task_id")
+_TASK_ID = attrgetter("task_id")
 _SHARED = attrgetter("at", "phase", "attempt", "level")
 _TEXT = attrgetter("text")
 _BLOCK = 250
-"""Lines of one block at the most: what a look at one of them has to read."""
+"""Maximum lines per block: reading one line reads its whole block."""
 
 Block = tuple[str, int, str, str, int, str, str]
-"""A row: whose, its first line's number, when, phase, attempt, level, and the lines."""
+"""A row: task_id, seq, at, phase, attempt, level, text."""
 Size = tuple[int, int, int, int]
-"""Of one task: the next line's number, lines and characters kept, lines gone."""
+"""One task's output: the next line's number, lines kept, characters kept, lines dropped."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -51,18 +51,18 @@ _SET_SIZES = (
 
 
 def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bounds) -> None:
-    """Lines of one task keep the order in which they were given."""
+    """Append lines; lines of the same task keep their order."""
     by_task: dict[str, list[LogLine]] = {}
-    for task_id, group in groupby(lines, key=_WHOSE):
+    for task_id, group in groupby(lines, key=_TASK_ID):
         by_task.setdefault(task_id, []).extend(group)
-    # Few statements, because at each we let go of the interpreter's lock and have to wait for it again.
+    # Few statements, because each one releases the GIL and has to wait to get it back.
     known: dict[str, Size] = {
         task_id: (following, kept, size, dropped)
         for task_id, following, kept, size, dropped in connection.execute(_SIZES, (_encode(list(by_task)).decode(),))
     }
     blocks: list[Block] = []
     grown = {
-        task_id: _grown(blocks, task_id, its_lines, known.get(task_id, (1, 0, 0, 0)))
+        task_id: _add_blocks(blocks, task_id, its_lines, known.get(task_id, (1, 0, 0, 0)))
         for task_id, its_lines in by_task.items()
     }
     for first in range(0, len(blocks), _AT_ONCE):
@@ -72,8 +72,8 @@ def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bou
     connection.execute(_SET_SIZES, (_encode(sizes).decode(),))
 
 
-def _grown(blocks: list[Block], task_id: str, lines: list[LogLine], known: Size) -> Size:
-    """Put one task's lines to the blocks to be written; how large its output then is."""
+def _add_blocks(blocks: list[Block], task_id: str, lines: list[LogLine], known: Size) -> Size:
+    """Add one task's lines to the blocks to be written; return the new size of its output."""
     seq, kept, size, dropped = known
     for (at, phase, attempt, level), group in groupby(lines, key=_SHARED):
         texts = list(map(_TEXT, group))
@@ -95,13 +95,13 @@ def _bounded(connection: sqlite3.Connection, task_id: str, grown: Size, bounds: 
 
 def _joined(texts: list[str]) -> str:
     block = "\n".join(texts)
-    if block.count("\n") >= len(texts):  # no line has a newline; whoever gives us one gets it back as a sign
+    if block.count("\n") >= len(texts):  # a line contains a newline: replace it with ␤
         block = "\n".join([text.replace("\n", "\u2424") for text in texts])
     return block
 
 
 def _drop_oldest(connection: sqlite3.Connection, task_id: str, lines: int, size: int) -> tuple[int, int]:
-    """Drop so many lines, or more until so many characters are gone; how many of each went."""
+    """Drop the oldest lines, at least `lines` and at least `size` characters; return how many of each."""
     gone = gone_size = last = 0
     rest: list[object] | None = None
     for seq, *shared, text in connection.execute(
@@ -123,7 +123,7 @@ def _drop_oldest(connection: sqlite3.Connection, task_id: str, lines: int, size:
 
 
 def read_page(connection: sqlite3.Connection, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:
-    """Lines after a position, or the last `tail`."""
+    """Return the lines after a number, or the last `tail` of them."""
     lines: list[LogLine] = []
     if tail is not None:
         for block in _blocks(connection, task_id, after, "DESC"):
@@ -142,7 +142,7 @@ def read_page(connection: sqlite3.Connection, task_id: str, after: int, limit: i
 
 
 def _blocks(connection: sqlite3.Connection, task_id: str, after: int, direction: str) -> Iterator[list[LogLine]]:
-    """The lines after a position, block by block."""
+    """Yield the lines after a number, block by block."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM onerow_log WHERE task_id = ?1 AND seq >= coalesce("
         "(SELECT max(seq) FROM onerow_log WHERE task_id = ?1 AND seq <= ?2), ?2) "
@@ -159,7 +159,7 @@ def _blocks(connection: sqlite3.Connection, task_id: str, after: int, direction:
 
 
 def remove(connection: sqlite3.Connection, task_ids: Sequence[str]) -> None:
-    """The output goes with its task."""
+    """Remove the output of tasks."""
     given = (_encode(list(task_ids)).decode(),)
     connection.execute("DELETE FROM onerow_log WHERE task_id IN (SELECT value FROM json_each(?))", given)
     connection.execute("DELETE FROM onerow_log_size WHERE task_id IN (SELECT value FROM json_each(?))", given)

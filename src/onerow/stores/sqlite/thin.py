@@ -1,7 +1,7 @@
-"""The floor: the shortest Python loop that could pass for a queue on SQLite, to measure ourselves against.
+"""Benchmark baseline: a minimal queue on SQLite.
 
-A narrow table; claims 100 by one UPDATE … RETURNING and finishes 100 by one statement, both in one transaction. It
-keeps no history, no lease, no result, and knows no retry.
+A narrow table. It claims 100 jobs by one UPDATE … RETURNING and finishes 100 by one statement, both in one transaction.
+It has no history, leases, results or retries.
 """
 
 import json
@@ -21,7 +21,7 @@ _NOW = 1 << 40
 
 
 class Thin:
-    """A thin queue in a file of its own."""
+    """A minimal queue in its own file."""
 
     def __init__(self, folder: Path) -> None:
         self._connection = sqlite3.connect(folder / "thin.db", isolation_level=None)
@@ -35,14 +35,14 @@ class Thin:
         self._connection.execute("CREATE INDEX job_wait ON job (queue, priority, run_at, id) WHERE state = 0")
 
     def add(self, count: int) -> float:
-        """Seconds for so many adds, a transaction each."""
+        """Add jobs, one per transaction; return the seconds it took."""
         start = time.perf_counter()
         for number in range(count):
             self._connection.execute(_INSERT, (number, _PAYLOAD))
         return time.perf_counter() - start
 
     def add_many(self, count: int) -> float:
-        """Seconds for so many adds, 1,000 a transaction."""
+        """Add jobs, 1,000 per transaction; return the seconds it took."""
         start = time.perf_counter()
         for first in range(0, count, 1000):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -51,7 +51,7 @@ class Thin:
         return time.perf_counter() - start
 
     def drain(self, count: int) -> float:
-        """Seconds to claim and finish so many."""
+        """Claim and finish jobs; return the seconds it took."""
         finish = f"UPDATE job SET state = 2, lease = NULL WHERE id IN ({', '.join('?' * _BATCH)})"
         done, last = 0, None
         start = time.perf_counter()
@@ -70,7 +70,7 @@ class Thin:
         return time.perf_counter() - start
 
     def log(self, count: int, line: str) -> float:
-        """Seconds for so many lines of output, 1,000 a transaction."""
+        """Write output lines, 1,000 per transaction; return the seconds it took."""
         self._connection.execute(
             "CREATE TABLE line (id INTEGER PRIMARY KEY, task TEXT NOT NULL, at INT NOT NULL, text TEXT NOT NULL)"
         )

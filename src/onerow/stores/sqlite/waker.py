@@ -1,7 +1,7 @@
-"""Waking within a millisecond when another process has written, at no cost while nothing happens.
+"""Wakes a worker within a millisecond of another process's commit, at no cost while idle.
 
-Every commit appends to the -wal file, and inotify tells of it; PRAGMA data_version then says whether it was someone
-else's. Without inotify the same number is polled.
+Every commit appends to the -wal file, which inotify reports; PRAGMA data_version then tells whether another connection
+committed. Without inotify data_version is polled.
 """
 
 import ctypes
@@ -15,25 +15,25 @@ from pathlib import Path
 
 _IN_MODIFY = 0x2
 _POLL = 0.005
-_SETTLES_WITHIN = 0.5
-_SHORTEST, _LONGEST = 0.0005, 0.02
+_COMMIT_VISIBLE_WITHIN = 0.5
+_MIN_POLL, _MAX_POLL = 0.0005, 0.02
 
 
 class SqliteWaker:
-    """Rests until another connection has committed, or someone in this process pokes."""
+    """Waits until another connection commits or this process calls `poke`."""
 
     def __init__(self, path: Path, data_version: Callable[[], int], forget: Callable[["SqliteWaker"], None]) -> None:
         self._data_version = data_version
         self._forget = forget
         self._seen = -1
         self._poked, self._poker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        data_version()  # opens the database, so that the -wal file is there to be watched
+        data_version()  # opens the database, which creates the -wal file
         self._watch = _watch(Path(f"{path}-wal"))
 
     def wait(self, timeout: float) -> bool:
         """See ports.Waker."""
         until = time.monotonic() + timeout
-        look_until, look_every = 0.0, _SHORTEST
+        poll_until, poll_every = 0.0, _MIN_POLL
         while True:
             version = self._data_version()
             if version != self._seen:
@@ -42,16 +42,16 @@ class SqliteWaker:
             now = time.monotonic()
             if now >= until:
                 return False
-            # The -wal file is written before the commit can be seen: after a hint, look again for a while.
-            poked, hinted = self._rest(until - now if now >= look_until else min(look_every, until - now))
-            look_every = min(look_every * 1.5, _LONGEST)
+            # The -wal file is written before the commit is visible, so keep polling for a while after a write.
+            poked, hinted = self._wait(until - now if now >= poll_until else min(poll_every, until - now))
+            poll_every = min(poll_every * 1.5, _MAX_POLL)
             if poked:
                 return True
             if hinted:
-                look_until, look_every = time.monotonic() + _SETTLES_WITHIN, _SHORTEST
+                poll_until, poll_every = time.monotonic() + _COMMIT_VISIBLE_WITHIN, _MIN_POLL
 
-    def _rest(self, left: float) -> tuple[bool, bool]:
-        """Rest until something is worth a look; whether it was a poke, and whether the file was written to."""
+    def _wait(self, left: float) -> tuple[bool, bool]:
+        """Wait for an event; return (was it a poke, was the -wal file written)."""
         watched = [self._poked] if self._watch is None else [self._poked, self._watch]
         ready, _, _ = select.select(watched, [], [], left if self._watch is not None else min(left, _POLL))
         for source in ready:

@@ -1,1 +1,1 @@
-"""What stands in for the world outside, for trying things out and for tests."""
+"""Substitutes for external services, for demos and tests."""

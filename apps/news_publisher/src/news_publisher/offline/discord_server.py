@@ -17,7 +17,7 @@ CHANNEL_ID, BOT_TOKEN = "2000000000000000002", "pretended.bot.token-0123456789ab
 
 @dataclass
 class Answer:
-    """One answer: status, body, headers; `drop` cuts the connection instead."""
+    """One answer: status, body, headers; `drop` closes the connection instead."""
 
     status: int
     body: dict[str, Any] | None = None
@@ -26,7 +26,7 @@ class Answer:
 
 
 def too_many(retry_after: float, *, everything: bool = False) -> Answer:
-    """A 429 as Discord gives it."""
+    """Return a 429 answer in Discord's format."""
     body = {"message": "You are being rate limited.", "retry_after": retry_after, "global": everything}
     scope = (
         {"X-RateLimit-Global": "true", "X-RateLimit-Scope": "global"} if everything else {"X-RateLimit-Scope": "user"}
@@ -35,15 +35,15 @@ def too_many(retry_after: float, *, everything: bool = False) -> Answer:
 
 
 class DiscordServer:
-    """Listens on a loopback port until it is closed; `messages` is what people would see in the channel."""
+    """Listens on a loopback port until it is closed; `messages` are the messages in the channel."""
 
     def __init__(self, *, limit: int | None = None, per: float = 2.0, nonces_for: float = 300.0) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.requests: list[dict[str, Any]] = []  # every body that came, with path and time
-        self.instead: deque[Answer] = deque()  # given, one after the other, before anything else happens
-        self.after_creating: deque[Answer] = deque()  # given although the message was created
-        self.before: Callable[[], None] = lambda: None  # called when a request has come
-        self.after: Callable[[], None] = lambda: None  # called when the message is there, and nobody was told
+        self.requests: list[dict[str, Any]] = []  # every request body, with path and time
+        self.instead: deque[Answer] = deque()  # sent one by one instead of processing the request
+        self.after_creating: deque[Answer] = deque()  # sent although the message was created
+        self.before: Callable[[], None] = lambda: None  # called when a request arrives
+        self.after: Callable[[], None] = lambda: None  # called after the message is created, before the answer
         self._limit, self._per, self._nonces_for = limit, per, nonces_for
         self._window: deque[float] = deque()
         self._nonces: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -67,17 +67,17 @@ class DiscordServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """How `news` posts through the webhook here."""
+        """Return the environment that makes `news` post to this server's webhook."""
         return {"NEWS_DISCORD_WEBHOOK": self.webhook}
 
     @property
     def bot_environment(self) -> dict[str, str]:
-        """How `news` posts as a bot here."""
+        """Return the environment that makes `news` post to this server as a bot."""
         return {"NEWS_DISCORD_TOKEN": BOT_TOKEN, "NEWS_DISCORD_CHANNEL": CHANNEL_ID, "NEWS_DISCORD_API": self.api}
 
     @property
     def urls(self) -> list[str]:
-        """The article of each message, oldest first."""
+        """Return the article URL of each message, oldest first."""
         return [message["embeds"][0].get("url", "") for message in self.messages]
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class DiscordServer:
         self.close()
 
     def answer(self, path: str, authorization: str, body: Any) -> Answer:
-        """What Discord would say to a POST."""
+        """Return Discord's answer to a POST."""
         parts = urlsplit(path)
         self.before()
         with self._lock:
@@ -101,7 +101,7 @@ class DiscordServer:
                 return self.instead.popleft()
             match parts.path.strip("/").split("/"):
                 case ["api", *_, "webhooks", webhook, token] if (webhook, token) == (WEBHOOK_ID, WEBHOOK_TOKEN):
-                    # A webhook's nonce is ignored: the same message twice is two messages.
+                    # Discord ignores the nonce of a webhook: the same request twice creates two messages.
                     return self._create(body, nonce="", waits=parse_qs(parts.query).get("wait") == ["true"])
                 case ["api", *_, "webhooks", _, _]:
                     return Answer(404, {"message": "Unknown Webhook", "code": 10015})
@@ -141,7 +141,7 @@ class DiscordServer:
         return Answer(200, message, headers) if waits else Answer(204, None, headers)
 
     def _take(self, limit: int) -> tuple[int, float]:
-        """(requests left after this one, seconds until there are more)."""
+        """Count a request; return (requests left, seconds until the limit resets)."""
         now = time.monotonic()
         while self._window and now - self._window[0] >= self._per:
             self._window.popleft()
@@ -152,7 +152,7 @@ class DiscordServer:
 
 
 def _wrong(body: Any) -> dict[str, str] | None:
-    """What Discord would not take."""
+    """Return the reason why Discord would refuse the body."""
     embeds = body.get("embeds", []) if isinstance(body, dict) else []
     if not embeds:
         return {"embeds": "BASE_TYPE_REQUIRED"}
@@ -170,7 +170,7 @@ def _wrong(body: Any) -> dict[str, str] | None:
 def _handler(discord: DiscordServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # headers and body in one packet, else each answer waits 40 ms for an acknowledgement
+        wbufsize = -1  # one packet for headers and body; otherwise delayed ACKs cost 40 ms per answer
 
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", 0))

@@ -1,4 +1,4 @@
-"""Articles in several languages, to try things out with."""
+"""Sample articles in several languages."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where films go: a folder, or YouTube. Either way once for each task and generation, however often it is tried."""
+"""Publishing to a folder or to YouTube: once per task and generation, however often it is tried."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ __all__ = ["Published", "publish"]
 
 
 async def publish(task: VideoTask, script: Script, film: Film, settings: Settings, ctx: Context) -> Published:
-    """Publish a film where the settings say."""
+    """Publish a film to the target in the settings."""
     file = inside(settings.films, film.file, what="video")
     if not file.is_file() or file.stat().st_size != film.size:
         raise Permanent(

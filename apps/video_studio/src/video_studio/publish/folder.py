@@ -1,4 +1,4 @@
-"""Publishing to a folder: the file appears whole, with a note beside it, and never twice."""
+"""Publishing to a folder: the file appears complete, with a note beside it, and only once."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from video_studio.script import Script
 
 
 def publish_to_folder(file: Path, film: Film, script: Script, folder: Path, key: str) -> Published:
-    """The film in the folder under a name that the key decides; a second call with the same key changes nothing."""
+    """Publish the film under a name derived from the key; a second call with the same key changes nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     task_id, _, generation = key.split(":")
     again = "" if generation == "0" else f"-{int(generation) + 1}"
@@ -29,7 +29,7 @@ def publish_to_folder(file: Path, film: Film, script: Script, folder: Path, key:
     draft = partial(beside)
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
     draft.replace(beside)
-    # A link is the one act that fails when another attempt was first; a rename would replace what is there.
+    # link() fails if another attempt was first; a rename would replace the existing file.
     with contextlib.suppress(FileExistsError):
         try:
             os.link(file, target)
@@ -41,7 +41,7 @@ def publish_to_folder(file: Path, film: Film, script: Script, folder: Path, key:
 
 
 def _link_a_copy(file: Path, target: Path) -> None:
-    """The same where the folder is on another disk."""
+    """Copy first, then link, for a folder on another disk."""
     copy = partial(target)
     try:
         shutil.copyfile(file, copy)
@@ -53,6 +53,6 @@ def _link_a_copy(file: Path, target: Path) -> None:
 
 
 def _slug(title: str) -> str:
-    """A few words of the title, for people who look into the folder."""
+    """Return a few words of the title for the file name."""
     words = re.sub(r"[^\w]+", "-", title.casefold()).strip("-_")[:40].strip("-_")
     return f"{words}-" if words else ""

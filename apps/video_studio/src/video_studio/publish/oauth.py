@@ -1,4 +1,4 @@
-"""Access tokens from a refresh token, as OAuth 2 has it."""
+"""OAuth 2 access tokens from a refresh token."""
 
 import httpx
 
@@ -6,7 +6,7 @@ from video_studio.settings import YouTube
 
 
 class Account:
-    """Someone who authorised the studio once; tokens are fetched when needed and kept in memory only."""
+    """An account that authorised the studio; access tokens are fetched when needed and kept in memory only."""
 
     def __init__(self, client: httpx.AsyncClient, youtube: YouTube) -> None:
         self._client = client
@@ -14,7 +14,7 @@ class Account:
         self._token = ""
 
     async def token(self, *, fresh: bool = False) -> str:
-        """A token that is valid now; fresh: the last one was refused. PermissionError when the account says no."""
+        """Return a valid token; `fresh`: the last one was refused. Raise PermissionError if access was revoked."""
         if self._token and not fresh:
             return self._token
         form = {

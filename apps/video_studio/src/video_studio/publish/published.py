@@ -1,4 +1,4 @@
-"""What publishing gives."""
+"""The result of publishing."""
 
 from typing import Literal
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Where a film can be seen."""
+    """Where a film was published."""
 
     target: Literal["folder", "youtube"]
     id: str
-    where: str  # a path, or an address
+    where: str  # a path or a URL

@@ -1,7 +1,7 @@
-"""YouTube's resumable upload: one session for all attempts, so that a dropped line or a killed worker goes on where it was.
+"""YouTube's resumable upload: all attempts share one session, so an upload resumes after a lost connection or a crash.
 
-The session's address is a step: it outlives the worker. A session that was answered with a video answers so for good,
-which is how an attempt that died before it could say 'done' is not repeated.
+The session's URL is stored as a step, so the next worker has it. A finished session keeps answering with its video, so
+an attempt that crashed after the upload is not repeated.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -23,11 +23,11 @@ from video_studio.writer import retry_after
 _SPENT = {"quotaExceeded", "dailyLimitExceeded", "uploadLimitExceeded"}
 _TOO_FAST = {"rateLimitExceeded", "userRateLimitExceeded"}
 _MOST_SESSIONS = 5
-_PATIENCE = 3  # pieces in a row that may be sent in vain
+_PATIENCE = 3  # consecutive pieces that may fail
 
 
 async def upload_to_youtube(file: Path, film: Film, script: Script, youtube: YouTube, ctx: Context) -> Published:
-    """The film's place on YouTube; goes on with the upload that an earlier attempt began."""
+    """Upload the film, resuming the upload of an earlier attempt; return where it was published."""
     async with httpx.AsyncClient(timeout=youtube.timeout) as client:
         upload = _Upload(client, Account(client, youtube), youtube, ctx)
         for number in range(1, _MOST_SESSIONS + 1):
@@ -47,7 +47,7 @@ class _Upload:
         self._ctx = ctx
 
     async def begin(self, script: Script, film: Film) -> str:
-        """A new session's address."""
+        """Open a session; return its URL."""
         body = {
             "snippet": {
                 "title": _plain(script.title)[:100] or "Untitled",
@@ -71,7 +71,7 @@ class _Upload:
         return answer.headers["location"]
 
     async def send(self, session: str, file: Path, size: int, number: int) -> str | None:
-        """The video's id; None when the session is gone and certainly published nothing."""
+        """Send the film; return the video's id, or None if the session expired before it published anything."""
         last = f"last piece of session {number}"
         answer = await self._ask("PUT", session, b"", {"Content-Range": f"bytes */{size}"})
         stuck = 0
@@ -85,7 +85,7 @@ class _Upload:
                 film.seek(start)
                 piece = film.read(self._youtube.chunk)
                 if start + len(piece) >= size and not self._ctx.remembers(last):
-                    # Said before it is done: should the session be gone afterwards, we know that we don't know.
+                    # Recorded before the last piece: if the session is gone afterwards, the outcome is unknown.
                     await self._ctx.step(last, lambda: True)
                 span = f"bytes {start}-{start + len(piece) - 1}/{size}"
                 answer = await self._ask("PUT", session, piece, {"Content-Range": span, "Content-Type": "video/mp4"})
@@ -102,7 +102,7 @@ class _Upload:
         return str(answer.json()["id"])
 
     async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
-        """The answer, if it is one that the protocol goes on with; raises what the queue should know of."""
+        """Send a request; return an answer that the protocol allows, or raise the error for the queue."""
         for fresh in (False, True):
             token = await self._account.token(fresh=fresh)
             answer = await self._client.request(
@@ -126,20 +126,20 @@ class _Upload:
 
 
 def until_quota(now: datetime) -> timedelta:
-    """How long until the quota begins anew: at midnight in Los Angeles."""
+    """Return the time until the quota resets, at midnight in Los Angeles."""
     here = now.astimezone(ZoneInfo("America/Los_Angeles"))
     midnight = (here + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight.astimezone(UTC) - now
 
 
 def _received(answer: httpx.Response) -> int:
-    """How many bytes the other side has, by its Range: bytes=0-LAST; none when it says nothing."""
+    """Return how many bytes the server has, from its header Range: bytes=0-LAST; 0 without that header."""
     _, _, last = answer.headers.get("range", "").rpartition("-")
     return int(last) + 1 if last.isdigit() else 0
 
 
 def _reasons(answer: httpx.Response) -> set[str]:
-    """Why Google refused, by its own words."""
+    """Return Google's reasons for a refusal."""
     if answer.status_code < 400:
         return set()
     try:
@@ -150,5 +150,5 @@ def _reasons(answer: httpx.Response) -> set[str]:
 
 
 def _plain(text: str) -> str:
-    """YouTube takes no angle brackets."""
+    """Replace angle brackets, which YouTube refuses."""
     return text.replace("<", "(").replace(">", ")")

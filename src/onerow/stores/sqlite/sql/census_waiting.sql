@@ -1,5 +1,5 @@
--- census_waiting: how many tasks wait in each phase, and since when.
--- Seeks from phase to phase and from priority to priority; only the count itself walks an index.
+-- census_waiting: the number of waiting tasks per phase, and the oldest run_at.
+-- Seeks from phase to phase and from priority to priority; only the count itself scans an index.
 WITH RECURSIVE place (pipeline, type) AS (
   SELECT * FROM (
     SELECT pipeline, type FROM task_queue INDEXED BY task_ready
@@ -8,7 +8,7 @@ WITH RECURSIVE place (pipeline, type) AS (
   SELECT n.pipeline, n.type
     FROM place CROSS JOIN task_queue AS n
    WHERE n.rowid = coalesce(
-     -- Two seeks, since of (pipeline, type) > (…) SQLite would seek the pipeline only.
+     -- Two seeks, because for (pipeline, type) > (…) SQLite seeks by pipeline only.
      (SELECT s.rowid FROM task_queue AS s INDEXED BY task_ready
        WHERE s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = place.pipeline AND s.type > place.type
        ORDER BY s.type LIMIT 1),

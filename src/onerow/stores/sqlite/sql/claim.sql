@@ -1,5 +1,5 @@
--- claim: the first due tasks of one phase, in order: first those without a key, then those with one.
--- Differs from postgres/sql/claim.sql: read first, written next, no SKIP LOCKED; SQLite has one writer, and we are it.
+-- claim: the first due tasks of one phase: those without a limit_key, then those with one, each in order.
+-- Differs from postgres/sql/claim.sql: reads, then writes, without SKIP LOCKED, since we hold the write lock.
 WITH RECURSIVE level (priority) AS (
   SELECT min(priority) FROM task_queue
    WHERE status = 'waiting' AND awaiting IS NULL AND pipeline = :pipeline AND type = :phase
@@ -9,7 +9,7 @@ WITH RECURSIVE level (priority) AS (
              AND priority > level.priority)
     FROM level WHERE level.priority IS NOT NULL
 )
--- The loops run in the index's own order; a test holds them to it, since ORDER BY would read all that is due.
+-- The rows come in index order, which a test checks; an ORDER BY would read and sort all due tasks.
 SELECT * FROM (
   SELECT t.rowid, {columns}
     FROM level CROSS JOIN task_queue AS t INDEXED BY task_ready

@@ -1,4 +1,4 @@
--- claim_by_key: the first due tasks of some keys, each at some priority, of a phase that limits its keys.
+-- claim_by_key: the first due tasks of each given (limit_key, priority), for phases with a limit per key.
 SELECT t.rowid, {columns}
   FROM json_each(:keys) AS place CROSS JOIN task_queue AS t
  WHERE t.rowid IN (

@@ -1,4 +1,4 @@
--- claim_ids: those of the named tasks that are due in a phase, in order, about to become ours.
+-- claim_ids: the given tasks that are due in a phase, in order.
 SELECT t.rowid, {columns}
   FROM task_queue AS t
  WHERE t.task_id IN (SELECT value FROM json_each(:ids)) AND t.status = 'waiting' AND t.awaiting IS NULL

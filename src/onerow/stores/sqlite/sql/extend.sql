@@ -1,4 +1,4 @@
--- extend: leases that are still ours last longer.
+-- extend: extends the leases whose token still matches.
 UPDATE task_queue
    SET leased_until = :until, updated_at = :now, version = version + 1
   FROM json_each(:leases) AS m

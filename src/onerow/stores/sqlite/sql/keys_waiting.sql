@@ -1,5 +1,5 @@
--- keys_waiting: the next keys of which tasks wait in a phase, and their priorities.
--- From (key, priority) to (key, priority) by seeks, so that a key costs the same however many of its tasks wait.
+-- keys_waiting: the next limit_keys with waiting tasks in a phase, and their priorities.
+-- Seeks from one (key, priority) to the next, so the cost does not depend on the number of tasks per key.
 WITH RECURSIVE place (limit_key, priority) AS (
   SELECT * FROM (
     SELECT limit_key, priority FROM task_queue INDEXED BY task_ready_by_key
@@ -10,7 +10,7 @@ WITH RECURSIVE place (limit_key, priority) AS (
   SELECT n.limit_key, n.priority
     FROM place CROSS JOIN task_queue AS n
    WHERE n.rowid = coalesce(
-     -- Two seeks, since of (limit_key, priority) > (…) SQLite would seek the key only.
+     -- Two seeks, because for (limit_key, priority) > (…) SQLite seeks by key only.
      (SELECT s.rowid FROM task_queue AS s INDEXED BY task_ready_by_key
        WHERE s.limit_key <> '' AND s.status = 'waiting' AND s.awaiting IS NULL AND s.pipeline = :pipeline
          AND s.type = :phase AND s.limit_key = place.limit_key AND s.priority > place.priority

@@ -1,4 +1,4 @@
--- lease_slots: the tasks just chosen become ours, each in its slot.
+-- lease_slots: leases the chosen tasks to the worker, each with its slots.
 UPDATE task_queue
    SET status = 'processing', leased_by = :worker, leased_until = :until, token = token + 1, attempt = attempt + 1,
        started_at = :now, updated_at = :now, version = version + 1,

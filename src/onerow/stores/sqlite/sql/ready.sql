@@ -1,5 +1,5 @@
--- ready: the phases that have due tasks, from phase to phase and from priority to priority by seeks.
--- Differs from postgres/sql/ready.sql: SQLite has no LATERAL, so pipelines, phases and priorities follow one another.
+-- ready: the phases that have due tasks; seeks from phase to phase and from priority to priority.
+-- Differs from postgres/sql/ready.sql: SQLite has no LATERAL, so pipelines, phases and priorities are separate steps.
 WITH RECURSIVE line (pipeline) AS (
   SELECT min(pipeline) FROM task_queue WHERE status = 'waiting' AND awaiting IS NULL
   UNION ALL

@@ -1,4 +1,4 @@
--- remove: rows that nobody has written to since they were chosen.
+-- remove: deletes the rows whose version has not changed since they were chosen.
 DELETE FROM task_queue
  WHERE task_id IN (
    SELECT t.task_id FROM json_each(:rows) AS m

@@ -1,7 +1,7 @@
 -- schema 1: one row per task, small versioned notes, and output lines.
--- Indexes are partial, and few of them look at status: a move costs what the indexes it might touch cost.
--- CHECKs refuse what people write by mistake (a number for a time, JSON of the wrong shape); they are few and cheap, since
--- every insert pays for all of them. A row that can't be read in spite of them is quarantined by whoever meets it.
+-- Indexes are partial, and few of them depend on status, because an update pays for every index that it may touch.
+-- CHECKs refuse common mistakes (a number for a time, JSON of the wrong shape); they are few and cheap, since every
+-- insert pays for all of them. A row that is unreadable nevertheless is quarantined when an operation finds it.
 CREATE TABLE task_queue (
   task_id          TEXT NOT NULL PRIMARY KEY,
   pipeline         TEXT NOT NULL DEFAULT '',
@@ -57,17 +57,17 @@ CREATE TABLE task_queue (
   logs             TEXT NOT NULL DEFAULT '[]' CHECK (logs >= '[' AND logs < '\')
 );
 
--- The claim's own order: one seek per priority finds what is due, however much stands in front. Tasks with a key stand
--- apart, so that where each key is limited, those without one are found as soon.
+-- The order of a claim: one seek per priority finds the due tasks, however many others wait. Tasks with a limit_key are
+-- separate, so that a claim under a limit per key finds tasks without a key at once.
 CREATE INDEX task_ready ON task_queue (pipeline, type, priority, limit_key <> '', run_at, task_id)
   WHERE status = 'waiting' AND awaiting IS NULL;
--- The same per key, for phases that limit each key.
+-- The same per limit_key, for phases with a limit per key.
 CREATE INDEX task_ready_by_key ON task_queue (pipeline, type, limit_key, priority, run_at, task_id)
   WHERE limit_key <> '' AND status = 'waiting' AND awaiting IS NULL;
 CREATE INDEX task_parked ON task_queue (run_at, pipeline, type) WHERE awaiting IS NOT NULL;
--- Whatever is processing: a few thousand entries at the most, so that rescues and heartbeats may walk them.
+-- All processing tasks: at most a few thousand, so rescues and heartbeats may scan them.
 CREATE INDEX task_leased ON task_queue (pipeline, type, leased_until, leased_by) WHERE leased_by IS NOT NULL;
--- Limits: a slot has one holder, under any race. Who leaves processing leaves its slots.
+-- Limits: each slot has at most one holder, under any race. A task that leaves processing releases its slots.
 CREATE UNIQUE INDEX task_slot ON task_queue (pipeline, type, slot) WHERE slot IS NOT NULL;
 CREATE UNIQUE INDEX task_key_slot ON task_queue (pipeline, type, limit_key, key_slot) WHERE key_slot IS NOT NULL;
 CREATE UNIQUE INDEX task_unique ON task_queue (pipeline, user_id, held_key) WHERE held_key IS NOT NULL;
@@ -75,7 +75,7 @@ CREATE INDEX task_remembered ON task_queue (held_until) WHERE held_until IS NOT 
 CREATE INDEX task_child ON task_queue (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX task_ended ON task_queue (completed_at) WHERE completed_at IS NOT NULL;
 CREATE INDEX task_erred ON task_queue (completed_at) WHERE error_class IS NOT NULL;
--- What people look at, newest first, all of it or one user's: written once, when the row is added.
+-- Lists, newest first, of all tasks or of one user's. Updates never touch these indexes.
 CREATE INDEX task_created ON task_queue (created_at, task_id);
 CREATE INDEX task_user ON task_queue (user_id, created_at, task_id) WHERE user_id <> '';
 
@@ -88,7 +88,7 @@ CREATE TABLE onerow_note (
   PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
 
--- How many tasks have ended, and where: kept by those who write, so that nobody has to count them.
+-- Counters of ended tasks, maintained by every write, so that they need not be counted.
 CREATE TABLE onerow_tally (
   pipeline TEXT NOT NULL,
   type     TEXT NOT NULL,
@@ -97,7 +97,7 @@ CREATE TABLE onerow_tally (
   PRIMARY KEY (pipeline, type, status)
 ) WITHOUT ROWID;
 
--- Output: lines that came together stand in one row, seq being the number of the first.
+-- Output: lines that arrive together are one row; seq is the number of the first.
 CREATE TABLE onerow_log (
   task_id TEXT NOT NULL,
   seq     INTEGER NOT NULL,
@@ -109,7 +109,7 @@ CREATE TABLE onerow_log (
   PRIMARY KEY (task_id, seq)
 ) WITHOUT ROWID;
 
--- How much of a task's output is kept: next line's number, lines and characters kept, lines gone.
+-- The size of each task's output: the next line's number, lines and characters kept, lines dropped.
 CREATE TABLE onerow_log_size (
   task_id TEXT PRIMARY KEY NOT NULL,
   next    INTEGER NOT NULL,

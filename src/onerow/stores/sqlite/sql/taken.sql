@@ -1,3 +1,3 @@
--- taken: what is processing in a phase and which slots it holds, whatever the limit was when it was claimed.
+-- taken: the processing tasks of a phase and their slots, also those claimed under another limit.
 SELECT limit_key, slot, key_slot FROM task_queue
  WHERE leased_by IS NOT NULL AND pipeline = :pipeline AND type = :phase
