@@ -1,4 +1,4 @@
-"""Schedules in the store: when each last fired, when it fires next, and whether someone paused it."""
+"""Schedules in the store: when each fired last, when it fires next, and whether it is paused."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,15 @@ MARK = "cron"
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a schedule was kept; a note, written by compare-and-swap."""
+    """Progress of a schedule: a note, written by compare-and-swap."""
 
-    last: str  # the nominal time up to which everything was decided
-    task_id: str = ""  # the task that fired last
+    last: str  # all nominal times up to this one are processed
+    task_id: str = ""  # the task of the last firing
     firing: str = ""  # the nominal time whose task is being added
 
 
 class Scheduled(msgspec.Struct, frozen=True):
-    """A schedule as it stands."""
+    """A schedule and its current state."""
 
     pipeline: str
     cron: Cron
@@ -51,18 +51,18 @@ def read_mark(body: Any) -> Mark:
 
 
 def written(store: Store, name: str, mark: Mark, version: int) -> bool:
-    """Whether the mark was written, because nobody else did meanwhile."""
+    """Write the note by compare-and-swap; return whether it was written."""
     return store.write_notes([Note(MARK, name, msgspec.to_builtins(mark), version)])[0]
 
 
 class Crons:
-    """What `queue.crons` offers."""
+    """Lists, pauses and resumes schedules (`queue.crons`)."""
 
     def __init__(self, queue: "Queue") -> None:
         self._queue = queue
 
     def all(self) -> list[Scheduled]:
-        """Every schedule that was published, with its last and next time."""
+        """Return every published schedule with its last and next time."""
         store = self._queue.store
         now = store.now()
         marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
@@ -85,11 +85,11 @@ class Crons:
         return found
 
     def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
-        """A schedule fires no more until it is resumed; the times that pass meanwhile are not made up for."""
+        """Pause a schedule; times that pass during the pause are not caught up."""
         definitions.set_pause(self._queue.store, pipeline, f"cron:{self._known(pipeline, name).name}", by, reason)
 
     def resume(self, pipeline: str, name: str) -> bool:
-        """Undo a pause; whether there was one."""
+        """Remove a pause; return whether there was one."""
         cron = self._known(pipeline, name)
         return self._queue.store.drop_notes(PAUSE, [pause_name(pipeline, cron.name)]) > 0
 
@@ -103,5 +103,5 @@ class Crons:
 
 
 def fresh_mark(now: datetime) -> Mark:
-    """The mark of a schedule that is seen for the first time: nothing before now is made up for."""
+    """Return the state of a new schedule: times before now are not caught up."""
     return Mark(spell(now))
