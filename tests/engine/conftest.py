@@ -1,4 +1,4 @@
-"""Every test of this folder that asks for a queue runs once with each store, by the store's own clock."""
+"""Every test of this folder that uses a queue runs once per store, with the store's own clock."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ from onerow.wiring import open_store
 from tests.conformance.stores import ENTRIES, Entry
 
 PATIENCE = 60.0
-"""Seconds after which something that should have happened has not."""
+"""Seconds after which an expected change counts as missing."""
 
 
 @pytest.fixture(params=[entry for entry in ENTRIES.values() if not entry.slow], ids=lambda entry: entry.name)
@@ -32,7 +32,7 @@ def queue(entry: Entry, request: pytest.FixtureRequest) -> Iterator[Queue]:
 
 @pytest.fixture
 def sqlite_queue(sqlite_url: str) -> Iterator[Queue]:
-    """A queue in a file, for what memory can't do."""
+    """A queue in a file, for features that the memory store lacks."""
     queue = Queue(open_store(sqlite_url))
     yield queue
     queue.close()
@@ -54,7 +54,7 @@ def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Work
 
 
 def until(holds: Callable[[], Any], what: str = "") -> Any:
-    """Look again and again until something holds; what it was."""
+    """Poll until the function returns a true value; return it."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if found := holds():
@@ -64,7 +64,7 @@ def until(holds: Callable[[], Any], what: str = "") -> Any:
 
 
 def ended(queue: Queue, task_id: str) -> Task:
-    """The task once it has ended."""
+    """Wait until the task has ended; return it."""
 
     def look() -> Task | None:
         task = queue.get(task_id)
@@ -75,7 +75,7 @@ def ended(queue: Queue, task_id: str) -> Task:
 
 
 def parked(queue: Queue, task_id: str, awaiting: str) -> Task:
-    """The task once it waits for something from outside."""
+    """Wait until the task is parked for `awaiting`; return it."""
 
     def look() -> Task | None:
         task = queue.get(task_id)

@@ -1,4 +1,4 @@
-"""Handlers for processes of their own: importable by name, and talking only through the context and the store."""
+"""Handlers for isolated processes: importable by name, communicating only through the context and the store."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Short words for what the tests of the engine do again and again."""
+"""Helpers shared by the tests of the engine."""
 
 import threading
 import time
@@ -11,16 +11,16 @@ import pytest
 from onerow import Filter, Pipeline, Queue, Status, Task, Worker
 
 PATIENCE = 60.0
-"""Seconds that a busy machine may take for anything before a test says that it won't come."""
+"""Seconds for which tests wait for a change before they fail; enough for a loaded machine."""
 
 ON_SQLITE = pytest.mark.parametrize("queue", ["sqlite"], indirect=True)
-"""For tests that take their time, or start processes: one store is enough for them."""
+"""For slow tests and tests that start processes: they run on one store only."""
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "", seconds: float = PATIENCE) -> T:
-    """What `look` finds as soon as it finds something."""
+    """Poll `look` until it returns a true value; return it."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -30,14 +30,14 @@ def until(look: Callable[[], T], what: str = "", seconds: float = PATIENCE) -> T
 
 
 def ended(queue: Queue, task: Task | str, seconds: float = PATIENCE) -> Task:
-    """The task once it has ended."""
+    """Wait until the task has ended; return it."""
     task_id = task if isinstance(task, str) else task.task_id
     until(lambda: queue.get(task_id).ended, f"the end of {task_id}", seconds)
     return queue.get(task_id)
 
 
 def reached(queue: Queue, task: Task, status: Status, phase: str = "") -> Task:
-    """The task once it stands in a status (and phase)."""
+    """Wait until the task has a status (and phase); return it."""
 
     def there() -> bool:
         now = queue.get(task.task_id)
@@ -48,7 +48,7 @@ def reached(queue: Queue, task: Task, status: Status, phase: str = "") -> Task:
 
 
 def work(queue: Queue, *pipelines: Pipeline, **options: Any) -> Worker:
-    """Work off what is due, in this thread."""
+    """Run a worker in this thread until no task is due."""
     worker = Worker(queue, pipelines, until_idle=True, **({"grace": "1s"} | options))
     assert worker.run() == 0
     return worker
@@ -56,7 +56,7 @@ def work(queue: Queue, *pipelines: Pipeline, **options: Any) -> Worker:
 
 @contextmanager
 def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Worker]:
-    """A worker in a thread of its own until the block ends; then it is hurried away."""
+    """Run a worker in a thread until the block ends; then stop it immediately."""
     terms: dict[str, Any] = {"grace": "1s", "interval": 0.05} | options
     worker = Worker(queue, pipelines, **terms)
     thread = threading.Thread(target=worker.run, name="worker of a test", daemon=True)
@@ -71,22 +71,22 @@ def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Work
 
 
 def finish_all(queue: Queue, *pipelines: Pipeline, **options: Any) -> list[Task]:
-    """Every task of the queue, once a worker has brought all of them to their ends."""
+    """Run a worker until all tasks have ended; return them."""
     with working(queue, *pipelines, **options):
         until(lambda: not everything(queue, statuses=frozenset({Status.WAITING, Status.PROCESSING})), "the last end")
     return everything(queue)
 
 
 def everything(queue: Queue, **where: Any) -> list[Task]:
-    """All tasks, oldest first."""
+    """Return all tasks, oldest first."""
     return queue.find(Filter(**where), limit=10_000, order="oldest").tasks
 
 
 def told(task: Task) -> list[tuple[str, str]]:
-    """Its history in short: what happened, in which phase."""
+    """Return the history as (what, phase) pairs."""
     return [(entry.what, entry.phase) for entry in task.history]
 
 
 def texts(queue: Queue, task: Task, *levels: str) -> list[str]:
-    """Its output lines."""
+    """Return the task's log lines."""
     return [line.text for line in queue.logs(task.task_id).lines if not levels or line.level in levels]

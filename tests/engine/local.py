@@ -1,4 +1,4 @@
-"""A queue on the two stores that need no server, for folders whose subject is one and the same on every store."""
+"""A queue on the two stores without a server, for tests whose subject does not depend on the store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from onerow.stores.sqlite import SqliteStore
 
 @pytest.fixture(params=["memory", "sqlite"])
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    """A queue with nothing in it."""
+    """An empty queue."""
     opened = Queue(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "onerow.db"))
     yield opened
     opened.close()

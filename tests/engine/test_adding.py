@@ -1,4 +1,4 @@
-"""Adding: what the caller gives is what stands in the row."""
+"""Adding tasks: the row contains what the caller passed."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ posts = Pipeline("posts", title="{topic} by {author}")
 def tag(job: object) -> None: ...
 
 
-def test_a_plain_add_gives_a_waiting_row_at_the_first_phase(queue: Queue) -> None:
+def test_an_added_task_waits_at_the_first_phase(queue: Queue) -> None:
     task = queue.add(posts, {"topic": "tides"})
     assert queue.get(task.task_id) == task
     assert (task.status, task.pipeline, task.phase, task.attempt, task.version) == ("waiting", "posts", "tag", 0, 1)
@@ -24,7 +24,7 @@ def test_a_plain_add_gives_a_waiting_row_at_the_first_phase(queue: Queue) -> Non
     assert task.run_at <= queue.store.now()
 
 
-def test_every_option_stands_in_the_row(queue: Queue) -> None:
+def test_every_option_is_stored_in_the_row(queue: Queue) -> None:
     moment = to_millis(datetime.now(UTC) + timedelta(hours=1))
     given = queue.add(
         posts,
@@ -49,30 +49,30 @@ def test_every_option_stands_in_the_row(queue: Queue) -> None:
     assert (task.max_retries, task.own_retries, task.metadata) == (9, True, {"source": "test"})
 
 
-def test_without_max_retries_the_phase_says_how_many(queue: Queue) -> None:
+def test_max_retries_defaults_to_the_phases_value(queue: Queue) -> None:
     task = queue.add(posts)
     assert (task.max_retries, task.own_retries) == (2, False)
 
 
-def test_a_title_is_made_of_the_payloads_fields(queue: Queue) -> None:
+def test_a_title_is_built_from_payload_fields(queue: Queue) -> None:
     assert queue.add(posts, {"topic": "tides", "author": "Kim"}).title == "tides by Kim"
     assert queue.add(posts, {"topic": "tides"}).title == "tides by "
     assert queue.add(posts, "no fields").title == " by "
     assert queue.add(posts, {"topic": "tides"}, title="my own").title == "my own"
 
 
-def test_a_time_may_be_text_with_an_offset_and_is_kept_in_utc(queue: Queue) -> None:
+def test_a_time_may_be_text_with_an_offset_and_is_stored_in_utc(queue: Queue) -> None:
     task = queue.add(posts, run_at="2030-01-01T09:00:00+09:00")
     assert queue.get(task.task_id).run_at == datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_the_same_task_id_again_gives_the_task_that_has_it(queue: Queue) -> None:
+def test_adding_a_taken_task_id_returns_the_existing_task(queue: Queue) -> None:
     first = queue.add(posts, {"n": 1}, task_id="post-1")
     assert queue.add(posts, {"n": 2}, task_id="post-1") == first
     assert queue.get("post-1").payload == {"n": 1}
 
 
-def test_a_task_id_of_another_user_is_refused_and_shows_nothing(queue: Queue) -> None:
+def test_a_task_id_of_another_user_is_refused_without_details(queue: Queue) -> None:
     queue.add(posts, {"secret": "s3cr3t"}, task_id="post-1", user_id="ann")
     for other in (queue, queue.for_user("bob")):
         with pytest.raises(BadInput, match="task_id") as refused:
@@ -82,7 +82,7 @@ def test_a_task_id_of_another_user_is_refused_and_shows_nothing(queue: Queue) ->
         assert "ann" not in str(refused.value)
 
 
-def test_add_many_puts_all_in_and_keeps_their_order(queue: Queue) -> None:
+def test_add_many_stores_all_tasks_in_order(queue: Queue) -> None:
     tasks = queue.add_many(posts, ({"n": n} for n in range(1000)), user_id="u1", priority=3)
     assert [task.payload["n"] for task in tasks] == list(range(1000))
     assert sorted(task.task_id for task in tasks) == [task.task_id for task in tasks]
@@ -96,7 +96,7 @@ def test_add_many_takes_items_with_terms_of_their_own(queue: Queue) -> None:
     assert (special.task_id, special.priority, special.unique_key) == ("two", 5, "k")
 
 
-def test_add_many_of_nothing_adds_nothing(queue: Queue) -> None:
+def test_add_many_of_no_items_adds_nothing(queue: Queue) -> None:
     assert queue.add_many(posts, []) == []
     assert queue.count() == []
 
@@ -115,7 +115,7 @@ def test_add_many_with_an_id_of_another_user_adds_none(queue: Queue) -> None:
     assert queue.for_user("bob").count() == []
 
 
-def test_add_many_refuses_terms_that_can_not_be_shared(queue: Queue) -> None:
+def test_add_many_refuses_terms_that_cannot_be_shared(queue: Queue) -> None:
     with pytest.raises(BadInput, match="task_id"):
         queue.add_many(posts, [1, 2], task_id="both")
     with pytest.raises(BadInput, match="prioritty"):
@@ -141,7 +141,9 @@ def test_a_declared_payload_is_checked_when_it_is_added(queue: Queue, declared: 
     good = declared("x")
     assert queue.get(queue.add(typed, good).task_id).payload == msgspec.to_builtins(good)
     name = next(iter(msgspec.to_builtins(good)))
-    assert queue.add(typed, {name: "plain"}).payload == {name: "plain"}  # plain values that fit are as good
+    assert queue.add(typed, {name: "plain"}).payload == {
+        name: "plain"
+    }  # plain values of the right shape are accepted too
     for wrong in ({name: 5}, {}, "text", None):
         with pytest.raises(BadPayload) as refused:
             queue.add(typed, wrong)
@@ -165,12 +167,12 @@ def test_a_pipeline_can_be_added_to_by_name_once_it_is_published(queue: Queue) -
         queue.add("posts", {"topic": "x"})
     assert refused.value.field == "pipeline"
     queue.publish(posts)
-    elsewhere = Queue(queue.store)  # knows no code, only the store
+    elsewhere = Queue(queue.store)  # without the pipeline's code
     task = elsewhere.add("posts", {"topic": "x"})
     assert (task.pipeline, task.phase, task.title, task.max_retries) == ("posts", "tag", "x by ", 2)
 
 
-def test_adding_is_told_of_after_it_is_done(queue: Queue) -> None:
+def test_an_event_is_sent_after_a_task_was_added(queue: Queue) -> None:
     heard: list[str] = []
 
     def note(event: TaskAdded) -> None:
@@ -180,11 +182,11 @@ def test_adding_is_told_of_after_it_is_done(queue: Queue) -> None:
     queue.on(TaskAdded)(note)
 
     first = queue.add(posts, task_id="one")
-    queue.add(posts, task_id="one")  # was there already
+    queue.add(posts, task_id="one")  # already exists
     assert heard == [first.task_id]
 
 
-def test_a_hook_that_raises_harms_nobody(queue: Queue) -> None:
+def test_a_hook_that_raises_does_not_affect_the_add(queue: Queue) -> None:
     def hook(event: TaskAdded) -> None:
         raise ZeroDivisionError
 

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "letters.py"
 
 @pytest.fixture
 def letters(tmp_path: Path) -> Iterator[ModuleType]:
-    """The example, as if it stood in a folder of its own."""
+    """The example, imported from a separate folder."""
     (tmp_path / "onerow.toml").touch()
     copy = tmp_path / "letters.py"
     copy.write_text(EXAMPLE.read_text())
@@ -57,7 +57,7 @@ def test_the_fastapi_example_works_and_leaves_nothing_running(letters: ModuleTyp
     until(lambda: threading.active_count() <= before)
 
 
-def test_the_app_drains_when_it_shuts_down_and_has_its_own_lifespan_around(sqlite_url: str) -> None:
+def test_the_app_drains_at_shutdown_inside_its_own_lifespan(sqlite_url: str) -> None:
     order: list[str] = []
     queue = Queue(sqlite_url)
     slow = Pipeline("slow")
@@ -87,7 +87,7 @@ def test_the_app_drains_when_it_shuts_down_and_has_its_own_lifespan_around(sqlit
     queue.close()
 
 
-def test_an_app_whose_worker_can_not_start_does_not_come_up(tmp_path: Path) -> None:
+def test_an_app_whose_worker_cannot_start_does_not_start(tmp_path: Path) -> None:
     queue = Queue(f"sqlite:///{tmp_path}/no/such/folder/app.db")
     slow = Pipeline("slow")
     slow.phase(name="work")(lambda job: None)
@@ -100,7 +100,7 @@ def test_an_app_whose_worker_can_not_start_does_not_come_up(tmp_path: Path) -> N
         asyncio.run(serve())
 
 
-def test_a_handler_that_hangs_does_not_end_the_work_of_an_app(sqlite_url: str) -> None:
+def test_a_handler_that_hangs_does_not_stop_the_app(sqlite_url: str) -> None:
     queue = Queue(sqlite_url)
     slow = Pipeline("slow")
     release = threading.Event()
@@ -112,7 +112,7 @@ def test_a_handler_that_hangs_does_not_end_the_work_of_an_app(sqlite_url: str) -
                 try:
                     release.wait(0.05)
                 except BaseException:
-                    continue  # deaf to every request to stop
+                    continue  # ignores every request to stop
         return job
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""Batch phases: many tasks in one call, each settled on its own."""
+"""Batch phases: many tasks in one call, each settled separately."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ def completed(queue: Queue) -> int:
     return sum(line.count for line in queue.count(Filter(statuses=frozenset({Status.COMPLETED}))))
 
 
-def test_up_to_so_many_tasks_come_in_one_call(queue: Queue) -> None:
+def test_a_call_gets_at_most_the_batch_size(queue: Queue) -> None:
     sizes: list[int] = []
     posts = Pipeline("posts")
 
@@ -44,7 +44,7 @@ def test_up_to_so_many_tasks_come_in_one_call(queue: Queue) -> None:
     assert len(sizes) < 25
 
 
-def test_a_full_batch_does_not_wait_and_one_that_is_not_full_waits_only_so_long(queue: Queue) -> None:
+def test_a_full_batch_starts_at_once_and_a_partial_one_waits(queue: Queue) -> None:
     sizes: list[int] = []
     posts = Pipeline("posts")
 
@@ -59,12 +59,12 @@ def test_a_full_batch_does_not_wait_and_one_that_is_not_full_waits_only_so_long(
     with working(queue, posts, concurrency=1, grace=1):
         until(lambda: completed(queue) == 5)
     assert sizes == [5]
-    # Those that waited for others are given back, unharmed.
+    # Tasks that waited for a full batch are given back without using up an attempt.
     waiting = queue.find(Filter(statuses=frozenset({Status.WAITING}))).tasks
     assert [(task.attempt, task.history) for task in waiting] == [(0, []), (0, [])]
 
 
-def test_each_item_is_settled_on_its_own(queue: Queue) -> None:
+def test_each_item_is_settled_separately(queue: Queue) -> None:
     posts = Pipeline("posts")
 
     @posts.batch("embed", size=10, within="200ms", retry=QUICK)
@@ -109,7 +109,7 @@ def test_each_item_is_settled_on_its_own(queue: Queue) -> None:
     assert (found["bad"].status, found["bad"].error_class) == (Status.FAILED, "permanent")
 
 
-def test_what_is_not_mentioned_is_tried_again_together(queue: Queue) -> None:
+def test_unsettled_items_are_retried_together(queue: Queue) -> None:
     calls: list[list[int]] = []
     posts = Pipeline("posts")
 
@@ -129,7 +129,7 @@ def test_what_is_not_mentioned_is_tried_again_together(queue: Queue) -> None:
     assert errors == {"ConnectionError: in the midst of it", "embed ended without a word about this item"}
 
 
-def test_a_handler_that_snoozes_snoozes_all_that_are_left(queue: Queue) -> None:
+def test_a_handler_that_snoozes_snoozes_all_unsettled_items(queue: Queue) -> None:
     posts = Pipeline("posts")
 
     @posts.batch("embed", size=3, within="100ms")
@@ -145,7 +145,7 @@ def test_a_handler_that_snoozes_snoozes_all_that_are_left(queue: Queue) -> None:
     assert {task.retry_count for task in queue.find().tasks} == {0}
 
 
-def test_a_cancelled_item_leaves_the_others_alone(queue: Queue) -> None:
+def test_a_cancelled_item_does_not_affect_the_others(queue: Queue) -> None:
     posts = Pipeline("posts")
     here, go = threading.Event(), threading.Event()
     seen: list[bool] = []
@@ -170,7 +170,7 @@ def test_a_cancelled_item_leaves_the_others_alone(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_batch_that_takes_too_long_is_stopped_for_real(queue: Queue, kind: str) -> None:
+def test_a_batch_that_exceeds_its_timeout_is_stopped(queue: Queue, kind: str) -> None:
     posts = Pipeline("posts")
     stopped = threading.Event()
 
@@ -197,7 +197,7 @@ def test_a_batch_that_takes_too_long_is_stopped_for_real(queue: Queue, kind: str
     assert not worker.condemned
 
 
-def test_an_item_whose_payload_does_not_fit_fails_alone(queue: Queue) -> None:
+def test_an_item_with_an_invalid_payload_fails_alone(queue: Queue) -> None:
     @dataclass
     class Post:
         text: str
@@ -218,8 +218,8 @@ def test_an_item_whose_payload_does_not_fit_fails_alone(queue: Queue) -> None:
         assert ended(queue, bad.task_id).error_class == "permanent"
 
 
-def test_a_batch_that_kills_its_process_ends_only_the_task_that_did_it(queue: Queue) -> None:
-    """The worker that it killed is rescued from by hand here; what crashed then runs alone, in a process of its own."""
+def test_a_batch_that_kills_its_process_fails_only_the_task_that_caused_it(queue: Queue) -> None:
+    """The tasks of the killed worker are rescued by the test; the suspect then runs alone in an isolated process."""
     good, bad = queue.add_many(clumsy, ["good", "bad"])
 
     with queue.claim(clumsy, limit=2) as leases:
@@ -231,7 +231,7 @@ def test_a_batch_that_kills_its_process_ends_only_the_task_that_did_it(queue: Qu
     assert (found.status, found.error_class) == (Status.FAILED, "crash")
 
 
-def test_mistakes_in_a_batch_are_errors_when_built() -> None:
+def test_mistakes_in_a_batch_phase_are_errors_at_definition() -> None:
     posts = Pipeline("posts")
     with pytest.raises(PipelineError, match="size"):
         posts.batch("embed", size=0)

@@ -1,4 +1,4 @@
-"""Branching: a handler may leave phases out, or end the task early."""
+"""Branching: a handler may skip phases or complete the task early."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def news(choice: Any) -> Pipeline:
     return pipeline
 
 
-def test_a_jump_leaves_the_phases_between_out_and_says_so(queue: Queue) -> None:
+def test_a_jump_skips_phases_and_is_recorded(queue: Queue) -> None:
     pipeline = news(Jump("publish", "english"))
     with working(queue, pipeline):
         task = ended(queue, queue.add(pipeline).task_id)
@@ -38,7 +38,7 @@ def test_a_jump_leaves_the_phases_between_out_and_says_so(queue: Queue) -> None:
     ]
 
 
-def test_a_finish_ends_the_task_early_and_says_so(queue: Queue) -> None:
+def test_a_finish_completes_the_task_early_and_is_recorded(queue: Queue) -> None:
     pipeline = news(Finish("nothing new"))
     with working(queue, pipeline):
         task = ended(queue, queue.add(pipeline).task_id)
@@ -47,7 +47,7 @@ def test_a_finish_ends_the_task_early_and_says_so(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("phase", ["read", "nowhere"])
-def test_a_jump_backwards_or_nowhere_fails_the_task(queue: Queue, phase: str) -> None:
+def test_a_jump_to_an_earlier_or_unknown_phase_fails_the_task(queue: Queue, phase: str) -> None:
     pipeline = news(Jump(phase))
     with working(queue, pipeline):
         task = ended(queue, queue.add(pipeline).task_id)

@@ -1,4 +1,4 @@
-"""Bulk acts: on all tasks that match, with a count first, at a pace, and with a record of who."""
+"""Bulk operations on all matching tasks: counted first, at a limited rate, with a record of who asked."""
 
 import time
 from datetime import timedelta
@@ -31,29 +31,29 @@ def statuses(queue: Queue) -> dict[Status, int]:
     return {line.status: line.count for line in queue.count()}
 
 
-def test_an_act_on_all_that_match_says_how_many_first_and_who_did_it(queue: Queue) -> None:
+def test_a_bulk_operation_records_the_number_of_matches_and_who_asked(queue: Queue) -> None:
     pipeline = posts()
     queue.add_many(pipeline, range(450), user_id="ann")
     queue.add_many(pipeline, range(3), user_id="bob")
     chosen = queue.select(Filter(user_id="ann"))
     assert len(chosen) == 450
-    said = chosen.cancel(by="eve", note="spring cleaning")
-    assert (said.matched, said.done, said.refused, said.whole) == (450, 450, 0, True)
+    result = chosen.cancel(by="eve", note="spring cleaning")
+    assert (result.matched, result.done, result.refused, result.whole) == (450, 450, 0, True)
     assert statuses(queue) == {Status.CANCELLED: 450, Status.WAITING: 3}
     entry = queue.find(Filter(user_id="ann")).tasks[0].history[-1]
     assert (entry.what, entry.by, entry.note) == ("cancel", "eve", "spring cleaning")
     (record,) = bulk.records(queue)
-    assert record == said
+    assert record == result
 
 
-def test_a_selection_reads_every_task_that_matches_the_newest_first(queue: Queue) -> None:
+def test_a_selection_iterates_over_all_matching_tasks_newest_first(queue: Queue) -> None:
     queue.add_many(posts(), range(450), user_id="ann")
     queue.add_many(posts(), range(3), user_id="bob")
     found = [task.payload for task in queue.select(Filter(user_id="ann"))]
     assert found == sorted(range(450), reverse=True)
 
 
-def test_failed_tasks_are_retried_together_as_a_policy_would(queue: Queue) -> None:
+def test_failed_tasks_are_retried_in_bulk_with_a_policy(queue: Queue) -> None:
     pipeline = posts()
     queue.publish(pipeline)
     queue.add_many(pipeline, range(4))
@@ -64,27 +64,27 @@ def test_failed_tasks_are_retried_together_as_a_policy_would(queue: Queue) -> No
     for lease in queue.claim(pipeline, limit=4):
         lease.fail("broken", error_class="timeout")
     policy = Retry(1, wait="1h", classes={"timeout": True})
-    said = queue.retry_failed(Filter(pipeline="posts"), policy=policy)
-    assert (said.matched, said.done, said.refused) == (4, 0, 4)  # the network's were tried again once already
-    said = queue.retry_failed(Filter(pipeline="posts"), policy=Retry(2, wait="1h", classes={"timeout": True}))
-    assert (said.matched, said.done, said.refused) == (4, 2, 2)
+    result = queue.retry_failed(Filter(pipeline="posts"), policy=policy)
+    assert (result.matched, result.done, result.refused) == (4, 0, 4)  # the network failures were already retried once
+    result = queue.retry_failed(Filter(pipeline="posts"), policy=Retry(2, wait="1h", classes={"timeout": True}))
+    assert (result.matched, result.done, result.refused) == (4, 2, 2)
     assert len(queue.claim(pipeline, limit=4)) == 0
     assert statuses(queue) == {Status.WAITING: 2, Status.FAILED: 2}
 
 
-def test_failed_tasks_are_retried_together(queue: Queue) -> None:
+def test_failed_tasks_are_retried_in_bulk(queue: Queue) -> None:
     queue.add_many(posts(), range(20))
     with working(queue, posts(broken=True)):
         until(lambda: statuses(queue) == {Status.FAILED: 20})
     queue.pipelines.clear()
     assert queue.retry_failed(Filter(error_class="network")).done == 0
-    said = queue.retry_failed(Filter(pipeline="posts", error_class="permanent"), by="ann")
-    assert said.done == 20
+    result = queue.retry_failed(Filter(pipeline="posts", error_class="permanent"), by="ann")
+    assert result.done == 20
     with working(queue, posts()):
         until(lambda: statuses(queue) == {Status.COMPLETED: 20})
 
 
-def test_every_act_can_be_done_in_bulk(queue: Queue) -> None:
+def test_every_operation_can_be_done_in_bulk(queue: Queue) -> None:
     pipeline = Pipeline("posts")
     pipeline.wait_for("approval", signal="go")
     pipeline.phase(name="tag")(lambda job: None)
@@ -105,48 +105,48 @@ def test_every_act_can_be_done_in_bulk(queue: Queue) -> None:
     assert {task.phase for task in queue.find().tasks} == {"tag"}
 
 
-def test_what_an_act_is_not_for_is_refused_and_named(queue: Queue) -> None:
+def test_tasks_that_an_operation_does_not_apply_to_are_refused_and_listed(queue: Queue) -> None:
     good, other = queue.add_many(posts(), range(2))
     queue.cancel(other.task_id)
-    said = queue.select().cancel()
-    assert (said.done, said.refused) == (1, 1)
-    ((task_id, why),) = said.problems
+    result = queue.select().cancel()
+    assert (result.done, result.refused) == (1, 1)
+    ((task_id, why),) = result.problems
     assert task_id == other.task_id
     assert "only waiting or failed tasks can be cancelled" in why
     assert queue.get(good.task_id).status is Status.CANCELLED
 
 
-def test_a_key_that_is_taken_meanwhile_refuses_its_task_alone(queue: Queue) -> None:
+def test_a_unique_key_that_is_now_taken_refuses_only_its_task(queue: Queue) -> None:
     tasks = [queue.add(posts(), unique=f"k{n}") for n in range(3)]
     with working(queue, posts(broken=True)):
         until(lambda: statuses(queue) == {Status.FAILED: 3})
     holder = queue.add(posts(), unique="k1")
-    said = queue.retry_failed()
-    assert (said.done, said.refused) == (2, 1)
-    assert said.problems[0][0] == tasks[1].task_id
-    assert holder.task_id in said.problems[0][1]
+    result = queue.retry_failed()
+    assert (result.done, result.refused) == (2, 1)
+    assert result.problems[0][0] == tasks[1].task_id
+    assert holder.task_id in result.problems[0][1]
 
 
-def test_a_pace_spreads_the_acts_and_progress_is_told(queue: Queue) -> None:
+def test_a_pace_limits_the_rate_and_progress_is_reported(queue: Queue) -> None:
     queue.add_many(posts(), range(6))
-    told: list[Progress] = []
+    reported: list[Progress] = []
     began = time.monotonic()
-    said = queue.select(WAITING).cancel(pace="50/s", progress=told.append)
+    result = queue.select(WAITING).cancel(pace="50/s", progress=reported.append)
     assert time.monotonic() - began >= 5 / 50
-    assert said.done == 6
-    assert told[-1] == said
+    assert result.done == 6
+    assert reported[-1] == result
 
 
-def test_a_limit_leaves_the_rest_alone(queue: Queue) -> None:
+def test_a_limit_leaves_the_other_tasks_unchanged(queue: Queue) -> None:
     queue.add_many(posts(), range(10))
-    said = queue.select(WAITING).cancel(limit=4)
-    assert (said.matched, said.done, said.whole) == (10, 4, False)
+    result = queue.select(WAITING).cancel(limit=4)
+    assert (result.matched, result.done, result.whole) == (10, 4, False)
     assert statuses(queue) == {Status.CANCELLED: 4, Status.WAITING: 6}
     with pytest.raises(BadInput):
         queue.select(WAITING).cancel(limit=0)
 
 
-def test_an_interrupted_act_leaves_a_record_of_how_far_it_got(queue: Queue) -> None:
+def test_an_interrupted_operation_leaves_a_record_of_its_progress(queue: Queue) -> None:
     queue.add_many(posts(), range(10))
     chosen = queue.select(WAITING)
     slept: list[float] = []
@@ -165,14 +165,14 @@ def test_an_interrupted_act_leaves_a_record_of_how_far_it_got(queue: Queue) -> N
     assert record.ended_at
 
 
-def test_a_queue_for_one_user_acts_on_its_own_tasks_only(queue: Queue) -> None:
+def test_a_queue_for_one_user_changes_only_that_users_tasks(queue: Queue) -> None:
     queue.add_many(posts(), range(3), user_id="ann")
     queue.add_many(posts(), range(2), user_id="bob")
     assert queue.for_user("ann").select().cancel().done == 3
     assert statuses(queue) == {Status.CANCELLED: 3, Status.WAITING: 2}
 
 
-def test_hooks_hear_of_each(queue: Queue) -> None:
+def test_hooks_are_called_for_each_task(queue: Queue) -> None:
     heard: list[str] = []
     queue.on(TaskCancelled, lambda event: heard.append(event.task.task_id))
     tasks = queue.add_many(posts(), range(3))

@@ -39,7 +39,7 @@ def children_of(queue: Queue, task_id: str) -> list[Any]:
             return found
 
 
-def test_a_parent_goes_on_when_all_children_have_ended(queue: Queue) -> None:
+def test_a_parent_resumes_when_all_children_have_ended(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -72,7 +72,7 @@ def test_an_async_parent_awaits_its_children(queue: Queue) -> None:
     assert task.result == ["mixed a", "mixed b"]
 
 
-def test_a_phase_without_code_waits_for_the_children_and_counts_them(queue: Queue) -> None:
+def test_a_wait_phase_waits_for_the_children_and_counts_them(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -116,7 +116,7 @@ def test_a_child_that_fails_fails_a_parent_whose_children_must_all_succeed(queue
     assert (single.status, single.error) == (Status.FAILED, "so: 1 of 1 children of press did not complete")
 
 
-def test_no_children_are_no_reason_to_wait(queue: Queue) -> None:
+def test_a_parent_without_children_does_not_wait(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -131,7 +131,7 @@ def test_no_children_are_no_reason_to_wait(queue: Queue) -> None:
     assert (task.results["split"], task.results["mixed"]["total"]) == (0, 0)
 
 
-def test_a_spawn_that_is_repeated_adds_nothing(queue: Queue) -> None:
+def test_a_repeated_spawn_adds_nothing(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -155,7 +155,7 @@ def test_a_spawn_that_is_repeated_adds_nothing(queue: Queue) -> None:
     assert len(children_of(queue, task.task_id)) == 701
 
 
-def test_children_named_by_a_key_may_come_in_another_order(queue: Queue) -> None:
+def test_children_with_keys_may_be_spawned_in_another_order(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -212,7 +212,7 @@ def test_children_with_the_same_key_are_one_child(queue: Queue) -> None:
     assert (task.result, task.children) == ([10, 10], 10)
 
 
-def test_a_retried_parent_goes_on_with_the_children_that_were_not_purged(queue: Queue) -> None:
+def test_a_retried_parent_resumes_with_the_children_that_were_not_purged(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -262,7 +262,7 @@ def test_cancelling_a_parent_cancels_its_children_and_theirs(queue: Queue) -> No
     assert len(queue.find(Filter()).tasks) == 7
 
 
-def test_children_that_were_spawned_while_their_parent_was_cancelled_are_cancelled_too(queue: Queue) -> None:
+def test_children_spawned_during_the_cancellation_of_their_parent_are_cancelled(queue: Queue) -> None:
     songs = Pipeline("songs")
     songs.wait_for("mixed", signal="never")
     albums = Pipeline("albums")
@@ -282,7 +282,7 @@ def test_children_that_were_spawned_while_their_parent_was_cancelled_are_cancell
         until(lambda: {child.status for child in children_of(queue, task.task_id)} == {Status.CANCELLED})
 
 
-def test_children_have_their_parents_priority_unless_they_have_one_of_their_own(queue: Queue) -> None:
+def test_children_inherit_their_parents_priority_by_default(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -295,7 +295,7 @@ def test_children_have_their_parents_priority_unless_they_have_one_of_their_own(
     assert {child.payload: child.priority for child in children_of(queue, task.task_id)} == {"a": -3, "b": 7}
 
 
-def test_a_child_that_a_person_ends_lets_its_parent_go_on(queue: Queue) -> None:
+def test_a_child_ended_manually_resumes_its_parent(queue: Queue) -> None:
     songs = Pipeline("songs")
     songs.wait_for("mixed", signal="never")
     albums = Pipeline("albums")
@@ -315,7 +315,7 @@ def test_a_child_that_a_person_ends_lets_its_parent_go_on(queue: Queue) -> None:
         assert ended(queue, task_id).result == 1
 
 
-def test_a_parent_that_another_worker_left_waiting_is_found(queue: Queue) -> None:
+def test_a_parent_left_waiting_by_a_dead_worker_is_resumed(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -327,14 +327,14 @@ def test_a_parent_that_another_worker_left_waiting_is_found(queue: Queue) -> Non
     with working(queue, albums, songs, phases=["press"]):
         task_id = queue.add(albums).task_id
         parked(queue, task_id, "children")
-    # Ended as by a worker that died before it could look at the parent.
+    # As if the worker had died after the child ended and before it resumed the parent.
     (lease,) = queue.claim(songs)
     lease.complete("by hand")
     with working(queue, albums, songs):
         assert ended(queue, task_id).result == 1
 
 
-def test_a_replayed_parent_has_children_of_its_own_and_the_old_ones_do_not_count(queue: Queue) -> None:
+def test_a_replayed_parent_gets_new_children_and_ignores_the_old_ones(queue: Queue) -> None:
     songs = tracks()
     albums = Pipeline("albums")
 
@@ -390,7 +390,7 @@ def test_a_tree_of_ten_thousand_children(queue: Queue, entry: Entry) -> None:
     assert (task.result, task.children) == (size, size)
 
 
-def test_the_slower_a_sweep_over_parked_tasks_the_rarer_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_sweep_over_parked_tasks_runs_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(children, "monotonic", lambda: clock[0])
 
@@ -405,5 +405,5 @@ def test_the_slower_a_sweep_over_parked_tasks_the_rarer_it_is(monkeypatch: pytes
     role = children.ChildrenSweeper(store, Children(store, lambda name: None, Events()), "w1")
     assert role.tick(store.now()) == 5
     clock[0] += 5
-    store.takes = 1.5  # and it looks twice: for parents, and for what was cancelled
+    store.takes = 1.5  # the sweep queries twice: for parents, and for cancelled ones
     assert role.tick(store.now()) == 60

@@ -1,4 +1,4 @@
-"""Cron: one task per nominal time, whatever the number of workers and restarts. The clock is an argument."""
+"""Cron: one task per nominal time, with any number of workers and restarts. The clock is an argument."""
 
 import threading
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def hours(start: datetime, count: int) -> list[datetime]:
     return [first + number * HOUR for number in range(count)]
 
 
-def test_a_time_that_came_adds_one_task(queue: Queue) -> None:
+def test_each_due_time_adds_one_task(queue: Queue) -> None:
     role, start = scheduler(queue, reports(user_id="u1")), queue.store.now()
     role.tick(start)
     assert fired(queue) == []
@@ -63,7 +63,7 @@ def test_a_time_that_came_adds_one_task(queue: Queue) -> None:
     assert (line.last, line.task_id) == (nominal, task.task_id)
 
 
-def test_many_workers_add_each_time_once(entry: Entry, request: pytest.FixtureRequest) -> None:
+def test_many_workers_add_one_task_per_time(entry: Entry, request: pytest.FixtureRequest) -> None:
     address = entry.fresh(request)
     queues = [Queue(entry.open(address, None)) for _ in range(6)]
     start = queues[0].store.now()
@@ -93,7 +93,7 @@ def test_many_workers_add_each_time_once(entry: Entry, request: pytest.FixtureRe
         queue.close()
 
 
-def test_a_restart_neither_loses_nor_doubles_a_time(queue: Queue) -> None:
+def test_a_restart_neither_skips_nor_repeats_a_time(queue: Queue) -> None:
     start = queue.store.now()
     times = hours(start, 3)
     pipeline = reports(catch_up="all")
@@ -103,11 +103,11 @@ def test_a_restart_neither_loses_nor_doubles_a_time(queue: Queue) -> None:
 
 
 class Killed(BaseException):
-    """The worker is gone at this very point."""
+    """Simulates the death of the worker at this point."""
 
 
 @pytest.mark.parametrize("point", ["before the task is in", "after the task is in"])
-def test_a_worker_that_dies_while_firing_is_made_up_for_once(
+def test_a_time_whose_worker_died_while_firing_is_caught_up_once(
     queue: Queue, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline, start = reports(), queue.store.now()
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_while_firing_is_made_up_for_once(
     assert fired(queue) == times
 
 
-def test_missed_times_are_made_up_for_as_the_policy_says(queue: Queue) -> None:
+def test_missed_times_are_caught_up_according_to_the_policy(queue: Queue) -> None:
     start = queue.store.now()
     times = hours(start, 4)
     for policy in ("one", "all", "skip"):
@@ -145,7 +145,7 @@ def test_missed_times_are_made_up_for_as_the_policy_says(queue: Queue) -> None:
     assert [time for name, time in found if name == "skip"] == []
 
 
-def test_a_time_is_left_out_while_the_last_task_has_not_ended_if_so_asked(queue: Queue) -> None:
+def test_a_time_is_skipped_while_the_last_task_is_open_if_configured(queue: Queue) -> None:
     role, start = scheduler(queue, reports(overlap="skip")), queue.store.now()
     times = hours(start, 3)
     role.tick(start)
@@ -157,7 +157,7 @@ def test_a_time_is_left_out_while_the_last_task_has_not_ended_if_so_asked(queue:
     assert fired(queue) == [times[0], times[2]]
 
 
-def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(queue: Queue) -> None:
+def test_a_paused_schedule_neither_fires_nor_catches_up(queue: Queue) -> None:
     role, start = scheduler(queue, reports(catch_up="all")), queue.store.now()
     times = hours(start, 3)
     role.tick(start)
@@ -173,7 +173,7 @@ def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(queue: Queue) 
     assert fired(queue) == times[2:]
 
 
-def test_a_worker_keeps_the_schedules_of_its_pipelines(queue: Queue) -> None:
+def test_a_worker_runs_the_schedules_of_its_pipelines(queue: Queue) -> None:
     pipeline = Pipeline("ticks")
 
     @pipeline.phase
@@ -187,16 +187,16 @@ def test_a_worker_keeps_the_schedules_of_its_pipelines(queue: Queue) -> None:
     assert len(found) == len(set(found))
 
 
-def test_a_scheduler_whose_mark_is_old_adds_nothing_even_when_the_task_is_gone(queue: Queue) -> None:
+def test_a_scheduler_with_a_stale_note_adds_nothing_even_if_the_task_was_removed(queue: Queue) -> None:
     start = queue.store.now()
     pipeline = reports()
     first, second = scheduler(queue, pipeline), scheduler(queue, pipeline)
     first.tick(start)
     (nominal,) = hours(start, 1)
-    (old,) = queue.store.notes(MARK)  # what the second one read, just before the first one fired
+    (old,) = queue.store.notes(MARK)  # as read by a second scheduler just before the first one fired
     first.tick(nominal)
     (task,) = queue.find().tasks
-    queue.store.remove([task])  # so that its id can't keep another from being added
+    queue.store.remove([task])  # so that the existing id does not prevent a second task
     (cron,) = pipeline.plan.crons
     second._keep("reports", cron, old, nominal, paused=False)
     assert fired(queue) == []

@@ -1,4 +1,4 @@
-"""What a handler asks of its worker, from a process of its own."""
+"""Requests of a handler to its worker from an isolated process."""
 
 from onerow import Status
 from onerow.engine.queue.queue import Queue
@@ -6,18 +6,18 @@ from tests.engine.conftest import ended, parked, working
 from tests.engine.far import far, nowhere, parts
 
 
-def test_steps_children_waits_and_branches_reach_over_the_pipe(queue: Queue) -> None:
+def test_steps_children_waits_and_branches_work_over_the_pipe(queue: Queue) -> None:
     with working(queue, far, parts):
         task_id = queue.add(far).task_id
         parked(queue, task_id, "signal:go")
         queue.signal(task_id, "go", {"by": "ann"})
         task = ended(queue, task_id)
     assert (task.status, task.error) == (Status.COMPLETED, None)
-    # The process was killed after its first step, and remembers it.
+    # The process was killed after its first step, which is not repeated.
     assert task.results == {"first": [True, 2, ["a", "b"], {"by": "ann"}], "third": 1}
 
 
-def test_a_mistake_comes_back_over_the_pipe_as_what_it_is(queue: Queue) -> None:
+def test_an_error_keeps_its_type_over_the_pipe(queue: Queue) -> None:
     with working(queue, nowhere):
         task = ended(queue, queue.add(nowhere).task_id)
     assert task.status is Status.FAILED

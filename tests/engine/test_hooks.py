@@ -18,7 +18,7 @@ from tests.engine.conftest import ended, until, working
 
 
 class Receiver:
-    """A webhook on the loopback that keeps what it gets, and may refuse."""
+    """A local webhook that records requests and can refuse them."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def posts() -> Pipeline:
     return pipeline
 
 
-def test_a_hook_is_called_after_the_commit_and_one_that_raises_harms_nothing(queue: Queue) -> None:
+def test_a_hook_is_called_after_the_commit_and_may_raise(queue: Queue) -> None:
     seen: list[Status] = []
 
     @queue.on(TaskCompleted)
@@ -100,32 +100,30 @@ def test_a_failure_is_posted_without_its_payload(queue: Queue, receiver: Receive
     assert "hush" not in json.dumps(body)
 
 
-def test_what_a_receiver_refuses_is_sent_again(queue: Queue, receiver: Receiver) -> None:
+def test_an_alert_that_a_receiver_refuses_is_sent_again(queue: Queue, receiver: Receiver) -> None:
     receiver.refusals = 2
-    alarm = AlertSender(queue, watch(receiver.url), queue.events)
+    sender = AlertSender(queue, watch(receiver.url), queue.events)
     task = queue.add(posts(), {"name": "bad"})
     queue.events.send(TaskFailed(task))
-    rests = [alarm.tick(queue.store.now()) for _ in range(3)]
+    rests = [sender.tick(queue.store.now()) for _ in range(3)]
     assert rests == [2.0, 4.0, 1.0]
     assert [alert["task_id"] for alert in receiver.alerts] == [task.task_id]
 
 
-def test_alerts_that_nobody_takes_are_given_up_and_told_of_without_the_address(queue: Queue) -> None:
+def test_undeliverable_alerts_are_dropped_and_reported_without_the_url(queue: Queue) -> None:
     lost: list[AlertLost] = []
     queue.on(AlertLost, lost.append)
-    alarm = AlertSender(queue, watch("http://127.0.0.1:9/hook?token=s3cret"), queue.events)
+    sender = AlertSender(queue, watch("http://127.0.0.1:9/hook?token=s3cret"), queue.events)
     queue.events.send(TaskFailed(queue.add(posts(), {"name": "bad"})))
     for _ in range(5):
-        alarm.tick(queue.store.now())
+        sender.tick(queue.store.now())
     (event,) = lost
     assert event.count == 1
     assert "s3cret" not in event.error
-    assert alarm.tick(queue.store.now()) == 1.0
+    assert sender.tick(queue.store.now()) == 1.0
 
 
-def test_a_phase_that_no_worker_serves_and_one_that_is_overdue_are_told_of_once(
-    queue: Queue, receiver: Receiver
-) -> None:
+def test_an_alert_about_an_unserved_phase_is_sent_once(queue: Queue, receiver: Receiver) -> None:
     queue.publish(posts())
     queue.add_many("posts", [{"name": "a"}, {"name": "b"}])
     now = queue.store.now()
@@ -133,9 +131,9 @@ def test_a_phase_that_no_worker_serves_and_one_that_is_overdue_are_told_of_once(
     one, two = (AlertSender(queue, watch(receiver.url, **terms), queue.events) for _ in range(2))  # type: ignore[arg-type]
     one.tick(now)
     assert receiver.alerts == []
-    for alarm, minutes in ((one, 10), (two, 10), (one, 30)):
-        alarm._look_at = 0.0
-        alarm.tick(now + timedelta(minutes=minutes))
+    for sender, minutes in ((one, 10), (two, 10), (one, 30)):
+        sender._look_at = 0.0
+        sender.tick(now + timedelta(minutes=minutes))
     (alert,) = receiver.alerts
     assert (alert["kind"], alert["pipeline"], alert["phase"], alert["waiting"]) == ("unserved", "posts", "tag", 2)
     assert alert["text"].startswith("posts/tag: no worker serves it, and 2 waiting, the first due for 10m")
@@ -144,24 +142,24 @@ def test_a_phase_that_no_worker_serves_and_one_that_is_overdue_are_told_of_once(
     assert len(receiver.alerts) == 2
 
 
-def test_a_paused_phase_is_no_reason_for_alarm(queue: Queue, receiver: Receiver) -> None:
+def test_a_paused_phase_causes_no_alert(queue: Queue, receiver: Receiver) -> None:
     queue.publish(posts())
     queue.add("posts", {"name": "a"})
     queue.pause("posts")
-    alarm = AlertSender(queue, watch(receiver.url), queue.events)
-    alarm.tick(queue.store.now() + timedelta(hours=1))
+    sender = AlertSender(queue, watch(receiver.url), queue.events)
+    sender.tick(queue.store.now() + timedelta(hours=1))
     assert receiver.alerts == []
 
 
-def test_a_function_can_be_alerted_too(queue: Queue) -> None:
-    told: list[str] = []
-    queue.alert(lambda alerts: told.extend(alert.text for alert in alerts), unserved_for=None)
+def test_alerts_can_be_sent_to_a_function(queue: Queue) -> None:
+    received: list[str] = []
+    queue.alert(lambda alerts: received.extend(alert.text for alert in alerts), unserved_for=None)
     pipeline = posts()
     with working(queue, pipeline):
         ended(queue, queue.add(pipeline, {"name": "bad"}).task_id)
-    assert len(told) == 1  # also when the worker stops right after
+    assert len(received) == 1  # also if the worker stops right afterwards
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_webhook_url_is_refused() -> None:
     with pytest.raises(BadInput, match="http"):
         Webhook("ftp://example")

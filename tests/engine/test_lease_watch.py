@@ -1,4 +1,4 @@
-"""Lease observation: when a lease counts as ended, on clocks that the test owns."""
+"""Lease observation: when a lease counts as ended, with clocks controlled by the test."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ def publish(job: object) -> None: ...
 
 
 class World:
-    """A store with a holder and a rescuer; the wall clock and the monotonic clock can part."""
+    """A store with a holder and a rescuer, and separate wall and monotonic clocks."""
 
     def __init__(self) -> None:
         self.monotonic = 1_000.0
@@ -62,7 +62,7 @@ class World:
         return [record.task_id for record in self.watch.look(self.store.now())]
 
     def ended_within(self, seconds: float, beating: Task | None = None) -> float | None:
-        """After how many seconds of a look each second a lease has ended; None: not within that time."""
+        """Look once a second; return the seconds after which a lease has ended, None if it did not."""
         for second in range(int(seconds) + 1):
             if beating is not None and second % 10 == 0:
                 self.beat(beating)
@@ -151,7 +151,7 @@ def test_a_clock_that_is_ahead_of_the_holders_ends_no_lease(world: World) -> Non
             world.step_wall_clock(-3600)
 
 
-def test_a_lease_longer_than_its_phase_asks_for_is_observed_for_its_own_length(world: World) -> None:
+def test_a_lease_longer_than_its_phases_default_is_observed_for_its_own_length(world: World) -> None:
     world.held(lease_for=timedelta(minutes=5))
     world.look()
     world.step_wall_clock(3600)
@@ -167,7 +167,7 @@ def test_a_rescuer_that_starts_late_observes_for_a_whole_lease(world: World) -> 
     assert ended >= LEASE.total_seconds()
 
 
-def test_what_a_worker_holds_itself_has_not_ended(world: World) -> None:
+def test_a_lease_of_the_rescuer_itself_has_not_ended(world: World) -> None:
     task = world.held()
     world.ours.add(task.task_id)
     assert world.ended_within(300) is None
@@ -204,7 +204,7 @@ def test_repeated_outages_delay_a_rescue_and_do_not_prevent_it(world: World) -> 
 def test_time_in_which_the_store_was_not_writable_is_not_observed(world: World) -> None:
     task = world.held()
     assert world.ended_within(14) is None
-    world.store.locked_for = 600.0  # the next write waits; reads are answered all the time
+    world.store.locked_for = 600.0  # the next write waits; reads are answered
     assert world.ended_within(14) is None, "a heartbeat that waited as well has had no chance yet"
     assert world.store.locked_for == 0.0, "the rescuer waited as well"
     assert world.ended_within(120, beating=task) is None
@@ -216,7 +216,7 @@ def test_no_write_is_tried_while_every_holder_extends_in_time(world: World) -> N
     assert world.store.heartbeats == 11, "the holder's own"
 
 
-def test_a_gap_in_which_everything_stood_still_ends_no_lease(world: World) -> None:
+def test_a_gap_in_which_all_processes_were_stopped_ends_no_lease(world: World) -> None:
     """A paused container: its processes stop, and the monotonic clock goes on."""
     task = world.held()
     assert world.ended_within(9) is None

@@ -1,4 +1,4 @@
-"""Secrets are masked while they stream by, wherever the stream is cut, and nothing else is lost."""
+"""Secrets are masked in streams, however these are cut, and no other text is lost."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def streamed(pieces: list[str], masker: Masker = masker, **sizes: int) -> list[s
 
 
 @pytest.mark.parametrize("text", KEYS)
-def test_what_looks_like_a_key_is_masked(text: str) -> None:
+def test_text_that_looks_like_a_key_is_masked(text: str) -> None:
     masked = masker.text(f"before {text} after")
     assert MASK in masked
     assert masked.startswith("before ")
@@ -59,7 +59,7 @@ def test_what_looks_like_a_key_is_masked(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_what_only_sounds_like_a_key_stays(text: str) -> None:
+def test_text_that_only_resembles_a_key_is_kept(text: str) -> None:
     assert masker.text(text) == text
 
 
@@ -73,13 +73,13 @@ def test_the_value_of_a_secret_is_masked_in_every_form_in_which_programs_print_i
     assert masker.text("see internal-12345, not internal-1") == f"see {MASK}, not internal-1"
 
 
-def test_only_variables_that_are_named_or_sound_secret_are_masked() -> None:
+def test_only_named_variables_and_those_with_secret_names_are_masked() -> None:
     environment = {"DB_PASSWORD": "abcdefgh", "MY_WORD": "mellon", "KEYBOARD": "qwertyuiop", "API_KEY": "short"}
     found = Masker.of_environment(["MY_WORD", "MISSING"], (), environment)
     assert found.text("abcdefgh mellon qwertyuiop short") == f"{MASK} {MASK} qwertyuiop short"
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_an_invalid_pattern_is_refused() -> None:
     with pytest.raises(BadInput, match="regular expression"):
         Masker([], ["("])
 
@@ -102,7 +102,7 @@ def cut_texts(draw: Any) -> tuple[str, list[str]]:
 
 
 @given(cut_texts())
-def test_wherever_the_stream_is_cut_the_same_is_masked(cut: tuple[str, list[str]]) -> None:
+def test_masking_does_not_depend_on_where_the_stream_is_cut(cut: tuple[str, list[str]]) -> None:
     text, pieces = cut
     found = streamed(pieces)
     assert found == streamed(list(text))
@@ -119,14 +119,14 @@ def test_a_secret_is_masked_at_every_chunk_border(secret: str) -> None:
 
 
 @given(st.integers(0, 30_000), st.sampled_from([SECRETS[0], KEYS[0], KEYS[11]]), st.integers(1, 5_000))
-def test_no_secret_slips_through_where_an_endless_line_is_cut(at: int, secret: str, size: int) -> None:
+def test_a_secret_at_the_cut_of_an_overlong_line_is_masked(at: int, secret: str, size: int) -> None:
     text = "x" * at + f" {secret} " + "y" * (40_000 - at)
     found = streamed([text[i : i + size] for i in range(0, len(text), size)], longest=1000, window=1)
     assert "".join(found) == masker.text(text)
     assert max(map(len, found)) <= 1000
 
 
-def test_an_endless_line_is_kept_in_pieces_and_never_held_whole() -> None:
+def test_an_overlong_line_is_kept_in_pieces_with_bounded_memory() -> None:
     lines = Lines(masker)
     found = held = 0
     for _ in range(100):
@@ -137,7 +137,7 @@ def test_an_endless_line_is_kept_in_pieces_and_never_held_whole() -> None:
     assert held < 200_000
 
 
-def test_of_a_progress_bar_the_last_state_is_kept() -> None:
+def test_only_the_last_state_of_a_progress_bar_is_kept() -> None:
     lines = Lines(masker)
     assert [line for percent in range(100) for line in lines.feed(f"\r{percent}%")] == []
     assert lines.unfinished == "99%"
@@ -145,9 +145,9 @@ def test_of_a_progress_bar_the_last_state_is_kept() -> None:
     assert lines.feed("a\r") + lines.feed("\nb\n") == ["a", "b"]
 
 
-def test_what_no_store_can_keep_is_replaced() -> None:
+def test_characters_that_no_store_can_keep_are_replaced() -> None:
     assert streamed(["a\x00b\ud800c\n"]) == ["a�b?c"]
 
 
-def test_a_long_line_is_kept_as_several() -> None:
+def test_a_long_line_is_split() -> None:
     assert [len(line) for line in streamed(["x" * (2 * LONGEST_LINE + 1) + "\n"])] == [LONGEST_LINE, LONGEST_LINE, 1]

@@ -1,4 +1,4 @@
-"""Moving house: everything comes along, nothing is lost, and whoever is interrupted goes on."""
+"""Moving a queue to another store: nothing is lost, and an interrupted move can be started again."""
 
 import re
 import threading
@@ -27,11 +27,11 @@ from onerow.stores.sqlite import SqliteStore
 from tests.conformance.kit import HOUR, claim_one, every_row, new, put, put_many, same, stored, swap
 from tests.samples import BROKEN, PLAN
 
-WAYS = ["sqlite to postgres", "postgres to sqlite", "sqlite to mongo", "mongo to sqlite", "mongo to postgres"]
+MOVES = ["sqlite to postgres", "postgres to sqlite", "sqlite to mongo", "mongo to sqlite", "mongo to postgres"]
 
 
 class Interrupted(Exception):
-    """Someone pressed Ctrl-C."""
+    """Simulates Ctrl-C."""
 
 
 @pytest.fixture
@@ -55,18 +55,18 @@ def mongo(mongo_url: str) -> Iterator[Store]:
     store.close()
 
 
-@pytest.fixture(params=WAYS)
-def houses(request: pytest.FixtureRequest) -> tuple[Store, Store]:
-    """Where it moves from, prepared, and where to."""
-    old: Store
-    new_house: Store
-    old, new_house = map(request.getfixturevalue, request.param.split(" to "))
-    old.prepare()
-    return old, new_house
+@pytest.fixture(params=MOVES)
+def stores(request: pytest.FixtureRequest) -> tuple[Store, Store]:
+    """The prepared source and the target."""
+    source: Store
+    target: Store
+    source, target = map(request.getfixturevalue, request.param.split(" to "))
+    source.prepare()
+    return source, target
 
 
-def furnish(store: Store) -> dict[str, Task]:
-    """Tasks in every state that a task may be left in."""
+def fill(store: Store) -> dict[str, Task]:
+    """Add tasks in every state that a store may contain."""
     now = store.now()
     definitions.publish(store, [PLAN])
     definitions.set_limit(store, "videos", "script", {"concurrency": 3})
@@ -94,180 +94,180 @@ def all_same(rows: dict[str, Task], store: Store) -> bool:
     return set(found) == set(rows) and all(same(found[task_id], task) for task_id, task in rows.items())
 
 
-def test_everything_comes_along(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    rows = furnish(old)
-    moved = move(old, new_house, wait=nap)
+def test_everything_is_moved(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    rows = fill(source)
+    moved = move(source, target, wait=no_wait)
     assert (moved.added, moved.renewed, moved.lines) == (len(rows), 0, 2_301)
-    assert all_same(rows, new_house)
-    page = new_house.read_log("claimed0", limit=10_000)
+    assert all_same(rows, target)
+    page = target.read_log("claimed0", limit=10_000)
     assert [line.text for line in page.lines] == [f"line {n} 조수" for n in range(2_300)]
-    assert definitions.load_plans(new_house) == {"videos": PLAN}
-    assert definitions.load_controls(new_house).limits == {("videos", "script"): (3, None)}
-    assert [note.body for note in new_house.notes("cron")] == [{"at": "2026-01-01"}]
-    assert new_house.notes("worker") == []
+    assert definitions.load_plans(target) == {"videos": PLAN}
+    assert definitions.load_controls(target).limits == {("videos", "script"): (3, None)}
+    assert [note.body for note in target.notes("cron")] == [{"at": "2026-01-01"}]
+    assert target.notes("worker") == []
 
 
-def test_the_old_house_is_paused_and_the_new_one_is_not(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    move(old, new_house, wait=nap)
-    assert definitions.load_controls(old).pause_of("videos", "script") is not None
-    controls = definitions.load_controls(new_house)
+def test_the_source_is_paused_and_the_target_is_not(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    move(source, target, wait=no_wait)
+    assert definitions.load_controls(source).pause_of("videos", "script") is not None
+    controls = definitions.load_controls(target)
     assert controls.pause_of("videos", "script") is None
     pause = controls.pause_of("videos", "youtube")
     assert pause is not None
     assert pause.reason == "quota"
 
 
-def test_life_goes_on_in_the_new_house(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    move(old, new_house, wait=nap)
-    (answer,) = new_house.insert([new(new_house, "again", unique="k")])
+def test_tasks_run_in_the_target_after_the_move(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    move(source, target, wait=no_wait)
+    (answer,) = target.insert([new(target, "again", unique="k")])
     assert isinstance(answer, Existing)
     assert answer.task.task_id == "unique"
-    held = claim_one(new_house, ids=["claimed3"])
+    held = claim_one(target, ids=["claimed3"])
     assert (held.token, held.steps) == (2, {"a": 1})
-    assert swap(new_house, held, rules.complete(held, None, new_house.now())).status is COMPLETED
+    assert swap(target, held, rules.complete(held, None, target.now())).status is COMPLETED
 
 
-def test_moving_again_changes_nothing(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    rows = furnish(old)
-    move(old, new_house, wait=nap)
-    moved = move(old, new_house, wait=nap)
+def test_moving_again_changes_nothing(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    rows = fill(source)
+    move(source, target, wait=no_wait)
+    moved = move(source, target, wait=no_wait)
     assert (moved.seen, moved.added, moved.renewed, moved.lines, moved.notes) == (len(rows), 0, 0, 0, 0)
-    assert all_same(rows, new_house)
+    assert all_same(rows, target)
 
 
-def test_cut_off_it_goes_on_where_it_was(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    put_many(old, 1_200)
-    rows = every_row(old)
+def test_an_interrupted_move_can_be_started_again(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    put_many(source, 1_200)
+    rows = every_row(source)
 
     def interrupt(far: Moved) -> None:
         if far.seen >= 1_000:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        move(old, new_house, interrupt)
-    assert len(every_row(new_house)) == 1_000
-    moved = move(old, new_house, wait=nap)
+        move(source, target, interrupt)
+    assert len(every_row(target)) == 1_000
+    moved = move(source, target, wait=no_wait)
     assert moved.added == len(rows) - 1_000
-    assert all_same(rows, new_house)
-    assert len(new_house.read_log("claimed0", limit=10_000).lines) == 2_300
+    assert all_same(rows, target)
+    assert len(target.read_log("claimed0", limit=10_000).lines) == 2_300
 
 
-def test_a_row_that_came_without_its_output_gets_it(houses: tuple[Store, Store]) -> None:
-    """Cut off between the two: the row is there, and only some of its lines."""
-    old, new_house = houses
-    furnish(old)
-    new_house.prepare()
-    new_house.insert([stored(old, "claimed0")])
-    new_house.append_log(old.read_log("claimed0", limit=700).lines)
-    assert move(old, new_house, wait=nap).lines == 1_601
-    assert len(new_house.read_log("claimed0", limit=10_000).lines) == 2_300
+def test_a_row_moved_without_its_log_gets_the_missing_lines(stores: tuple[Store, Store]) -> None:
+    """The move was interrupted after the row and before all of its log lines."""
+    source, target = stores
+    fill(source)
+    target.prepare()
+    target.insert([stored(source, "claimed0")])
+    target.append_log(source.read_log("claimed0", limit=700).lines)
+    assert move(source, target, wait=no_wait).lines == 1_601
+    assert len(target.read_log("claimed0", limit=10_000).lines) == 2_300
 
 
-def test_what_is_added_meanwhile_comes_along(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
+def test_tasks_added_during_the_move_are_moved(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
     late = iter(range(3))
 
     def add(far: Moved) -> None:
         if (number := next(late, None)) is not None:
-            put(old, f"late{number}")
-            task = stored(old, "waiting")
-            swap(old, task, rules.annotate(task, f'{{"n":{number}}}', old.now()))
+            put(source, f"late{number}")
+            task = stored(source, "waiting")
+            swap(source, task, rules.annotate(task, f'{{"n":{number}}}', source.now()))
 
-    moved = move(old, new_house, add, wait=nap)
+    moved = move(source, target, add, wait=no_wait)
     assert moved.renewed >= 1
-    assert all_same(every_row(old), new_house)
-    assert stored(new_house, "waiting").metadata == {"n": 2}
+    assert all_same(every_row(source), target)
+    assert stored(target, "waiting").metadata == {"n": 2}
 
 
-def test_it_refuses_while_tasks_are_being_worked_on(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    put(old)
-    held = claim_one(old)
+def test_a_move_is_refused_while_tasks_are_processing(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    put(source)
+    held = claim_one(source)
     with pytest.raises(IllegalMove, match="1 task"):
-        move(old, new_house, wait=nap)
-    assert every_row(new_house) == {}
-    swap(old, held, rules.hand_back(held, old.now()))
-    assert move(old, new_house, wait=nap).added == 1
+        move(source, target, wait=no_wait)
+    assert every_row(target) == {}
+    swap(source, held, rules.hand_back(held, source.now()))
+    assert move(source, target, wait=no_wait).added == 1
 
 
-def test_it_refuses_a_house_that_is_lived_in(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    new_house.prepare()
-    put(new_house, "stranger")
+def test_a_target_with_tasks_of_its_own_is_refused(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    target.prepare()
+    put(target, "stranger")
     with pytest.raises(BadInput, match="tasks of its own, like stranger"):
-        move(old, new_house, wait=nap)
-    assert set(every_row(new_house)) == {"stranger"}
-    assert definitions.load_controls(old).pause_of("videos", "script") is None
+        move(source, target, wait=no_wait)
+    assert set(every_row(target)) == {"stranger"}
+    assert definitions.load_controls(source).pause_of("videos", "script") is None
 
 
-def test_moving_again_leaves_alone_what_was_done_in_the_new_store(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    rows = furnish(old)
-    move(old, new_house, wait=nap)
-    held = claim_one(new_house, ids=["waiting"])
-    put(new_house, "added there")
-    definitions.set_limit(new_house, "videos", "script", {"concurrency": 9})
-    moved = move(old, new_house, wait=nap)
+def test_moving_again_does_not_change_tasks_processed_in_the_target(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    rows = fill(source)
+    move(source, target, wait=no_wait)
+    held = claim_one(target, ids=["waiting"])
+    put(target, "added there")
+    definitions.set_limit(target, "videos", "script", {"concurrency": 9})
+    moved = move(source, target, wait=no_wait)
     assert (moved.seen, moved.added, moved.renewed, moved.notes, moved.left) == (len(rows), 0, 0, 0, 0)
-    assert stored(new_house, "waiting") == held
-    assert definitions.load_controls(new_house).limits == {("videos", "script"): (9, None)}
+    assert stored(target, "waiting") == held
+    assert definitions.load_controls(target).limits == {("videos", "script"): (9, None)}
 
 
-def test_moving_again_adds_what_the_old_store_was_given_since(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    move(old, new_house, wait=nap)
-    ended = relocation_of(old)
+def test_moving_again_adds_tasks_added_to_the_source_since(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    move(source, target, wait=no_wait)
+    ended = relocation_of(source)
     assert ended is not None
     assert ended.ended is not None
-    put(new_house, "added there", unique="taken", unique_for="forever")
+    put(target, "added there", unique="taken", unique_for="forever")
     for name, more in (("late", {}), ("twin", {"unique": "taken"})):
-        put(old, name, created_at=ended.ended + HOUR, **more)
-    put(old, "committed late", created_at=ended.ended - HOUR)
-    moved = move(old, new_house, wait=nap)
+        put(source, name, created_at=ended.ended + HOUR, **more)
+    put(source, "committed late", created_at=ended.ended - HOUR)
+    moved = move(source, target, wait=no_wait)
     assert (moved.added, moved.left) == (1, 2)
-    assert same(stored(new_house, "late"), stored(old, "late"))
-    assert new_house.fetch(["committed late", "twin"]) == []
-    new_house.remove([stored(new_house, "late")])
-    assert move(old, new_house, wait=nap).added == 0, "what was purged at the new store does not come back"
+    assert same(stored(target, "late"), stored(source, "late"))
+    assert target.fetch(["committed late", "twin"]) == []
+    target.remove([stored(target, "late")])
+    assert move(source, target, wait=no_wait).added == 0, "what was purged at the new store does not come back"
 
 
-def test_a_moved_store_refuses_new_tasks_and_workers_and_names_the_new_one(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
+def test_a_moved_store_refuses_new_tasks_and_workers_and_names_the_new_one(stores: tuple[Store, Store]) -> None:
+    source, target = stores
     posts = Pipeline("posts")
     posts.phase(name="tag")(lambda job: None)
-    queue = Queue(old).serve(posts)
+    queue = Queue(source).serve(posts)
     queue.publish()
     user = queue.for_user("ann")
     user.add(posts, {})
     waited: list[float] = []
 
     def wait(seconds: float) -> None:
-        """A process that looked just before the store was marked still adds: that comes along."""
+        """Add a task as a process that checked just before the move was recorded; it is moved too."""
         waited.append(seconds)
         user.add(posts, {"late": True})
 
-    assert move(old, new_house, wait=wait).added == 2
+    assert move(source, target, wait=wait).added == 2
     assert waited == [CHECK_EVERY]
-    user._check_relocation._due_at = 0.0  # as if CHECK_EVERY were over
-    adders: list[tuple[Queue, Pipeline | str]] = [(queue, posts), (user, "posts"), (Queue(old), "posts")]
+    user._check_relocation._due_at = 0.0  # as if CHECK_EVERY seconds had passed
+    adders: list[tuple[Queue, Pipeline | str]] = [(queue, posts), (user, "posts"), (Queue(source), "posts")]
     for adder, pipeline in adders:
-        with pytest.raises(QueueRelocated, match=re.escape(f"was moved to {new_house.url}")):
+        with pytest.raises(QueueRelocated, match=re.escape(f"was moved to {target.url}")):
             adder.add(pipeline, {})
     assert len(queue.find().tasks) == 2, "it can still be looked at"
     with pytest.raises(QueueRelocated):
         Worker(queue).run()
-    assert Queue(new_house).add("posts", {}).pipeline == "posts"
+    assert Queue(target).add("posts", {}).pipeline == "posts"
 
 
 def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) 
     thread.start()
     assert worker.ready.wait(60)
     other = SqliteStore(tmp_path / "new.db")
-    move(sqlite, other, wait=nap)
+    move(sqlite, other, wait=no_wait)
     thread.join(60)
     assert not thread.is_alive()
     assert worker.exit_code == 78
@@ -289,40 +289,40 @@ def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) 
     other.close()
 
 
-def test_undone_the_old_store_takes_tasks_again(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    move(old, new_house, wait=nap)
-    assert undo(old)
-    assert not undo(old)
-    assert Queue(old).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
-    controls = definitions.load_controls(old)
+def test_after_an_undo_the_source_accepts_tasks_again(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    move(source, target, wait=no_wait)
+    assert undo(source)
+    assert not undo(source)
+    assert Queue(source).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
+    controls = definitions.load_controls(source)
     assert controls.pause_of("videos", "script") is None
     assert controls.pause_of("videos", "youtube") is not None
 
 
-def test_a_queue_can_come_back(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    furnish(old)
-    move(old, new_house, wait=nap)
-    task = stored(new_house, "waiting")
-    swap(new_house, task, rules.annotate(task, '{"n":1}', new_house.now()))
-    moved = move(new_house, old, wait=nap)
+def test_a_queue_can_be_moved_back(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    fill(source)
+    move(source, target, wait=no_wait)
+    task = stored(target, "waiting")
+    swap(target, task, rules.annotate(task, '{"n":1}', target.now()))
+    moved = move(target, source, wait=no_wait)
     assert moved.renewed == 1
-    assert relocation_of(old) is None
-    assert Queue(old).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
-    assert definitions.load_controls(old).pause_of("videos", "script") is None
+    assert relocation_of(source) is None
+    assert Queue(source).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
+    assert definitions.load_controls(source).pause_of("videos", "script") is None
 
 
-def test_a_moved_queue_moves_on_from_where_it_is(sqlite: Store, tmp_path: Path) -> None:
+def test_a_moved_queue_is_moved_further_from_its_current_store(sqlite: Store, tmp_path: Path) -> None:
     sqlite.prepare()
-    move(sqlite, SqliteStore(tmp_path / "second.db"), wait=nap)
+    move(sqlite, SqliteStore(tmp_path / "second.db"), wait=no_wait)
     with pytest.raises(BadInput, match=r"was moved to sqlite:///.*second.db; move it on from there"):
-        move(sqlite, SqliteStore(tmp_path / "third.db"), wait=nap)
+        move(sqlite, SqliteStore(tmp_path / "third.db"), wait=no_wait)
 
 
 @pytest.mark.parametrize("way", ["symlink", "hard link", "relative", "folder link"])
-def test_a_file_does_not_move_into_itself(
+def test_a_file_cannot_be_moved_into_itself(
     sqlite: Store, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sqlite.prepare()
@@ -342,39 +342,39 @@ def test_a_file_does_not_move_into_itself(
     refuses_itself(sqlite, SqliteStore(other))
 
 
-def test_a_postgresql_database_does_not_move_into_itself(postgres: Store, postgres_url: str) -> None:
+def test_a_postgresql_database_cannot_be_moved_into_itself(postgres: Store, postgres_url: str) -> None:
     postgres.prepare()
     put(postgres, "t")
     refuses_itself(postgres, postgres)
     refuses_itself(postgres, PostgresStore(renamed(postgres_url)))
 
 
-def test_a_mongodb_database_does_not_move_into_itself(mongo: Store, mongo_url: str) -> None:
+def test_a_mongodb_database_cannot_be_moved_into_itself(mongo: Store, mongo_url: str) -> None:
     mongo.prepare()
     put(mongo, "t")
     refuses_itself(mongo, MongoStore(renamed(mongo_url)))
 
 
 def renamed(url: str) -> str:
-    """The same server by another name."""
+    """Return the URL of the same server with another host name."""
     assert "127.0.0.1" in url or "localhost" in url
     return url.replace("127.0.0.1", "localhost") if "127.0.0.1" in url else url.replace("localhost", "127.0.0.1")
 
 
 def refuses_itself(store: Store, other: Store) -> None:
     with pytest.raises(BadInput, match="same store"):
-        move(store, other, wait=nap)
+        move(store, other, wait=no_wait)
     assert definitions.load_controls(store).pauses == {}
     assert store.notes(RELOCATION) == []
     if other is not store:
         other.close()
 
 
-def nap(seconds: float) -> None:
-    """No other process adds tasks in these tests."""
+def no_wait(seconds: float) -> None:
+    """Do not wait, because no other process adds tasks in these tests."""
 
 
-def test_by_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> None:
+def test_a_move_with_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> None:
     posts = Pipeline("posts")
     posts.phase(name="tag")(lambda job: None)
     queue = Queue(sqlite)
@@ -387,15 +387,15 @@ def test_by_the_command(sqlite: Store, postgres: Store, postgres_url: str) -> No
     assert '"added": 0' in again.output or '"added":0' in again.output
 
 
-def test_what_was_used_of_a_rate_moves_along(houses: tuple[Store, Store]) -> None:
-    old, new_house = houses
-    put(old)
-    old.write_notes(
+def test_the_used_part_of_a_rate_limit_is_moved(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    put(source)
+    source.write_notes(
         [Note(rates.RATE, "videos/script", {"used": 3}), Note(schedules.MARK, "videos/hourly", {"last": "x"})]
     )
-    move(old, new_house)
+    move(source, target)
     for kind in (rates.RATE, schedules.MARK):
-        assert [(note.name, note.body) for note in new_house.notes(kind)] == [
-            (note.name, note.body) for note in old.notes(kind)
+        assert [(note.name, note.body) for note in target.notes(kind)] == [
+            (note.name, note.body) for note in source.notes(kind)
         ]
-        assert new_house.notes(kind), kind
+        assert target.notes(kind), kind

@@ -1,4 +1,4 @@
-"""The pull API: leases for code that is no handler."""
+"""The pull API: leases for code that is not a handler."""
 
 import contextlib
 import time
@@ -27,7 +27,7 @@ def served(queue: Queue) -> None:
     queue.publish(posts)
 
 
-def test_a_claim_gives_due_tasks_in_order(queue: Queue) -> None:
+def test_a_claim_returns_due_tasks_in_order(queue: Queue) -> None:
     second, first = queue.add(posts, 2), queue.add(posts, 1, priority=-1)
     queue.add(posts, 3, run_at="2035-01-01T00:00:00Z")
     leases = queue.claim("posts", "tag", limit=10, worker="w")
@@ -38,13 +38,13 @@ def test_a_claim_gives_due_tasks_in_order(queue: Queue) -> None:
     assert leases[0].token == 1
 
 
-def test_a_claim_of_named_tasks_gives_those_that_are_due(queue: Queue) -> None:
+def test_a_claim_by_ids_returns_the_due_ones(queue: Queue) -> None:
     tasks = queue.add_many(posts, range(5))
     asked = [tasks[3].task_id, tasks[1].task_id, "nobody"]
     assert [lease.payload for lease in queue.claim(posts, limit=10, ids=asked)] == [1, 3]
 
 
-def test_complete_goes_on_to_the_next_phase_and_in_the_end_completes(queue: Queue) -> None:
+def test_complete_advances_to_the_next_phase_or_completes_the_task(queue: Queue) -> None:
     task = queue.add(posts)
     queue.claim(posts)[0].complete({"tags": ["sea"]})
     assert (queue.get(task.task_id).status, queue.get(task.task_id).phase) == (Status.WAITING, "publish")
@@ -55,7 +55,7 @@ def test_complete_goes_on_to_the_next_phase_and_in_the_end_completes(queue: Queu
     assert told(done) == [("advanced", "tag"), ("completed", "publish")]
 
 
-def test_fail_tries_again_later_and_fails_for_good_when_the_budget_is_spent(queue: Queue) -> None:
+def test_fail_retries_later_until_the_retry_budget_is_used_up(queue: Queue) -> None:
     task = queue.add(posts)
     for number in range(3):
         (lease,) = queue.claim(posts)
@@ -75,21 +75,21 @@ def test_fail_without_retry_and_permanent_errors_fail_at_once(queue: Queue) -> N
     assert (after.status, after.error, after.error_class) == (Status.FAILED, "no such topic", "permanent")
 
 
-def test_fail_with_rate_limited_waits_as_long_as_it_says(queue: Queue) -> None:
+def test_fail_with_rate_limited_waits_for_the_given_time(queue: Queue) -> None:
     queue.add(posts)
     after = queue.claim(posts)[0].fail(RateLimited("10m"))
     assert after.run_at - queue.store.now() > timedelta(minutes=9)
     assert after.error_class == "limit"
 
 
-def test_snooze_costs_no_retry(queue: Queue) -> None:
+def test_snooze_uses_up_no_retry(queue: Queue) -> None:
     queue.add(posts)
     after = queue.claim(posts)[0].snooze("1h")
     assert (after.status, after.retry_count) == (Status.WAITING, 0)
     assert after.run_at - queue.store.now() > timedelta(minutes=59)
 
 
-def test_hand_back_costs_nothing(queue: Queue) -> None:
+def test_hand_back_uses_up_no_retry(queue: Queue) -> None:
     task = queue.add(posts)
     after = queue.claim(posts)[0].hand_back()
     assert (after.status, after.attempt, after.retry_count, after.run_at) == (Status.WAITING, 0, 0, task.run_at)
@@ -116,7 +116,7 @@ def test_extend_makes_the_lease_longer(queue: Queue) -> None:
     lease.complete()
 
 
-def test_extend_tells_of_a_cancel_and_the_end_is_cancelled(queue: Queue) -> None:
+def test_extend_shows_a_cancel_request_and_the_task_ends_cancelled(queue: Queue) -> None:
     queue.add(posts)
     (lease,) = queue.claim(posts)
     assert queue.cancel(lease.task.task_id).status is PROCESSING
@@ -148,7 +148,7 @@ def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
 
 
 @pytest.mark.parametrize("act", ["complete", "fail", "extend"])
-def test_who_held_a_purged_task_changes_nothing_in_one_that_was_added_by_its_id(queue: Queue, act: str) -> None:
+def test_a_holder_of_a_purged_task_cannot_change_a_new_task_with_the_same_id(queue: Queue, act: str) -> None:
     queue.add(posts, "old", task_id="again")
     (lost,) = queue.claim(posts, lease_for="100ms")
     until(lambda: (queue.get("again").leased_until or queue.store.now()) < queue.store.now())
@@ -165,14 +165,14 @@ def test_who_held_a_purged_task_changes_nothing_in_one_that_was_added_by_its_id(
     assert (task.payload, task.phase, task.status) == ("new", "publish", Status.WAITING)
 
 
-def test_a_lease_that_ran_out_but_nobody_took_can_still_be_settled(queue: Queue) -> None:
+def test_an_expired_lease_that_was_not_rescued_can_still_be_settled(queue: Queue) -> None:
     queue.add(posts)
     (lease,) = queue.claim(posts, lease_for="100ms")
     until(lambda: (queue.get(lease.task.task_id).leased_until or queue.store.now()) < queue.store.now())
     assert lease.complete().phase == "publish"
 
 
-def test_as_a_context_manager_leases_are_kept_alive(queue: Queue) -> None:
+def test_a_context_manager_extends_its_leases(queue: Queue) -> None:
     task = queue.add(posts)
     with queue.claim(posts, lease_for="300ms") as leases:
         begun = queue.store.now()
@@ -183,7 +183,7 @@ def test_as_a_context_manager_leases_are_kept_alive(queue: Queue) -> None:
     assert queue.get(task.task_id).phase == "publish"
 
 
-def test_what_was_not_settled_in_the_block_is_handed_back(queue: Queue) -> None:
+def test_unsettled_tasks_are_handed_back_at_the_end_of_the_block(queue: Queue) -> None:
     tasks = queue.add_many(posts, range(3))
     with contextlib.suppress(RuntimeError), queue.claim(posts, limit=3) as leases:
         leases[0].complete()
@@ -193,7 +193,7 @@ def test_what_was_not_settled_in_the_block_is_handed_back(queue: Queue) -> None:
     assert queue.count(Filter(statuses=frozenset({PROCESSING}))) == []
 
 
-def test_a_result_that_json_can_not_carry_is_refused_and_the_lease_goes_on(queue: Queue) -> None:
+def test_a_result_that_json_cannot_represent_is_refused_and_the_lease_is_kept(queue: Queue) -> None:
     queue.add(posts)
     (lease,) = queue.claim(posts)
     with pytest.raises(ValueError, match="result"):
@@ -201,7 +201,7 @@ def test_a_result_that_json_can_not_carry_is_refused_and_the_lease_goes_on(queue
     assert lease.complete(1).results == {"tag": 1}
 
 
-def test_nothing_due_gives_an_empty_block_at_once(queue: Queue) -> None:
+def test_a_claim_without_due_tasks_returns_an_empty_block_at_once(queue: Queue) -> None:
     start = time.monotonic()
     with queue.claim(posts) as leases:
         assert len(leases) == 0

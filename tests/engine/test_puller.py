@@ -1,4 +1,4 @@
-"""Pulling for a long time without a worker: what is held stays alive, what dead holders left comes back."""
+"""Long-running pulls without a worker: leases are extended, and tasks of dead holders are rescued."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def run_out(queue: Queue, task_id: str) -> None:
     until(lambda: (queue.get(task_id).leased_until or queue.store.now()) < queue.store.now())
 
 
-def test_rescue_gives_back_what_a_dead_holder_left_and_the_holder_can_change_nothing(queue: Queue) -> None:
+def test_rescue_takes_a_task_from_a_dead_holder_that_can_then_change_nothing(queue: Queue) -> None:
     task = queue.add(posts)
     (lost,) = queue.claim(posts, lease_for="100ms", worker="gone")
     run_out(queue, task.task_id)
@@ -42,7 +42,7 @@ def test_rescue_gives_back_what_a_dead_holder_left_and_the_holder_can_change_not
     assert queue.rescue("posts") == []
 
 
-def test_rescue_leaves_alone_who_beats_and_whose_lease_ended_only_lately(queue: Queue) -> None:
+def test_rescue_skips_extended_leases_and_those_that_ended_recently(queue: Queue) -> None:
     alive, late = queue.add(posts, 1), queue.add(posts, 2)
     queue.claim(posts, ids=[alive.task_id], lease_for="1h")
     queue.claim(posts, ids=[late.task_id], lease_for="100ms")
@@ -52,7 +52,7 @@ def test_rescue_leaves_alone_who_beats_and_whose_lease_ended_only_lately(queue: 
     assert queue.get(alive.task_id).status is Status.PROCESSING
 
 
-def test_rescue_keeps_to_its_pipeline_its_phase_and_its_user(queue: Queue) -> None:
+def test_rescue_is_limited_to_its_pipeline_phase_and_user(queue: Queue) -> None:
     mine = queue.add(posts, user_id="ann")
     theirs, other = queue.add(posts, user_id="bob"), queue.add(others, user_id="ann")
     for pipeline in (posts, others):
@@ -64,7 +64,7 @@ def test_rescue_keeps_to_its_pipeline_its_phase_and_its_user(queue: Queue) -> No
     assert {task.task_id for task in queue.rescue()} == {theirs.task_id, other.task_id}
 
 
-def test_a_puller_keeps_everything_it_holds_alive_over_many_claims(queue: Queue) -> None:
+def test_a_puller_extends_all_its_leases_over_many_claims(queue: Queue) -> None:
     tasks = queue.add_many(posts, range(3))
     with queue.puller(posts, lease_for="300ms", worker="me") as puller:
         first = puller.claim(1)
@@ -79,7 +79,7 @@ def test_a_puller_keeps_everything_it_holds_alive_over_many_claims(queue: Queue)
     assert [task.status for task in queue.find(order="oldest").tasks].count(Status.WAITING) == 2
 
 
-def test_a_puller_asks_for_the_lease_of_the_phase_and_after_its_end_for_nothing(queue: Queue) -> None:
+def test_a_puller_uses_the_lease_of_the_phase_and_claims_nothing_once_closed(queue: Queue) -> None:
     patient = Pipeline("patient")
     patient.phase(name="wait", lease="1h")(lambda job: None)
     queue.add(patient)
@@ -92,7 +92,7 @@ def test_a_puller_asks_for_the_lease_of_the_phase_and_after_its_end_for_nothing(
         puller.claim()
 
 
-def test_a_puller_hears_of_a_cancel_and_what_it_hands_back_ends_cancelled(queue: Queue) -> None:
+def test_a_puller_sees_a_cancel_request_and_a_task_handed_back_ends_cancelled(queue: Queue) -> None:
     task = queue.add(posts)
     with queue.puller(posts, lease_for="300ms") as puller:
         (lease,) = puller.claim()
@@ -101,7 +101,7 @@ def test_a_puller_hears_of_a_cancel_and_what_it_hands_back_ends_cancelled(queue:
     assert queue.get(task.task_id).status is Status.CANCELLED
 
 
-def test_a_puller_forgets_what_it_lost(queue: Queue) -> None:
+def test_a_puller_drops_lost_leases(queue: Queue) -> None:
     task = queue.add(posts)
     with queue.puller(posts, lease_for="300ms") as puller:
         (lease,) = puller.claim()
@@ -111,19 +111,19 @@ def test_a_puller_forgets_what_it_lost(queue: Queue) -> None:
     assert queue.get(task.task_id).status is Status.WAITING
 
 
-def test_a_puller_brings_back_what_a_dead_one_held_once_it_has_seen_the_store_up_for_a_lease(queue: Queue) -> None:
+def test_a_puller_rescues_tasks_after_observing_the_store_for_a_lease(queue: Queue) -> None:
     task = queue.add(posts)
     queue.claim(posts, lease_for="200ms", worker="gone")
     run_out(queue, task.task_id)
     with queue.puller(posts, lease_for="1s") as puller:
-        assert puller.claim() == []  # as far as it knows the store has just come back
+        assert puller.claim() == []  # the store may have just become available again
         (lease,) = until(puller.claim)
         assert lease.task.task_id == task.task_id
         lease.complete()
     assert told(queue.get(task.task_id)) == [("rescued", "publish"), ("completed", "publish")]
 
 
-def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_store_up(queue: Queue) -> None:
+def test_a_puller_that_claims_rarely_still_observes_the_store(queue: Queue) -> None:
     task = queue.add(posts)
     queue.claim(posts, lease_for="100ms", worker="gone")
     run_out(queue, task.task_id)
@@ -134,7 +134,7 @@ def test_a_puller_that_claims_less_often_than_a_lease_lasts_has_still_seen_the_s
         assert [lease.task.task_id for lease in puller.claim()] == [task.task_id]
 
 
-def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(queue: Queue) -> None:
+def test_a_short_lived_puller_rescues_leases_that_ended_long_ago(queue: Queue) -> None:
     task = queue.add(posts)
     queue.claim(posts, lease_for="100ms")
     run_out(queue, task.task_id)
@@ -150,7 +150,7 @@ def test_a_puller_that_lives_only_for_a_moment_brings_back_what_died_long_ago(qu
     assert ended > f"{started + LONG_DEAD * timedelta(milliseconds=100):%Y-%m-%dT%H:%M:%S}"
 
 
-def test_what_was_remembered_under_a_lease_is_there_for_the_next_attempt(queue: Queue) -> None:
+def test_a_remembered_value_is_available_to_the_next_attempt(queue: Queue) -> None:
     task = queue.add(posts)
     (first,) = queue.claim(posts, lease_for="100ms")
     assert first.recall("intent") is None
@@ -174,7 +174,7 @@ def test_what_was_remembered_under_a_lease_is_there_for_the_next_attempt(queue: 
     assert again.idempotency_key != first.idempotency_key
 
 
-def test_remembering_goes_on_beside_the_heartbeat(queue: Queue) -> None:
+def test_remember_works_concurrently_with_the_heartbeat(queue: Queue) -> None:
     queue.add(posts)
     with queue.puller(posts, lease_for="100ms") as puller:
         (lease,) = puller.claim()
@@ -186,7 +186,7 @@ def test_remembering_goes_on_beside_the_heartbeat(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "wait:x", "join"])
-def test_a_name_that_is_ours_is_refused(queue: Queue, name: str) -> None:
+def test_a_reserved_name_is_refused(queue: Queue, name: str) -> None:
     queue.add(posts)
     (lease,) = queue.claim(posts)
     with pytest.raises(ValueError, match="named"):

@@ -45,7 +45,7 @@ def index(items: list[Item[Post]]) -> None:
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-def test_models_go_in_and_come_out_as_models(queue: Queue) -> None:
+def test_payloads_and_results_are_passed_as_models(queue: Queue) -> None:
     with working(queue, posts):
         given = queue.add(posts, Post(text="tides", at=NOON))
         plain = queue.add(posts, {"text": "waves", "at": "2026-01-05T12:00:00Z"})
@@ -58,13 +58,13 @@ def test_models_go_in_and_come_out_as_models(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("payload", [{"text": "", "at": "2026-01-05T12:00:00Z"}, {"text": "a"}, "words"])
-def test_a_payload_that_does_not_fit_is_refused_and_nothing_is_stored(queue: Queue, payload: Any) -> None:
+def test_an_invalid_payload_is_refused_and_nothing_is_stored(queue: Queue, payload: Any) -> None:
     with pytest.raises(BadPayload, match="payload is not a valid Post"):
         queue.add(posts, payload)
     assert queue.find().tasks == []
 
 
-def test_the_schema_is_published_for_those_who_add_by_name(queue: Queue) -> None:
+def test_the_schema_is_published_for_adding_by_name(queue: Queue) -> None:
     queue.publish(posts)
     other = Queue(queue.store)
     plan = other.plan("posts")

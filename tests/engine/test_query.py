@@ -1,4 +1,4 @@
-"""The query language: what each word means, and what is refused with a hint."""
+"""The query language: the meaning of each key, and errors with a hint."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -48,7 +48,7 @@ HOUR = timedelta(hours=1)
         ("status:failed status:failed", {"statuses": frozenset({FAILED})}),
     ],
 )
-def test_a_query_means(query: str, fields: dict[str, Any]) -> None:
+def test_a_query_is_parsed_to_a_filter(query: str, fields: dict[str, Any]) -> None:
     assert read_query(query, NOW) == Filter(**fields)
 
 
@@ -66,19 +66,19 @@ def test_a_query_means(query: str, fields: dict[str, Any]) -> None:
         ("age:>2026-99-99", "no time"),
     ],
 )
-def test_a_query_that_means_nothing_is_refused_with_a_hint(query: str, hint: str) -> None:
+def test_an_invalid_query_is_refused_with_a_hint(query: str, hint: str) -> None:
     with pytest.raises(BadInput) as refused:
         read_query(query, NOW)
     assert hint in str(refused.value)
 
 
 @given(texts)
-def test_any_text_is_a_query_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(BadInput):
         read_query(text, NOW)
 
 
-def test_every_word_is_explained() -> None:
+def test_every_key_is_documented() -> None:
     samples = {"status": "failed", "age": "1h", "ended": "1h", "is": "due", "payload.…": "x"}
     for key in KEYS:
         assert KEYS[key]

@@ -1,4 +1,4 @@
-"""Rates: nothing exceeds, over all workers; and a phase that the other side asked to wait."""
+"""Rate limits over all workers, and phases held because a handler met a rate limit."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ def completed(queue: Queue) -> int:
     return sum(line.count for line in queue.count(DONE))
 
 
-def test_two_workers_together_start_no_more_than_the_rate(entry: Entry, request: pytest.FixtureRequest) -> None:
+def test_two_workers_together_do_not_exceed_the_rate(entry: Entry, request: pytest.FixtureRequest) -> None:
     address = entry.fresh(request)
     one, two = (Queue(entry.open(address, None)) for _ in range(2))
     begun: list[float] = []
@@ -39,14 +39,14 @@ def test_two_workers_together_start_no_more_than_the_rate(entry: Entry, request:
     with working(one, calls), working(two, calls):
         until(lambda: completed(one) == 35)
     assert len(begun) == 35
-    # By the clock of the handlers, which begin a little after they were let: hence a slightly shorter span.
+    # Handlers start a little after they were admitted, so the measured period is slightly shorter.
     assert most_in(0.9, begun) <= 10
     assert {task.attempt for task in one.find(DONE).tasks} == {1}
     one.close()
     two.close()
 
 
-def test_a_rate_per_key_binds_each_key_and_holds_up_no_other(queue: Queue) -> None:
+def test_a_rate_per_key_does_not_delay_other_keys(queue: Queue) -> None:
     begun: dict[str, list[float]] = {"busy": [], "calm": [], "": []}
     calls = Pipeline("calls")
 
@@ -60,7 +60,7 @@ def test_a_rate_per_key_binds_each_key_and_holds_up_no_other(queue: Queue) -> No
     with working(queue, calls, concurrency=4):
         until(lambda: completed(queue) == 22)
     assert most_in(0.9, begun["busy"]) <= 5
-    # Those behind the busy key did not wait for it.
+    # Tasks with other keys did not wait for the busy key.
     assert max(begun["calm"] + begun[""]) < max(begun["busy"])
 
 
@@ -79,7 +79,7 @@ def test_an_idle_phase_with_a_rate_writes_nothing(queue: Queue) -> None:
     assert after.version == before.version
 
 
-def test_pulling_is_bound_by_the_rate_too(queue: Queue) -> None:
+def test_the_rate_also_applies_to_pulling(queue: Queue) -> None:
     calls = Pipeline("calls")
 
     @calls.phase(rate="3/h")
@@ -90,7 +90,7 @@ def test_pulling_is_bound_by_the_rate_too(queue: Queue) -> None:
     assert len(queue.find(Filter(statuses=frozenset({Status.PROCESSING}))).tasks) == 3
 
 
-def test_a_phase_that_is_asked_to_wait_waits_as_a_whole(queue: Queue) -> None:
+def test_a_rate_limited_error_holds_the_whole_phase(queue: Queue) -> None:
     begun: list[int] = []
     calls = Pipeline("calls")
 
@@ -112,7 +112,7 @@ def test_a_phase_that_is_asked_to_wait_waits_as_a_whole(queue: Queue) -> None:
     assert len(queue.claim(calls, limit=5)) == 0
 
 
-def test_a_short_hold_ends_by_itself(queue: Queue) -> None:
+def test_a_hold_ends_without_an_operation(queue: Queue) -> None:
     calls = Pipeline("calls")
     asked = threading.Event()
 
@@ -127,7 +127,7 @@ def test_a_short_hold_ends_by_itself(queue: Queue) -> None:
         until(lambda: completed(queue) == 5)
 
 
-def test_what_is_no_rate_is_an_error_when_built() -> None:
+def test_an_invalid_rate_is_an_error_at_definition() -> None:
     with pytest.raises(PipelineError, match="rate"):
         Pipeline("calls").phase(name="a", rate="often")(lambda job: None)
     with pytest.raises(PipelineError, match="rate_per_key"):

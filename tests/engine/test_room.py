@@ -1,4 +1,4 @@
-"""A host takes no more heavy work at once than it has, whoever on it does the work."""
+"""Resources of a host: all processes on it together do not use more than it has."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from tests.engine.test_commands import script
 GB = 10**9
 
 
-def test_a_weight_fits_as_often_as_its_scarcest_part() -> None:
+def test_the_scarcest_resource_limits_how_many_fit() -> None:
     left = Resources(10 * GB, 2.0)
     assert Resources(4 * GB, 0).fits(left) == 2
     assert Resources(4 * GB, 1.5).fits(left) == 1
@@ -27,7 +27,7 @@ def test_a_weight_fits_as_often_as_its_scarcest_part() -> None:
     assert Resources.of(PhasePlan(name="x", memory=GB, cpus=2)) == Resources(GB, 2.0)
 
 
-def test_what_one_takes_another_cannot(tmp_path: Path) -> None:
+def test_resources_taken_by_one_process_are_unavailable_to_others(tmp_path: Path) -> None:
     one, other = (HostResources(Resources(10 * GB, 4.0), tmp_path / "room") for _ in range(2))
     assert one.take(Resources(4 * GB), 5) == 2
     assert other.take(Resources(4 * GB), 1) == 0
@@ -38,29 +38,29 @@ def test_what_one_takes_another_cannot(tmp_path: Path) -> None:
     assert other.take(Resources(4 * GB), 2) == 1
 
 
-def test_what_a_killed_process_had_taken_is_free_again(tmp_path: Path) -> None:
+def test_resources_of_a_killed_process_are_released(tmp_path: Path) -> None:
     take = f"""
 import time
 from pathlib import Path
-from onerow.engine.worker.host_resources import Room, Weight
+from onerow.engine.worker.host_resources import HostResources, Resources
 print(Room(Weight(10, 0), Path({str(tmp_path / "room")!r})).take(Weight(10), 1), flush=True)
 """
     kept = take.replace("print(Room(", "room = Room(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
     process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    room = HostResources(Resources(10, 0), tmp_path / "room")
+    resources = HostResources(Resources(10, 0), tmp_path / "room")
     try:
         assert process.stdout.readline() == "1\n"
-        assert room.take(Resources(1), 1) == 0
+        assert resources.take(Resources(1), 1) == 0
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    assert room.take(Resources(1), 20) == 10
-    room.close()
+    assert resources.take(Resources(1), 20) == 10
+    resources.close()
 
 
-def test_a_host_has_something() -> None:
+def test_the_resources_of_this_host_are_positive() -> None:
     assert host().memory > 10**8
     assert host().cpus > 0
 
@@ -81,7 +81,7 @@ def films(tmp_path: Path) -> Pipeline:
     return films
 
 
-def test_no_more_run_at_once_than_the_host_can_hold(
+def test_concurrent_attempts_do_not_exceed_the_hosts_resources(
     sqlite_url: str, films: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -94,7 +94,7 @@ def test_no_more_run_at_once_than_the_host_can_hold(
     queue.close()
 
 
-def test_a_phase_that_is_too_heavy_waits_for_a_larger_host(
+def test_a_phase_that_needs_more_than_the_host_has_is_not_claimed(
     sqlite_url: str, films: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Statistics: little to count, right to read."""
+"""Statistics: counting, histograms and quantiles."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed
 
 
 @given(st.integers(0, 10**10))
-def test_a_bucket_stands_for_its_durations(millis: int) -> None:
+def test_the_middle_of_a_bucket_is_close_to_its_durations(millis: int) -> None:
     assert abs(middle(bucket(millis)) - millis) <= millis * 0.07
     assert bucket(millis) <= bucket(millis + 1) <= bucket(millis) + 1
 
@@ -72,7 +72,7 @@ def test_each_outcome_is_counted_once_and_flushes_of_a_minute_add_up() -> None:
     assert quantile(found.wait, 0.5) == pytest.approx(2000, rel=0.07)
 
 
-def test_what_is_older_than_a_day_is_cleared_away() -> None:
+def test_statistics_older_than_a_day_are_removed() -> None:
     store = MemoryStore()
     for age in (timedelta(days=2), timedelta(hours=23)):
         stats_recorder = StatsRecorder(store, "w1", Events())

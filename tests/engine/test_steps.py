@@ -1,4 +1,4 @@
-"""Steps: what a phase remembers across attempts."""
+"""Steps: results that a phase remembers across attempts."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tests.engine.conftest import ended, working
 QUICK = Retry(3, wait="10ms", jitter=0)
 
 
-def test_a_step_runs_once_though_its_phase_runs_again(queue: Queue) -> None:
+def test_a_step_runs_once_although_its_phase_runs_again(queue: Queue) -> None:
     ran: list[str] = []
     films = Pipeline("films")
 
@@ -54,7 +54,7 @@ def test_a_handler_can_ask_whether_a_step_was_done_by_this_attempt_or_an_earlier
     assert found == [False, True, True]
 
 
-def test_an_async_handler_awaits_its_steps_whatever_they_are_made_of(queue: Queue) -> None:
+def test_an_async_handler_awaits_sync_and_async_steps(queue: Queue) -> None:
     ran: list[str] = []
     films = Pipeline("films")
 
@@ -80,7 +80,7 @@ def test_an_async_handler_awaits_its_steps_whatever_they_are_made_of(queue: Queu
     assert (task.result, ran) == (["a", "b", "c"], ["a", "b", "c"])
 
 
-def test_a_step_is_in_the_store_before_the_handler_goes_on(queue: Queue) -> None:
+def test_a_step_is_stored_before_the_handler_continues(queue: Queue) -> None:
     films = Pipeline("films")
     seen: list[Any] = []
 
@@ -94,7 +94,7 @@ def test_a_step_is_in_the_store_before_the_handler_goes_on(queue: Queue) -> None
     assert seen[0]["fetch"]["download"]["result"] == 1
 
 
-def test_what_others_write_between_two_steps_is_kept(queue: Queue) -> None:
+def test_a_concurrent_write_between_two_steps_is_kept(queue: Queue) -> None:
     films = Pipeline("films")
 
     @films.phase
@@ -111,7 +111,7 @@ def test_what_others_write_between_two_steps_is_kept(queue: Queue) -> None:
     assert [signal["payload"] for signal in task.signals] == [7]
 
 
-def test_a_holder_that_lost_its_task_remembers_nothing_more(queue: Queue) -> None:
+def test_a_holder_that_lost_its_lease_stores_no_further_steps(queue: Queue) -> None:
     films = Pipeline("films")
     here, go = threading.Event(), threading.Event()
     reached: list[str] = []
@@ -134,7 +134,7 @@ def test_a_holder_that_lost_its_task_remembers_nothing_more(queue: Queue) -> Non
     assert (task.status, task.steps, reached) == (Status.FAILED, {}, [])
 
 
-def test_two_steps_of_one_name_are_a_mistake(queue: Queue) -> None:
+def test_two_steps_with_the_same_name_are_an_error(queue: Queue) -> None:
     films = Pipeline("films")
 
     @films.phase(retry=0)
@@ -149,7 +149,7 @@ def test_two_steps_of_one_name_are_a_mistake(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("result", [float("nan"), 2**70, object()])
-def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, result: Any) -> None:
+def test_a_result_that_cannot_be_stored_fails_the_task_permanently(queue: Queue, result: Any) -> None:
     films = Pipeline("films")
 
     @films.phase
@@ -161,7 +161,7 @@ def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, res
     assert (task.status, task.error_class, task.attempt) == (Status.FAILED, "permanent", 1)
 
 
-def test_a_replay_forgets_the_steps_of_the_phases_it_repeats(queue: Queue) -> None:
+def test_a_replay_clears_the_steps_of_the_repeated_phases(queue: Queue) -> None:
     films = Pipeline("films")
 
     @films.phase

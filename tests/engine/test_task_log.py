@@ -1,4 +1,4 @@
-"""The task log: floods, order, bounds, secrets, files; and following it across attempts and workers."""
+"""The task log: large output, order, bounds, secrets, files, and following it across attempts and workers."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.conftest import ended, until, working
 from tests.engine.test_commands import entry, lines, run, script
 
-__all__ = ["entry"]  # two stores, where what each of them keeps is the conformance suite's matter
+__all__ = ["entry"]  # two stores are enough: the conformance suite tests what each one keeps
 on_every_store = pytest.mark.parametrize(
     "entry", [ENTRIES[name] for name in ("memory", "sqlite", "postgres", "mongo")], ids=lambda entry: entry.name
 )
@@ -41,7 +41,7 @@ on_every_store_or_slowly = pytest.mark.parametrize(
     "entry",
     [
         *(ENTRIES[name] for name in ("memory", "sqlite", "postgres")),
-        pytest.param(ENTRIES["mongo"], marks=pytest.mark.slow),  # a document for each of many lines takes its time
+        pytest.param(ENTRIES["mongo"], marks=pytest.mark.slow),  # slow, because each line is a document
     ],
     ids=lambda entry: entry.name,
 )
@@ -50,7 +50,7 @@ QUICK = Retry(3, wait="10ms", jitter=0)
 
 @pytest.fixture
 def url(entry: Entry, request: pytest.FixtureRequest) -> str:
-    """Where a fresh store is, for processes of their own."""
+    """The URL of an empty store, for separate processes."""
     address = entry.fresh(request)
     return f"sqlite:///{address}" if entry.name == "sqlite" else address
 
@@ -59,11 +59,11 @@ def texts(queue: Queue, task_id: str, **wanted: Any) -> list[str]:
     return [line.text for line in task_log.read(queue, task_id, Wanted(**wanted)) if isinstance(line, LogLine)]
 
 
-# ── floods ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── large output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @on_every_store
-def test_of_a_hundred_thousand_lines_the_last_stay_and_the_log_says_that_others_went(queue: Queue) -> None:
+def test_the_last_of_a_hundred_thousand_lines_are_kept_and_the_log_notes_the_loss(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("flood", script("for i in range(100_000): print(f'line {i}')"))
     task = run(queue, films)
@@ -77,7 +77,7 @@ def test_of_a_hundred_thousand_lines_the_last_stay_and_the_log_says_that_others_
     assert re.fullmatch(r"… of 100,000 lines [\d,]+ were left out.*", found[-1]) or len(found) == len(said)
 
 
-def test_a_handler_that_floods_keeps_its_last_lines_in_order(queue: Queue) -> None:
+def test_a_handler_with_large_output_keeps_its_last_lines_in_order(queue: Queue) -> None:
     films = Pipeline("films")
 
     @films.phase
@@ -93,7 +93,7 @@ def test_a_handler_that_floods_keeps_its_last_lines_in_order(queue: Queue) -> No
 
 
 @on_every_store_or_slowly
-def test_fifty_megabytes_without_a_newline_break_nothing(queue: Queue) -> None:
+def test_fifty_megabytes_without_a_newline_are_handled(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("flood", script("import sys\nfor _ in range(50): sys.stdout.write('zz.' * 333_334)"))
     task = run(queue, films)
@@ -103,7 +103,7 @@ def test_fifty_megabytes_without_a_newline_break_nothing(queue: Queue) -> None:
 
 
 @on_every_store
-def test_binary_output_breaks_nothing(queue: Queue) -> None:
+def test_binary_output_is_handled(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("spew", script("import os\nos.write(1, bytes(range(256)) * 400 + b'\\nlast\\n')"))
     task = run(queue, films)
@@ -111,7 +111,7 @@ def test_binary_output_breaks_nothing(queue: Queue) -> None:
 
 
 @on_every_store_or_slowly
-def test_sixteen_talkers_at_once_stay_within_their_bounds_and_in_order(queue: Queue) -> None:
+def test_sixteen_concurrent_writers_stay_within_their_bounds_and_in_order(queue: Queue) -> None:
     films = Pipeline("films")
     count = 12_000
     films.command("talk", ["sh", "-c", 'seq -f "$1 %.0f" 1 "$2"', "sh", "{}", str(count)])
@@ -127,7 +127,7 @@ def test_sixteen_talkers_at_once_stay_within_their_bounds_and_in_order(queue: Qu
 
 
 @on_every_store
-def test_sixteen_talkers_at_once_each_keep_their_own_lines_in_order(queue: Queue) -> None:
+def test_sixteen_concurrent_writers_each_keep_their_lines_in_order(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("talk", ["sh", "-c", 'i=0; while [ $i -lt 700 ]; do echo "$1 $i"; i=$((i+1)); done', "sh", "{}"])
     tasks = queue.add_many(films, range(16))
@@ -166,7 +166,7 @@ def test_a_failure_leaves_its_traceback_in_the_log(queue: Queue) -> None:
 # ── reading and following ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lines_can_be_chosen(queue: Queue) -> None:
+def test_lines_can_be_filtered(queue: Queue) -> None:
     films = Pipeline("films")
 
     @films.phase(retry=QUICK)
@@ -227,7 +227,7 @@ def test_a_log_is_followed_across_a_dead_worker_and_a_retry(url: str) -> None:
     queue.close()
 
 
-def test_following_ends_when_the_reader_has_enough(queue: Queue) -> None:
+def test_an_exception_while_waiting_ends_the_following(queue: Queue) -> None:
     films = Pipeline("films")
     films.phase(name="cut")(lambda job: None)
     task = queue.add(films)
@@ -259,14 +259,14 @@ def test_following_ends_when_the_reader_has_enough(queue: Queue) -> None:
         ("\x9b31mred", "red"),
     ],
 )
-def test_nothing_in_a_shown_line_steers_the_terminal(text: str, shown: str) -> None:
+def test_a_displayed_line_contains_no_terminal_control_characters(text: str, shown: str) -> None:
     assert neutral(text) == shown
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_attempt_has_a_file_of_its_own_that_goes_with_its_task(sqlite_url: str, tmp_path: Path) -> None:
+def test_each_attempt_has_a_log_file_that_is_removed_with_its_task(sqlite_url: str, tmp_path: Path) -> None:
     films = Pipeline("films")
     films.command("cut", ["sh", "-c", 'echo "attempt $ONEROW_ATTEMPT"; exit $((2 - ONEROW_ATTEMPT))'], retry=QUICK)
     queue = QueueAt(sqlite_url, log_files=tmp_path / "logs")
@@ -287,7 +287,7 @@ def test_each_attempt_has_a_file_of_its_own_that_goes_with_its_task(sqlite_url: 
     queue.close()
 
 
-def test_a_folder_that_cannot_be_written_costs_the_files_and_nothing_else(sqlite_url: str, tmp_path: Path) -> None:
+def test_an_unwritable_folder_affects_only_the_log_files(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file, not a folder")
     films = Pipeline("films")
     films.command("cut", ["echo", "hello"])
@@ -314,7 +314,7 @@ BY_PATTERN = [
 
 
 def everything_in(url: str) -> bytes:
-    """All that a store has kept, whichever it is."""
+    """Return everything that a store of any kind contains, as bytes."""
     kind, _, rest = url.partition(":///" if url.startswith("sqlite") else ":")
     if kind == "sqlite":
         with contextlib.closing(sqlite3.connect(rest)) as connection:
@@ -369,7 +369,7 @@ def test_eight_canaries_appear_nowhere(url: str, tmp_path: Path, monkeypatch: py
     queue = QueueAt(url, secrets=["CANARY_PLAIN"], mask=[r"our-own-[\w-]+"], log_files=tmp_path / "logs")
     seen_in_ps: list[str] = []
     with working(queue, films, cards):
-        # The payload itself is the user's: stored as given, and masked when shown.
+        # The payload is stored unmasked, and masked only for display.
         first = queue.add(films, {"code": 3, "more": []})
         pulled = queue.add(cards)
         while not queue.get(first.task_id).ended:
@@ -388,7 +388,7 @@ def test_eight_canaries_appear_nowhere(url: str, tmp_path: Path, monkeypatch: py
     for task_id in (first.task_id, pulled.task_id):
         asked += [["logs", task_id], ["logs", task_id, "--raw"], ["logs", task_id, "--json"]]
         asked += [["show", task_id], ["show", task_id, "--json"], ["why", task_id]]
-    for name in CANARIES:  # whoever looks knows none of the secrets, so that only what was written can help
+    for name in CANARIES:  # the commands below run without the secrets, so only stored text can contain them
         monkeypatch.delenv(name)
     shown = []
     for command in asked:
@@ -407,7 +407,7 @@ def test_eight_canaries_appear_nowhere(url: str, tmp_path: Path, monkeypatch: py
             assert not any(word in each for each in (*shown, *seen_in_ps)), word
 
 
-def test_a_payload_is_kept_as_it_is_and_masked_where_a_face_shows_it(sqlite_url: str) -> None:
+def test_a_payload_is_stored_unmasked_and_masked_for_display(sqlite_url: str) -> None:
     films = Pipeline("films", title="{url}")
     films.phase(name="cut")(lambda job: None)
     queue = QueueAt(sqlite_url)

@@ -1,4 +1,4 @@
-"""P13: a queue for one user sees and touches only its own, whatever is called."""
+"""P13: a queue for one user reads and changes only that user's tasks, in every method."""
 
 from collections.abc import Callable
 
@@ -33,9 +33,7 @@ ACTS: dict[str, Callable[[Queue, str], object]] = {
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
-def test_a_task_of_another_user_is_as_unknown_as_one_that_is_not_there(
-    queue: Queue, act: Callable[[Queue, str], object]
-) -> None:
+def test_a_task_of_another_user_looks_like_a_missing_task(queue: Queue, act: Callable[[Queue, str], object]) -> None:
     queue.serve(posts)
     task = queue.add(posts, {"secret": "s3cr3t"}, user_id="ann")
     for stranger in (queue.for_user("bob"), queue.for_user("")):
@@ -47,7 +45,7 @@ def test_a_task_of_another_user_is_as_unknown_as_one_that_is_not_there(
     assert queue.get(task.task_id) == task
 
 
-def test_it_adds_for_its_own_user_only(queue: Queue) -> None:
+def test_it_adds_only_for_its_user(queue: Queue) -> None:
     ann = queue.for_user("ann")
     assert ann.add(posts).user_id == "ann"
     assert ann.add(posts, user_id="ann").user_id == "ann"
@@ -58,7 +56,7 @@ def test_it_adds_for_its_own_user_only(queue: Queue) -> None:
     assert {task.user_id for task in queue.find(limit=100).tasks} == {"ann"}
 
 
-def test_it_finds_and_counts_its_own_only(queue: Queue) -> None:
+def test_it_finds_and_counts_only_its_users_tasks(queue: Queue) -> None:
     mine = queue.for_user("ann").add_many(posts, range(3))
     queue.add_many(posts, range(5), user_id="bob")
     queue.add_many(posts, range(7))
@@ -72,7 +70,7 @@ def test_it_finds_and_counts_its_own_only(queue: Queue) -> None:
             look(Filter(user_id="bob"))
 
 
-def test_pages_go_on_with_its_own(queue: Queue) -> None:
+def test_pages_contain_only_its_users_tasks(queue: Queue) -> None:
     for _ in range(5):
         queue.add(posts, user_id="ann")
         queue.add(posts, user_id="bob")
@@ -83,7 +81,7 @@ def test_pages_go_on_with_its_own(queue: Queue) -> None:
     assert (len(first.tasks), len(second.tasks), second.next) == (3, 2, None)
 
 
-def test_it_claims_its_own_only(queue: Queue) -> None:
+def test_it_claims_only_its_users_tasks(queue: Queue) -> None:
     queue.serve(posts)
     theirs = queue.add(posts, user_id="bob", priority=-5)
     mine = queue.add(posts, user_id="ann")
@@ -92,7 +90,7 @@ def test_it_claims_its_own_only(queue: Queue) -> None:
     assert queue.get(theirs.task_id).status is Status.WAITING
 
 
-def test_it_claims_what_is_due_behind_many_that_wait_elsewhere(queue: Queue) -> None:
+def test_it_claims_a_due_task_behind_many_tasks_in_other_phases(queue: Queue) -> None:
     two = Pipeline("two")
     two.wait_until("when", field="at")
     two.phase(name="run")(tag)
@@ -104,7 +102,7 @@ def test_it_claims_what_is_due_behind_many_that_wait_elsewhere(queue: Queue) -> 
     assert [lease.task.task_id for lease in ann.claim(two, "run")] == [task.task_id]
 
 
-def test_it_purges_its_own_only(queue: Queue) -> None:
+def test_it_purges_only_its_users_tasks(queue: Queue) -> None:
     for user in ("ann", "bob"):
         queue.cancel(queue.add(posts, user_id=user).task_id)
     assert queue.for_user("ann").purge(older_than=0) == 1
@@ -122,13 +120,13 @@ def test_it_purges_its_own_only(queue: Queue) -> None:
     ],
     ids=["pause", "resume", "set_limit", "reset_limit", "publish"],
 )
-def test_it_can_not_change_what_holds_for_all(queue: Queue, act: Callable[[Queue], object]) -> None:
+def test_it_cannot_change_settings_for_all_users(queue: Queue, act: Callable[[Queue], object]) -> None:
     with pytest.raises(BadInput, match="one user"):
         act(queue.for_user("ann"))
     assert [queue.store.notes(kind) for kind in ("pause", "limit", "pipeline")] == [[], [], []]
 
 
-def test_it_hears_of_its_own_only(queue: Queue) -> None:
+def test_its_hooks_get_only_its_users_events(queue: Queue) -> None:
     heard: list[str] = []
     ann = queue.for_user("ann")
     ann.on(TaskAdded, lambda event: heard.append(event.task.user_id))
@@ -140,14 +138,14 @@ def test_it_hears_of_its_own_only(queue: Queue) -> None:
     assert heard == ["ann", "ann"]
 
 
-def test_its_unique_keys_are_its_own(queue: Queue) -> None:
+def test_its_unique_keys_are_separate_from_other_users(queue: Queue) -> None:
     one = queue.for_user("ann").add(posts, unique="k")
     other = queue.for_user("bob").add(posts, unique="k")
     assert one.task_id != other.task_id
     assert queue.for_user("ann").add(posts, unique="k") == one
 
 
-def test_its_child_of_a_strangers_task_is_refused(queue: Queue) -> None:
+def test_a_child_of_another_users_task_is_refused(queue: Queue) -> None:
     theirs = queue.add(posts, user_id="bob")
     with pytest.raises(BadInput, match="parent_id"):
         queue.for_user("ann").add(posts, parent_id=theirs.task_id)

@@ -1,4 +1,4 @@
-"""The read model: the same numbers for every face, and for one user only that user's."""
+"""The read model: the same numbers for every user interface, and only one user's on that user's queue."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """With glances of its own (SQLite), and counted by the engine (memory)."""
+    """A store with its own search and counts (SQLite), and one counted by the engine (memory)."""
     store = MemoryStore(lambda: NOW) if request.param == "memory" else SqliteStore(tmp_path / "v.db", clock=lambda: NOW)
     store.prepare()
     yield store
@@ -69,7 +69,7 @@ def test_the_overview_counts_everything(queue: Queue) -> None:
     assert (found.workers, found.per_minute) == (1, 4.0)
 
 
-def test_the_board_has_phases_in_order_and_strangers_last(queue: Queue) -> None:
+def test_the_board_has_phases_in_order_and_unknown_phases_last(queue: Queue) -> None:
     (pipeline,) = Views(queue).board().pipelines
     assert [lane.phase for lane in pipeline.lanes] == ["script", "image", "video", "film"]
     script, image, video, film = pipeline.lanes
@@ -81,7 +81,7 @@ def test_the_board_has_phases_in_order_and_strangers_last(queue: Queue) -> None:
     assert (film.kind, film.waiting) == ("", 1)
 
 
-def test_pauses_limits_and_holds_show_on_the_board(queue: Queue) -> None:
+def test_the_board_shows_pauses_limits_and_holds(queue: Queue) -> None:
     queue.pause("videos", reason="why not", by="ann")
     queue.set_limit("videos", "video", concurrency=7)
     definitions.set_hold(queue.store, "videos", "script", NOW + SECOND, "429")
@@ -90,7 +90,7 @@ def test_pauses_limits_and_holds_show_on_the_board(queue: Queue) -> None:
     assert (video.limit, script.held_until) == (7, NOW + SECOND)
 
 
-def test_ended_tasks_may_be_counted_a_moment_ago_and_open_ones_never(queue: Queue) -> None:
+def test_counts_of_ended_tasks_may_be_cached_and_those_of_open_tasks_never(queue: Queue) -> None:
     store = queue.store
     views = Views(queue)
     before = views.overview()
@@ -127,7 +127,7 @@ def test_failures_are_grouped_by_cause(queue: Queue) -> None:
     assert [group.count for group in Views(queue).failures("user:u1").groups] == [1]
 
 
-def test_workers_hold_what_they_hold(queue: Queue) -> None:
+def test_workers_are_listed_with_the_tasks_they_hold(queue: Queue) -> None:
     queue.store.claim(Claim("pull-7", [PhaseClaim(pipeline="videos", phase="film", limit=1, lease_for=30 * SECOND)]))
     on_roll, puller = Views(queue).workers()
     assert (on_roll.name, on_roll.alive, [held.task_id for held in on_roll.holds]) == ("w1", True, ["r1"])
@@ -145,14 +145,14 @@ def test_one_task_has_its_timeline_and_its_reason(queue: Queue) -> None:
     assert (running.timeline[-1].what, running.timeline[-1].by) == ("running", "w1")
 
 
-def test_statistics_of_a_while(queue: Queue) -> None:
+def test_statistics_of_a_period(queue: Queue) -> None:
     views = Views(queue)
     assert views.statistics(timedelta(minutes=5))["videos", "script"].done == 20
     assert views.statistics(2 * HOUR)["videos", "script"].done == 30
     assert list(views.minutes(2 * HOUR)) == ["2026-11-15T01:00", "2026-11-15T02:28"]
 
 
-def test_p13_one_user_sees_only_its_own(queue: Queue) -> None:
+def test_p13_one_user_sees_only_that_users_data(queue: Queue) -> None:
     views = Views(queue.for_user("u1"))
     found = views.overview()
     assert (found.waiting, found.processing, found.completed, found.failed, found.cancelled) == (1, 0, 1, 1, 0)

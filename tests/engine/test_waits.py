@@ -1,4 +1,4 @@
-"""Durable waits inside a handler: the slot is free meanwhile, and the steps are remembered."""
+"""Durable waits inside a handler: the slot is free during the wait, and steps are remembered."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, parked, until, working
 
 
-def test_a_handler_that_waits_frees_its_slot_and_comes_back_with_its_steps(queue: Queue) -> None:
+def test_a_handler_that_waits_frees_its_slot_and_keeps_its_steps(queue: Queue) -> None:
     letters = Pipeline("letters")
     drafted: list[str] = []
 
@@ -27,7 +27,7 @@ def test_a_handler_that_waits_frees_its_slot_and_comes_back_with_its_steps(queue
         held = parked(queue, first, "signal:approved")
         assert (held.status, held.slot, held.leased_by) == (Status.WAITING, None, None)
         assert held.deadline is not None
-        parked(queue, second, "signal:approved")  # with room for one at once
+        parked(queue, second, "signal:approved")  # although the concurrency is 1
         queue.signal(first, "approved", {"by": "eve"})
         task = ended(queue, first)
     assert task.result == ["dear ann", {"by": "eve"}]
@@ -36,7 +36,7 @@ def test_a_handler_that_waits_frees_its_slot_and_comes_back_with_its_steps(queue
     assert [entry.what for entry in task.history] == ["parked", "signal", "completed"]
 
 
-def test_a_signal_that_came_early_counts(queue: Queue) -> None:
+def test_a_signal_sent_before_the_wait_is_received(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -50,7 +50,7 @@ def test_a_signal_that_came_early_counts(queue: Queue) -> None:
     assert (task.result, task.attempt) == (1, 1)
 
 
-def test_waiting_twice_for_one_signal_takes_two(queue: Queue) -> None:
+def test_two_waits_for_one_signal_need_two_signals(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -66,7 +66,7 @@ def test_waiting_twice_for_one_signal_takes_two(queue: Queue) -> None:
     assert task.result == ["one", "two"]
 
 
-def test_a_wait_that_nobody_ends_is_told_to_the_handler(queue: Queue) -> None:
+def test_an_expired_wait_raises_in_the_handler(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -83,7 +83,7 @@ def test_a_wait_that_nobody_ends_is_told_to_the_handler(queue: Queue) -> None:
     assert [entry.what for entry in task.history] == ["parked", "expired", "completed"]
 
 
-def test_a_wait_that_nobody_ends_or_catches_fails_the_task_as_a_timeout(queue: Queue) -> None:
+def test_an_expired_wait_that_is_not_caught_fails_the_task_as_a_timeout(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -109,7 +109,7 @@ def test_a_parked_handler_can_be_cancelled(queue: Queue) -> None:
         assert queue.cancel(task_id).status is Status.CANCELLED
 
 
-def test_a_retry_after_an_expired_wait_waits_again_and_takes_a_signal_that_came_early(queue: Queue) -> None:
+def test_a_retry_after_an_expired_wait_waits_again_and_takes_an_earlier_signal(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -132,14 +132,14 @@ def test_a_retry_after_an_expired_wait_waits_again_and_takes_a_signal_that_came_
     assert [entry.what for entry in task.history][-2:] == ["signal", "completed"]
 
 
-def test_a_signal_between_expiry_and_failure_counts_for_the_retry(queue: Queue) -> None:
+def test_a_signal_between_expiry_and_failure_is_received_by_the_retry(queue: Queue) -> None:
     letters = Pipeline("letters")
     begun = []
 
     @letters.phase
     def write(job: Any, ctx: Context) -> Any:
         begun.append(ctx.attempt)
-        if len(begun) == 2:  # the wait has expired; the handler has not been told yet
+        if len(begun) == 2:  # the wait has expired, and the handler does not know it yet
             queue.signal(ctx.task_id, "approved", "in between")
         return ctx.wait("approved", timeout="50ms")
 
@@ -188,7 +188,7 @@ def test_a_policy_that_retries_timeouts_waits_again(queue: Queue) -> None:
         assert ended(queue, task_id).result == 1
 
 
-def test_a_retry_of_a_task_failed_by_hand_gives_its_wait_a_new_deadline(queue: Queue) -> None:
+def test_a_retry_of_a_manually_failed_task_gives_its_wait_a_new_deadline(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
@@ -205,7 +205,7 @@ def test_a_retry_of_a_task_failed_by_hand_gives_its_wait_a_new_deadline(queue: Q
         assert held.deadline > held.created_at + timedelta(days=1)
 
 
-def test_a_retry_of_an_expired_wait_phase_waits_anew(queue: Queue) -> None:
+def test_a_retry_of_an_expired_wait_phase_waits_again(queue: Queue) -> None:
     letters = Pipeline("letters")
     letters.wait_for("approval", signal="approved", timeout="50ms")
     with working(queue, letters):

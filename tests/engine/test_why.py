@@ -1,4 +1,4 @@
-"""Why a task isn't running: every reason there is, the sentence, and the command that changes it."""
+"""Why a task is not running: every reason, its sentence, and the command that changes it."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def store() -> Store:
     return MemoryStore(lambda: NOW)
 
 
-def sign_in(store: Store, *phases: str, pipeline: str = "videos", draining: bool = False) -> None:
+def register_worker(store: Store, *phases: str, pipeline: str = "videos", draining: bool = False) -> None:
     body = {"phases": [[pipeline, phase] for phase in phases], "draining": draining}
     store.write_notes([Note(WORKER, f"w{len(store.notes(WORKER))}", body)])
 
@@ -37,7 +37,7 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
     if plan is not None:
         definitions.publish(store, [plan])
     if worker:
-        sign_in(store, "script", "video", "youtube")
+        register_worker(store, "script", "video", "youtube")
     return Views(Queue(store)).why(task.task_id)
 
 
@@ -81,28 +81,28 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
          "Its worker w1 has been silent since its lease ended 15s ago; a live worker will rescue it in a moment.", ""),
     ],
 )  # fmt: skip
-def test_a_task_says_why(store: Store, task: Task, code: str, sentence: str, command: str) -> None:
+def test_the_reason_is_explained(store: Store, task: Task, code: str, sentence: str, command: str) -> None:
     found = ask(store, task)
     assert (found.code, found.sentence, found.command) == (code, sentence, command)
 
 
-def test_nobody_knows_the_pipeline(store: Store) -> None:
+def test_the_pipeline_is_not_published(store: Store) -> None:
     found = ask(store, a_task(), None)
     assert found.code == "no-pipeline"
     assert "onerow publish APP" in found.command
 
 
-def test_nobody_serves_the_phase(store: Store) -> None:
+def test_no_worker_serves_the_phase(store: Store) -> None:
     found = ask(store, a_task(), worker=False)
     assert found.sentence == "No live worker serves videos.script: none is running."
-    sign_in(store, "video")
-    sign_in(store, "script", draining=True)
+    register_worker(store, "video")
+    register_worker(store, "script", draining=True)
     found = Views(Queue(store)).why("t1")
     assert found.sentence == "No live worker serves videos.script; 1 live worker serves other phases."
     assert found.command == "onerow worker APP"
 
 
-def test_a_silent_worker_serves_nobody() -> None:
+def test_a_silent_worker_does_not_count_as_serving() -> None:
     now = NOW
     store = MemoryStore(lambda: now)
     ask(store, a_task())
@@ -111,7 +111,7 @@ def test_a_silent_worker_serves_nobody() -> None:
 
 
 @pytest.mark.parametrize("phase, what, command", [("script", "The phase script", "onerow resume videos script"), ("*", "The pipeline videos", "onerow resume videos")])  # fmt: skip
-def test_someone_paused_it(store: Store, phase: str, what: str, command: str) -> None:
+def test_the_phase_or_pipeline_is_paused(store: Store, phase: str, what: str, command: str) -> None:
     definitions.set_pause(store, "videos", phase, "ann", "the disk is full")
     found = ask(store, a_task())
     assert found.sentence == f"{what} was paused by ann because: the disk is full."
@@ -128,7 +128,7 @@ def test_the_phase_is_held(store: Store) -> None:
     )
 
 
-def test_one_tenant_is_not_told_what_anothers_task_met(store: Store) -> None:
+def test_one_user_does_not_see_the_error_of_another_users_task(store: Store) -> None:
     definitions.set_hold(store, "videos", "script", NOW + 40 * SECOND, "bob has no credit", "w7")
     ask(store, a_task(user_id="ann"))
     ann = Views(Queue(store).for_user("ann"))
@@ -136,7 +136,7 @@ def test_one_tenant_is_not_told_what_anothers_task_met(store: Store) -> None:
     assert [lane.held_why for lane in ann.board().pipelines[0].lanes if lane.phase == "script"] == [""]
 
 
-def test_one_tenant_is_not_told_which_task_of_another_is_ahead(store: Store) -> None:
+def test_one_user_does_not_see_which_task_of_another_user_holds_the_slot(store: Store) -> None:
     store.insert([a_task("bobs", user_id="bob")])
     store.claim(Claim("w7", [PhaseClaim(pipeline="videos", phase="script", limit=1, lease_for=30 * SECOND)]))
     ask(store, a_task(user_id="ann"), LIMITED)
@@ -149,7 +149,7 @@ def test_a_hold_of_an_older_version_has_no_cause(store: Store) -> None:
 
 
 @pytest.mark.parametrize("how", ["handler", "pull"])
-def test_a_handler_that_met_a_limit_is_named_with_what_it_was_told(how: str) -> None:
+def test_the_reason_of_a_hold_names_the_worker_and_the_error(how: str) -> None:
     queue = Queue(MemoryStore())
     calls = Pipeline("calls")
 
@@ -198,7 +198,7 @@ def test_the_limit_of_its_key_is_taken(store: Store) -> None:
     assert Views(Queue(store)).why(a_task("free", phase="video", limit_key="new")).code == "due"
 
 
-def test_others_are_ahead(store: Store) -> None:
+def test_other_tasks_are_ahead(store: Store) -> None:
     store.insert([a_task(f"a{n}", run_at=NOW - SECOND) for n in range(3)])
     store.insert([a_task("later", run_at=NOW + HOUR), a_task("behind", priority=5), a_task("better", priority=-5)])
     found = ask(store, a_task("t1"))
@@ -206,7 +206,7 @@ def test_others_are_ahead(store: Store) -> None:
     assert found.command == "onerow priority t1 --to -10"
 
 
-def test_a_lease_that_ended_with_nobody_there_needs_a_worker(store: Store) -> None:
+def test_an_ended_lease_without_a_live_worker_needs_a_worker(store: Store) -> None:
     found = ask(store, claimed(a_task(run_at=NOW - HOUR), NOW - HOUR), worker=False)
     assert found.sentence.endswith("no live worker is there to rescue it.")
     assert found.command == "onerow worker APP"

@@ -1,4 +1,4 @@
-"""What the queue itself decides is one and the same on every store."""
+"""The queue's own decisions do not depend on the store, so two stores without a server are enough."""
 
 from tests.engine.local import queue
 

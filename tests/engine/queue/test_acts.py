@@ -1,4 +1,4 @@
-"""Acts on one task by hand: each changes the row as it says, and the history tells who did it."""
+"""Manual operations on one task: each changes the row and records who asked in the history."""
 
 import getpass
 from collections.abc import Callable
@@ -48,12 +48,12 @@ def completed(queue: Queue) -> Task:
 
 def test_cancel_ends_a_waiting_task(queue: Queue) -> None:
     task = queue.add(videos)
-    heard: list[str] = []
-    queue.on(TaskCancelled, lambda event: heard.append(event.task.task_id))
+    received: list[str] = []
+    queue.on(TaskCancelled, lambda event: received.append(event.task.task_id))
     assert queue.cancel(task.task_id, by="kim", note="not needed").status is Status.CANCELLED
     (entry,) = queue.get(task.task_id).history
     assert (entry.what, entry.phase, entry.by, entry.note) == ("cancel", "script", "kim", "not needed")
-    assert heard == [task.task_id]
+    assert received == [task.task_id]
     work(queue, videos)
     assert queue.get(task.task_id).status is Status.CANCELLED
 
@@ -85,7 +85,7 @@ def test_retry_gives_a_failed_task_a_fresh_budget(queue: Queue) -> None:
     assert (after.history[-1].what, after.history[-1].by) == ("retry", "kim")
 
 
-def test_retry_takes_the_count_of_those_who_count_themselves(queue: Queue) -> None:
+def test_retry_stores_a_given_retry_count(queue: Queue) -> None:
     task = failed(queue)
     with pytest.raises(BadInput, match="retry_count must be"):
         queue.retry(task.task_id, retry_count=-1)
@@ -93,20 +93,20 @@ def test_retry_takes_the_count_of_those_who_count_themselves(queue: Queue) -> No
     assert (after.status, after.retry_count, after.retry_base) == (Status.WAITING, 7, 7)
 
 
-def test_a_waiting_task_fails_by_hand_with_a_reason_and_a_retry_brings_it_back(queue: Queue) -> None:
-    heard: list[str] = []
-    queue.on(TaskFailed, lambda event: heard.append(event.task.task_id))
+def test_a_waiting_task_can_be_failed_manually_and_retried(queue: Queue) -> None:
+    received: list[str] = []
+    queue.on(TaskFailed, lambda event: received.append(event.task.task_id))
     parked = queue.add(videos)
     work(queue, videos)
     after = queue.fail(parked.task_id, "the pictures were never found", by="crawler")
     assert (after.status, after.phase, after.awaiting) == (Status.FAILED, "review", None)
     assert (after.error, after.error_class) == ("the pictures were never found", "permanent")
     assert (after.history[-1].what, after.history[-1].by, after.history[-1].error) == ("fail", "crawler", after.error)
-    assert heard == [parked.task_id]
+    assert received == [parked.task_id]
     assert queue.retry(parked.task_id).parked
 
 
-def test_only_a_waiting_task_fails_by_hand_and_only_with_a_reason(queue: Queue) -> None:
+def test_only_a_waiting_task_can_be_failed_manually_and_only_with_a_reason(queue: Queue) -> None:
     with pytest.raises(IllegalMove, match="is completed"):
         queue.fail(completed(queue).task_id, "too late")
     waiting = queue.add(videos)
@@ -117,7 +117,7 @@ def test_only_a_waiting_task_fails_by_hand_and_only_with_a_reason(queue: Queue) 
     assert queue.get(waiting.task_id) == waiting
 
 
-def test_retry_by_a_policy_waits_its_back_off_and_refuses_what_it_would_not_try_again(queue: Queue) -> None:
+def test_retry_with_a_policy_applies_its_back_off_and_its_refusals(queue: Queue) -> None:
     task = failed(queue)
     now = queue.store.now()
     after = queue.retry(task.task_id, policy=Retry(2, wait="1h", factor=3, jitter=0, classes={"permanent": True}))
@@ -131,12 +131,12 @@ def test_retry_by_a_policy_waits_its_back_off_and_refuses_what_it_would_not_try_
     assert queue.get(other.task_id) == other
 
 
-def test_finish_keeps_the_result_it_is_given(queue: Queue) -> None:
+def test_finish_stores_the_given_result(queue: Queue) -> None:
     after = queue.finish(failed(queue).task_id, result={"id": "7"})
     assert (after.status, after.results) == (Status.COMPLETED, {"script": "words", "film": {"id": "7"}})
 
 
-def test_replay_starts_anew_from_an_earlier_phase_and_clears_what_came_after(queue: Queue) -> None:
+def test_replay_restarts_from_an_earlier_phase_and_clears_later_results(queue: Queue) -> None:
     task = completed(queue)
     assert task.results == {"script": "words", "film": "film", "review": "good", "post": "good"}
     after = queue.replay(task.task_id, "film", by="kim")
@@ -158,13 +158,13 @@ def test_a_task_can_not_be_replayed_from_a_phase_it_never_reached(queue: Queue) 
     assert queue.get(task.task_id) == task
 
 
-def test_finish_completes_a_task_by_hand(queue: Queue) -> None:
+def test_finish_completes_a_task_manually(queue: Queue) -> None:
     after = queue.finish(failed(queue).task_id, by="kim", note="done elsewhere")
     assert (after.status, after.error, after.phase) == (Status.COMPLETED, None, "film")
     assert (after.history[-1].what, after.history[-1].by) == ("finish", "kim")
 
 
-def test_finish_of_one_phase_lets_the_next_one_wait(queue: Queue) -> None:
+def test_finish_of_one_phase_advances_the_task_to_the_next(queue: Queue) -> None:
     task = failed(queue)
     after = queue.finish(task.task_id, phase_only=True)
     assert (after.status, after.phase, after.awaiting) == (Status.WAITING, "review", "signal:reviewed")
@@ -173,7 +173,7 @@ def test_finish_of_one_phase_lets_the_next_one_wait(queue: Queue) -> None:
     assert queue.get(task.task_id).results == {"script": "words", "review": "good", "post": "good"}
 
 
-def test_reschedule_moves_the_time(queue: Queue) -> None:
+def test_reschedule_changes_the_due_time(queue: Queue) -> None:
     task = queue.add(videos)
     moment = datetime(2035, 1, 1, tzinfo=UTC)
     after = queue.reschedule(task.task_id, moment, by="kim")
@@ -201,7 +201,7 @@ def test_signal_is_recorded_with_who_sent_it(queue: Queue) -> None:
     assert (after.history[-1].what, after.history[-1].by, after.history[-1].note) == ("signal", "kim", "reviewed")
 
 
-def test_the_same_signal_twice_counts_once(queue: Queue) -> None:
+def test_a_repeated_signal_id_is_stored_once(queue: Queue) -> None:
     task = queue.add(videos)
     queue.signal(task.task_id, "reviewed", 1, signal_id="message-1")
     queue.signal(task.task_id, "reviewed", 2, signal_id="message-1")
@@ -241,7 +241,7 @@ ILLEGAL: dict[str, tuple[Callable[[Queue, str], Task], Status]] = {
 
 
 @pytest.mark.parametrize("act, status", ILLEGAL.values(), ids=ILLEGAL.keys())
-def test_what_a_status_forbids_is_refused_and_changes_nothing(
+def test_an_operation_that_the_status_forbids_is_refused_and_changes_nothing(
     queue: Queue, act: Callable[[Queue, str], Task], status: Status
 ) -> None:
     queue.serve(videos)
@@ -256,21 +256,21 @@ def test_what_a_status_forbids_is_refused_and_changes_nothing(
     assert queue.get(task.task_id) == task
 
 
-def test_who_did_it_is_the_user_of_this_process_unless_said_otherwise(queue: Queue) -> None:
+def test_an_operation_is_recorded_as_by_the_user_of_this_process_by_default(queue: Queue) -> None:
     task = queue.cancel(queue.add(videos).task_id)
     assert task.history[-1].by == getpass.getuser()
 
 
-def test_every_act_is_told_of(queue: Queue) -> None:
-    heard: list[tuple[str, str]] = []
-    queue.on(TaskActed, lambda event: heard.append((event.act, event.by)))
+def test_every_operation_sends_an_event(queue: Queue) -> None:
+    received: list[tuple[str, str]] = []
+    queue.on(TaskActed, lambda event: received.append((event.act, event.by)))
     task = queue.add(videos)
     queue.set_priority(task.task_id, 1, by="kim")
     queue.cancel(task.task_id, by="lee")
-    assert heard == [("priority", "kim"), ("cancel", "lee")]
+    assert received == [("priority", "kim"), ("cancel", "lee")]
 
 
-def test_the_history_tells_the_whole_story(queue: Queue) -> None:
+def test_the_history_records_every_operation(queue: Queue) -> None:
     task = failed(queue)
     queue.finish(task.task_id, phase_only=True, by="kim")
     with working(queue, videos):

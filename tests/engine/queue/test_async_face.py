@@ -1,4 +1,4 @@
-"""The async face: the same acts, awaited, while the loop goes on."""
+"""The async methods: the same operations without blocking the event loop."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ posts = Pipeline("posts")
 def tag(job: object) -> None: ...
 
 
-def test_every_awaited_act_does_what_its_namesake_does(queue: Queue) -> None:
+def test_every_async_method_does_the_same_as_its_sync_counterpart(queue: Queue) -> None:
     queue.serve(posts)
 
     async def main() -> None:
@@ -32,12 +32,12 @@ def test_every_awaited_act_does_what_its_namesake_does(queue: Queue) -> None:
     asyncio.run(main())
 
 
-def test_errors_come_through(queue: Queue) -> None:
+def test_errors_are_raised_to_the_caller(queue: Queue) -> None:
     with pytest.raises(BadInput, match="priority"):
         asyncio.run(queue.aadd(posts, priority=500))
 
 
-def test_many_at_once_are_all_added(queue: Queue) -> None:
+def test_concurrent_adds_are_all_stored(queue: Queue) -> None:
     async def main() -> None:
         await asyncio.gather(*(queue.aadd(posts, {"n": n}) for n in range(50)))
 
@@ -45,7 +45,7 @@ def test_many_at_once_are_all_added(queue: Queue) -> None:
     assert [tally.count for tally in queue.count()] == [50]
 
 
-def test_a_scoped_queue_is_scoped_here_too(queue: Queue) -> None:
+def test_a_queue_for_one_user_is_scoped_in_async_methods_too(queue: Queue) -> None:
     task = asyncio.run(queue.for_user("ann").aadd(posts))
     assert task.user_id == "ann"
     with pytest.raises(BadInput):

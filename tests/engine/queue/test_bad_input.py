@@ -1,4 +1,4 @@
-"""Bad input: a clear error that names the field, and nothing is stored."""
+"""Bad input: an error that names the field, and nothing is stored."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ PAYLOADS = {
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
-def test_a_payload_that_json_can_not_carry_is_refused(queue: Queue, payload: Any) -> None:
+def test_a_payload_that_json_cannot_represent_is_refused(queue: Queue, payload: Any) -> None:
     with pytest.raises(BadInput, match="payload") as refused:
         queue.add(posts, payload)
     assert refused.value.field.startswith("payload")
@@ -102,7 +102,7 @@ FIELDS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("field, value", FIELDS, ids=[f"{name}={value!r:.20}" for name, value in FIELDS])
-def test_a_bad_value_is_refused_by_the_name_of_its_field(queue: Queue, field: str, value: Any) -> None:
+def test_a_bad_value_is_refused_with_the_name_of_its_field(queue: Queue, field: str, value: Any) -> None:
     with pytest.raises(BadInput, match=field) as refused:
         queue.add(posts, {}, **{field: value})
     assert refused.value.field.split(".")[0] == field
@@ -110,7 +110,7 @@ def test_a_bad_value_is_refused_by_the_name_of_its_field(queue: Queue, field: st
 
 
 @pytest.mark.parametrize("span", ["soon", "-1d", -5, "200y", True, ""])
-def test_a_lifetime_that_is_no_duration_is_refused(queue: Queue, span: Any) -> None:
+def test_a_keep_value_that_is_not_a_duration_is_refused(queue: Queue, span: Any) -> None:
     with pytest.raises(BadInput, match="unique_for"):
         queue.add(posts, {}, unique="k", unique_for=span)
     assert queue.count() == []
@@ -155,7 +155,7 @@ ACTS: dict[str, tuple[Callable[[Queue, str], object], str]] = {
 
 
 @pytest.mark.parametrize("act, field", ACTS.values(), ids=ACTS.keys())
-def test_an_act_with_a_bad_value_is_refused_and_changes_nothing(
+def test_an_operation_with_a_bad_value_is_refused_and_changes_nothing(
     queue: Queue, act: Callable[[Queue, str], object], field: str
 ) -> None:
     queue.publish(posts)
@@ -182,12 +182,12 @@ def test_an_error_class_that_does_not_exist_is_refused(queue: Queue, error_class
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 10_001, "many", 2.5, True])
-def test_a_worker_with_an_impossible_concurrency_is_not_made(queue: Queue, concurrency: Any) -> None:
+def test_a_worker_with_an_invalid_concurrency_is_refused(queue: Queue, concurrency: Any) -> None:
     with pytest.raises(BadInput, match="concurrency"):
         Worker(queue, [posts], concurrency=concurrency)
 
 
-def test_a_worker_needs_pipelines_and_phases_that_are_there(queue: Queue) -> None:
+def test_a_worker_needs_existing_pipelines_and_phases(queue: Queue) -> None:
     with pytest.raises(BadInput, match="pipelines"):
         Worker(queue)
     with pytest.raises(UnknownName, match="nowhere"):
@@ -206,19 +206,19 @@ def test_two_pipelines_of_one_name_are_refused(queue: Queue) -> None:
     "url",
     ["", "studio.db", "sqlite://studio.db", "sqlite:///", "oracle://x/y", "sqlite:///a.db?profile=careless", "://"],
 )
-def test_a_store_url_that_is_wrong_says_how_to_write_it(url: str) -> None:
+def test_the_error_for_a_wrong_store_url_shows_the_correct_form(url: str) -> None:
     with pytest.raises(BadInput, match="sqlite:///") as refused:
         Queue(url)
     assert refused.value.field == "store"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_folder_names_it(tmp_path: Path) -> None:
     queue = Queue(f"sqlite:///{tmp_path}/missing/onerow.db")
     with pytest.raises(StoreError, match=r"missing/onerow\.db.*folder"):
         queue.add(posts)
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_file_that_is_not_a_database_names_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no database at all, but long enough to be looked at" * 20)
     queue = Queue(SqliteStore(tmp_path / "notes.txt"))
     with pytest.raises(StoreError, match=r"notes\.txt: is not an SQLite database"):

@@ -1,4 +1,4 @@
-"""Pauses and limits that operators set: they bind every claim, whoever makes it."""
+"""Pauses and limits set by operators: they apply to every claim."""
 
 import threading
 
@@ -17,7 +17,7 @@ def cut(job: object) -> None: ...
 def post(job: object) -> None: ...
 
 
-def test_nobody_claims_from_a_paused_phase(queue: Queue) -> None:
+def test_no_task_is_claimed_from_a_paused_phase(queue: Queue) -> None:
     queue.serve(clips)
     queue.pause(clips, "post", by="kim", reason="site is down")
     task = queue.add(clips)
@@ -30,13 +30,13 @@ def test_nobody_claims_from_a_paused_phase(queue: Queue) -> None:
     assert queue.get(task.task_id).status is Status.COMPLETED
 
 
-def test_a_pause_says_who_and_why(queue: Queue) -> None:
+def test_a_pause_records_who_and_why(queue: Queue) -> None:
     queue.pause(clips, "post", by="kim", reason="site is down")
     (note,) = queue.store.notes("pause")
     assert (note.name, note.body["by"], note.body["reason"]) == ("clips/post", "kim", "site is down")
 
 
-def test_a_pause_of_the_pipeline_binds_all_its_phases(queue: Queue) -> None:
+def test_a_pause_of_the_pipeline_applies_to_all_its_phases(queue: Queue) -> None:
     queue.pause(clips)
     task = queue.add(clips)
     work(queue, clips)
@@ -46,17 +46,17 @@ def test_a_pause_of_the_pipeline_binds_all_its_phases(queue: Queue) -> None:
     assert queue.get(task.task_id).status is Status.COMPLETED
 
 
-def test_a_running_worker_hears_of_a_pause_and_of_its_end(queue: Queue) -> None:
+def test_a_running_worker_follows_a_pause_and_its_end(queue: Queue) -> None:
     other = Pipeline("other")
     other.phase(name="run")(cut)
     with working(queue, clips, other):
         ended(queue, queue.add(clips))
         queue.pause(clips, "post")
-        for _ in range(1000):  # a pause binds claims begun a second after it; until then some may still slip through
+        for _ in range(1000):  # a pause takes effect within a second; until then tasks may still be claimed
             task = queue.add(clips)
             until(lambda held=task: queue.get(held.task_id).phase == "post")  # type: ignore[misc]
             for _ in range(3):
-                ended(queue, queue.add(other))  # would be taken after the one that waits at `post`
+                ended(queue, queue.add(other))  # would be claimed after the task that waits at `post`
             if not queue.get(task.task_id).ended:
                 break
         assert queue.get(task.task_id).status is Status.WAITING
@@ -64,7 +64,7 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(queue: Queue) -> None:
         assert ended(queue, task).status is Status.COMPLETED
 
 
-def test_what_runs_when_a_pause_comes_goes_on(queue: Queue) -> None:
+def test_a_running_attempt_continues_during_a_pause(queue: Queue) -> None:
     slow = Pipeline("slow")
     go = threading.Event()
 
@@ -81,7 +81,7 @@ def test_what_runs_when_a_pause_comes_goes_on(queue: Queue) -> None:
 
 
 def limited(count: int, seen: list[int]) -> Pipeline:
-    """A pipeline whose phase allows `count` by its code, and notes how many run together."""
+    """A pipeline whose phase has the limit `count` and records how many attempts run concurrently."""
     pipeline = Pipeline("limited")
     together = 0
 
@@ -98,7 +98,7 @@ def limited(count: int, seen: list[int]) -> Pipeline:
     return pipeline
 
 
-def test_a_limit_set_by_an_operator_wins_over_the_codes(queue: Queue) -> None:
+def test_a_limit_set_by_an_operator_overrides_the_one_in_code(queue: Queue) -> None:
     seen: list[int] = []
     pipeline = limited(8, seen)
     queue.add_many(pipeline, range(20))
@@ -108,7 +108,7 @@ def test_a_limit_set_by_an_operator_wins_over_the_codes(queue: Queue) -> None:
     assert len(seen) == 20
 
 
-def test_reset_limit_goes_back_to_the_codes(queue: Queue) -> None:
+def test_reset_limit_restores_the_limit_in_code(queue: Queue) -> None:
     pipeline = limited(3, [])
     queue.serve(pipeline)
     queue.add_many(pipeline, range(10))
@@ -132,7 +132,7 @@ def test_a_lowered_limit_lets_the_running_ones_finish_first(queue: Queue) -> Non
     assert len(queue.claim(pipeline, limit=3)) == 1
 
 
-def test_a_limit_per_key_counts_each_key_for_itself(queue: Queue) -> None:
+def test_a_limit_per_key_counts_each_key_separately(queue: Queue) -> None:
     keyed = Pipeline("keyed")
 
     @keyed.phase(per_key=1)
@@ -148,7 +148,7 @@ def test_a_limit_per_key_counts_each_key_for_itself(queue: Queue) -> None:
     assert sorted(lease.task.limit_key for lease in queue.claim(keyed, limit=10)) == ["a", "b"]
 
 
-def test_a_limited_phase_goes_on_as_soon_as_its_slot_is_free(queue: Queue) -> None:
+def test_a_limited_phase_continues_as_soon_as_a_slot_is_free(queue: Queue) -> None:
     pipeline = limited(1, [])
     tasks = queue.add_many(pipeline, range(20))
     with working(queue, pipeline, interval=60):

@@ -1,4 +1,4 @@
-"""Definitions in the store: what others know of a pipeline without its code."""
+"""Definitions in the store: how programs without the code know a pipeline."""
 
 import threading
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def videos(limit: int = 1) -> Pipeline:
     return pipeline
 
 
-def test_a_definition_comes_back_as_it_was(queue: Queue) -> None:
+def test_a_published_definition_is_read_back_unchanged(queue: Queue) -> None:
     assert queue.publish(videos()) == ["videos"]
     assert load_plans(queue.store)["videos"] == videos().plan
     plan = Queue(queue.store).plan("videos")
@@ -44,7 +44,7 @@ def test_a_definition_comes_back_as_it_was(queue: Queue) -> None:
     assert plan.payload_schema is not None
 
 
-def test_only_what_changed_is_written(queue: Queue) -> None:
+def test_only_changed_definitions_are_written(queue: Queue) -> None:
     queue.publish(videos())
     version = queue.store.notes("pipeline")[0].version
     assert Queue(queue.store).publish(videos()) == []
@@ -61,7 +61,7 @@ def test_a_worker_publishes_what_it_serves(queue: Queue) -> None:
     assert (queue.get(task.task_id).phase, queue.get(task.task_id).awaiting) == ("image", "signal:images.ready")
 
 
-def test_a_payload_added_by_name_needs_the_fields_that_the_code_demands(queue: Queue) -> None:
+def test_a_payload_added_by_name_needs_the_required_fields(queue: Queue) -> None:
     queue.publish(videos())
     with pytest.raises(ValueError, match="topic") as refused:
         Queue(queue.store).add("videos", {"length": 5})
@@ -69,7 +69,7 @@ def test_a_payload_added_by_name_needs_the_fields_that_the_code_demands(queue: Q
     assert queue.count() == []
 
 
-def test_one_without_the_code_can_act_on_tasks(queue: Queue) -> None:
+def test_a_program_without_the_code_can_operate_on_tasks(queue: Queue) -> None:
     queue.publish(videos())
     stranger = Queue(queue.store)
     task = stranger.add("videos", {"topic": "tides"})
@@ -116,7 +116,7 @@ def test_an_older_definition_is_published_only_by_force(queue: Queue) -> None:
     assert Queue(queue.store).publish(videos(3)) == []
 
 
-def test_a_worker_with_an_older_definition_says_so_and_follows_the_newer_one(queue: Queue) -> None:
+def test_a_worker_with_an_older_definition_reports_it_and_follows_the_newer_one(queue: Queue) -> None:
     said: list[DefinitionReplaced] = []
     Queue(queue.store).publish(letters("write"))
     Queue(queue.store).publish(letters("write", "send"))
@@ -139,7 +139,7 @@ def test_a_running_worker_follows_what_is_published_when_publishing_returns(queu
     assert [entry.phase for entry in queue.get(task.task_id).history] == ["write", "send"]
 
 
-def test_limits_of_a_newer_definition_hold_for_older_code(queue: Queue) -> None:
+def test_limits_of_a_newer_definition_apply_to_older_code(queue: Queue) -> None:
     pipeline = Pipeline("letters")
     both = threading.Barrier(2)
 
@@ -160,12 +160,12 @@ def test_a_pull_program_with_older_code_follows_the_newer_definition(queue: Queu
     task = queue.add(old)
     (lease,) = queue.claim(old)
     Queue(queue.store).publish(letters("write", "send"))
-    queue.definitions.refresh()  # as it does by itself when what it read is too old
+    queue.definitions.refresh()  # happens automatically once the last read is too old
     assert lease.complete().phase == "send"
     assert queue.get(task.task_id).status is Status.WAITING
 
 
-def test_definitions_that_were_read_long_ago_are_read_again_before_they_are_used() -> None:
+def test_stale_definitions_are_read_again_before_use() -> None:
     clock = Clock()
     queue = Queue(MemoryStore(clock))
     queue.publish(letters("write"))
@@ -177,7 +177,7 @@ def test_definitions_that_were_read_long_ago_are_read_again_before_they_are_used
     assert [phase.name for phase in queue.definitions.follow(letters("write").plan).phases] == ["write", "send"]
 
 
-def test_two_who_publish_at_once_both_find_their_place(queue: Queue) -> None:
+def test_concurrent_publishes_are_all_recorded(queue: Queue) -> None:
     start = threading.Barrier(4)
 
     def publish(limit: int) -> None:

@@ -1,4 +1,4 @@
-"""tx=: a task in the caller's own transaction stands or falls with it."""
+"""tx=: a task added in the caller's transaction is committed or rolled back with it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def tag(job: object) -> None: ...
 
 @pytest.fixture
 def queue(sqlite_queue: Queue) -> Queue:
-    assert sqlite_queue.count() == []  # the tables are there before the callers open their connections
+    assert sqlite_queue.count() == []  # creates the tables before callers open their connections
     return sqlite_queue
 
 
@@ -63,7 +63,7 @@ def test_a_rollback_leaves_nothing(queue: Queue, connection: sqlite3.Connection,
     assert orders(path) == 0
 
 
-def test_add_many_joins_too(queue: Queue, connection: sqlite3.Connection) -> None:
+def test_add_many_joins_the_transaction_too(queue: Queue, connection: sqlite3.Connection) -> None:
     with connection:
         connection.execute("INSERT INTO orders VALUES (1)")
         queue.add_many(posts, range(50), tx=connection)
@@ -77,16 +77,14 @@ def test_an_add_may_be_the_first_statement_of_the_transaction(queue: Queue, conn
     assert queue.count() == []
 
 
-def test_many_may_be_added_by_the_first_statement_of_the_transaction(
-    queue: Queue, connection: sqlite3.Connection
-) -> None:
+def test_add_many_may_be_the_first_statement_of_the_transaction(queue: Queue, connection: sqlite3.Connection) -> None:
     queue.add_many(posts, range(3), tx=connection)
     assert connection.in_transaction
     connection.rollback()
     assert queue.count() == []
 
 
-def test_a_refused_payload_leaves_the_transaction_as_it_was(
+def test_a_refused_payload_leaves_the_transaction_unchanged(
     queue: Queue, connection: sqlite3.Connection, path: Path
 ) -> None:
     connection.execute("INSERT INTO orders VALUES (1)")
@@ -124,7 +122,7 @@ def test_a_symbolic_link_leads_to_the_same_database(queue: Queue, path: Path, tm
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_another_writer_means_try_the_transaction_again(
+def test_a_concurrent_writer_requires_a_retry_of_the_transaction(
     queue: Queue, connection: sqlite3.Connection, path: Path
 ) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -138,10 +136,10 @@ def test_another_writer_means_try_the_transaction_again(
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_a_snapshot_that_is_no_longer_the_newest_means_try_again(queue: Queue, connection: sqlite3.Connection) -> None:
+def test_an_outdated_snapshot_requires_a_retry_of_the_transaction(queue: Queue, connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM orders").fetchone()
-    queue.add(posts)  # someone else writes after our first read
+    queue.add(posts)  # another connection writes after our first read
     with pytest.raises(RetryTransaction):
         queue.add(posts, tx=connection)
     connection.rollback()
@@ -155,7 +153,7 @@ def test_a_unique_key_is_looked_up_inside_the_transaction(queue: Queue, connecti
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction_once_a_worker_has_swept(
+def test_an_expired_key_can_be_used_inside_a_transaction_after_a_sweep(
     queue: Queue, connection: sqlite3.Connection
 ) -> None:
     queue.serve(posts)
@@ -163,7 +161,7 @@ def test_a_key_whose_time_is_over_can_be_taken_inside_a_transaction_once_a_worke
     queue.cancel(first.task_id)
     until(lambda: queue.store.now() > (queue.get(first.task_id).held_until or queue.store.now()))
     connection.execute("INSERT INTO orders VALUES (1)")
-    assert queue.add(posts, unique="k", tx=connection).task_id == first.task_id  # at once, whoever holds the lock
+    assert queue.add(posts, unique="k", tx=connection).task_id == first.task_id  # does not wait for the lock
     connection.rollback()
     work(queue)
     connection.execute("INSERT INTO orders VALUES (1)")
@@ -189,13 +187,13 @@ def test_a_sqlalchemy_session_can_be_joined(queue: Queue, path: Path) -> None:
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_a_worker_takes_the_task_as_soon_as_it_is_committed(queue: Queue, connection: sqlite3.Connection) -> None:
+def test_a_worker_claims_the_task_as_soon_as_it_is_committed(queue: Queue, connection: sqlite3.Connection) -> None:
     with working(queue, posts, interval=30):
         task = queue.add(posts, tx=connection)
         connection.commit()
         until(lambda: queue.get(task.task_id).ended, seconds=20)
 
 
-def test_memory_has_no_transactions_to_join(connection: sqlite3.Connection) -> None:
+def test_the_memory_store_has_no_transactions_to_join(connection: sqlite3.Connection) -> None:
     with pytest.raises(BadInput, match="tx"):
         Queue(MemoryStore()).add(posts, tx=connection)

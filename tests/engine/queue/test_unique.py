@@ -1,4 +1,4 @@
-"""Unique keys: one open task per pipeline, user and key, for as long as was asked."""
+"""Unique keys: one open task per pipeline, user and key; the key may be held after the end."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ def tag(job: object) -> None: ...
 
 
 class Clock:
-    """A clock that a test sets forward."""
+    """A clock that a test can advance."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
@@ -50,7 +50,7 @@ def complete(queue: Queue, task: Task) -> None:
     lease.complete()
 
 
-def test_a_second_task_with_the_key_is_the_first(queue: Queue) -> None:
+def test_adding_a_taken_key_returns_the_existing_task(queue: Queue) -> None:
     queue.publish(posts)
     first = queue.add(posts, {"n": 1}, unique="k")
     assert queue.add(posts, {"n": 2}, unique="k") == first
@@ -58,7 +58,7 @@ def test_a_second_task_with_the_key_is_the_first(queue: Queue) -> None:
     assert [tally.count for tally in queue.count()] == [1]
 
 
-def test_who_must_know_is_told_whether_the_task_is_new(queue: Queue) -> None:
+def test_add_new_returns_none_if_the_key_is_taken(queue: Queue) -> None:
     heard: list[str] = []
     queue.on(TaskAdded, lambda event: heard.append(event.task.task_id))
     first = queue.add_new(posts, 1, unique="a", unique_for="forever", title="하나")
@@ -71,7 +71,7 @@ def test_who_must_know_is_told_whether_the_task_is_new(queue: Queue) -> None:
     assert queue.get(first.task_id) == first
 
 
-def test_another_pipeline_user_or_key_is_another_matter(queue: Queue) -> None:
+def test_the_key_is_separate_for_each_pipeline_and_user(queue: Queue) -> None:
     tasks = [
         queue.add(posts, unique="k"),
         queue.add(clips, unique="k"),
@@ -101,7 +101,7 @@ def test_a_key_is_free_when_its_task_has_ended(queue: Queue, end: str) -> None:
 def test_a_key_for_seven_days_is_remembered_for_seven_days_after_the_end(queue: Queue, clock: Clock) -> None:
     queue.serve(posts)
     first = queue.add(posts, unique="k", unique_for="7d")
-    clock.ahead = timedelta(days=30)  # the days count from the end, not from the beginning
+    clock.ahead = timedelta(days=30)  # counted from the end of the task, not from its start
     assert queue.add(posts, unique="k").task_id == first.task_id
     complete(queue, first)
     clock.ahead = timedelta(days=36, hours=23)
@@ -113,7 +113,7 @@ def test_a_key_for_seven_days_is_remembered_for_seven_days_after_the_end(queue: 
     assert queue.add(posts, unique="k") == second
 
 
-def test_a_key_for_ever_outlives_the_task_and_its_purge(queue: Queue, clock: Clock) -> None:
+def test_a_key_held_forever_outlives_the_task_and_its_purge(queue: Queue, clock: Clock) -> None:
     queue.serve(posts)
     first = queue.add(posts, {"secret": 1}, unique="k", unique_for="forever", title="t", metadata={"m": 1})
     complete(queue, first)
@@ -126,7 +126,7 @@ def test_a_key_for_ever_outlives_the_task_and_its_purge(queue: Queue, clock: Clo
     assert queue.count() == []
 
 
-def test_a_tombstone_is_emptied_to_its_keys(queue: Queue, clock: Clock) -> None:
+def test_a_tombstone_keeps_only_its_keys(queue: Queue, clock: Clock) -> None:
     queue.serve(posts)
     first = queue.add(posts, {"secret": 1}, unique="k", unique_for="7d", title="t", metadata={"m": 1})
     complete(queue, first)
@@ -137,7 +137,7 @@ def test_a_tombstone_is_emptied_to_its_keys(queue: Queue, clock: Clock) -> None:
     assert (left.payload, left.title, left.metadata, left.results, left.history) == (None, "", {}, {}, [])
 
 
-def test_a_tombstone_frees_its_key_in_time_and_goes_with_a_workers_sweep(queue: Queue, clock: Clock) -> None:
+def test_a_tombstone_frees_its_key_in_time_and_is_removed_by_a_sweep(queue: Queue, clock: Clock) -> None:
     queue.serve(posts)
     first = queue.add(posts, unique="k", unique_for="7d")
     other = queue.add(posts, unique="other", unique_for="7d")
@@ -152,7 +152,7 @@ def test_a_tombstone_frees_its_key_in_time_and_goes_with_a_workers_sweep(queue: 
     assert [task.status for task in queue.store.find(Filter(hidden=True)).tasks] == [Status.WAITING]
 
 
-def test_nothing_acts_on_a_tombstone(queue: Queue, clock: Clock) -> None:
+def test_no_operation_applies_to_a_tombstone(queue: Queue, clock: Clock) -> None:
     queue.serve(posts)
     first = queue.add(posts, unique="k", unique_for="forever")
     queue.claim(posts)[0].fail("no", retry=False)
@@ -163,7 +163,7 @@ def test_nothing_acts_on_a_tombstone(queue: Queue, clock: Clock) -> None:
             act(first.task_id)
 
 
-def test_a_retry_or_replay_whose_key_is_taken_meanwhile_is_refused_with_the_others_id(queue: Queue) -> None:
+def test_a_retry_or_replay_whose_key_is_now_taken_is_refused_with_the_holders_id(queue: Queue) -> None:
     queue.serve(posts)
     first = queue.add(posts, unique="k")
     queue.claim(posts)[0].fail("no", retry=False)

@@ -1,4 +1,4 @@
-"""Alerts: what someone should know of without looking, and where it is sent. Payloads are never in it."""
+"""Alerts about failed, unserved and overdue tasks, and their receivers. Alerts never contain payloads."""
 
 import http.client
 import urllib.error
@@ -20,10 +20,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that someone should know of."""
+    """One alert."""
 
     kind: Literal["failed", "unserved", "overdue"]
-    text: str  # a sentence
+    text: str  # one sentence
     at: str
     pipeline: str
     phase: str
@@ -35,7 +35,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What it is about, so that it is not told again and again."""
+        """Identifies the problem, so that its alert is not repeated too often."""
         return f"{self.kind}/{self.pipeline}/{self.phase}"
 
 
@@ -43,11 +43,11 @@ Send = Callable[[Sequence[Alert]], None]
 
 
 class Undelivered(Exception):
-    """The receiver of an alert did not take it; it may later."""
+    """The receiver did not accept an alert; sending it again may succeed."""
 
 
 class Webhook:
-    """Posts alerts as JSON: {"text": one line each, "alerts": [...]}; chats that take a `text` show it as it is."""
+    """Posts alerts as JSON: {"text": one line per alert, "alerts": [...]}; many chat webhooks display `text`."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: Duration = "10s") -> None:
         if not url.startswith(("http://", "https://")):
@@ -63,12 +63,12 @@ class Webhook:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
                 answer.read()
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            # The address may carry a secret: it is not named.
+            # The URL may contain a secret, so the message leaves it out.
             raise Undelivered(f"the webhook did not take it: {getattr(error, 'reason', None) or error}") from None
 
 
 class AlertRule(msgspec.Struct, frozen=True):
-    """What to alert of, and whom."""
+    """Which alerts to send, and to which receiver."""
 
     send: Send
     failures: bool
@@ -78,7 +78,7 @@ class AlertRule(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the receiver; an address may carry a secret and is not named."""
+        """Name of the receiver; never a URL, which may contain a secret."""
         return "a webhook" if isinstance(self.send, Webhook) else name_of(self.send)
 
 
@@ -90,7 +90,7 @@ def watch(
     overdue_for: Duration | None = None,
     again_after: Duration = "1h",
 ) -> AlertRule:
-    """A watch from what a person wrote."""
+    """Build an alert rule from user input."""
     send: Send = Webhook(to) if isinstance(to, str) else to
     return AlertRule(
         send,
@@ -102,7 +102,7 @@ def watch(
 
 
 def of_failure(task: Task, at: str, masker: Masker = NO_SECRETS) -> Alert:
-    """The alert of a task that failed for good; secrets in its title or error are masked."""
+    """Return the alert for a permanently failed task; secrets in its title and error are masked."""
     title, error = masker.text(task.title), masker.text(task.error or "")
     name = f"{title!r} " if title else ""
     return Alert(

@@ -1,4 +1,4 @@
-"""Definitions in the store: what commands, faces and other languages know of pipelines without the user's code."""
+"""Definitions and controls in the store, for commands, user interfaces and programs without the pipeline's code."""
 
 import hashlib
 import threading
@@ -15,11 +15,11 @@ from onerow.ports import Note, Store
 
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
 WORKER = "worker"
-"""The kind of note that is a line of the roll."""
+"""Kind of the notes in which workers are registered."""
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A phase (or with '*' a whole pipeline) that nobody may claim from."""
+    """A phase ('*': the whole pipeline) from which no task may be claimed."""
 
     pipeline: str
     phase: str
@@ -29,45 +29,45 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A phase that nobody may claim from for a while, because the other side of a handler asked for it."""
+    """A phase from which no task may be claimed until a time, because a handler met a rate limit."""
 
     until: str
     why: str = ""
-    by: str = ""  # the worker whose handler was asked
+    by: str = ""  # the worker whose handler met the limit
 
 
 FINGERPRINT, REPLACED = "fingerprint", "replaced"
-"""Fields beside the definition in its note: its fingerprint, and those of the definitions that it has replaced."""
+"""Extra fields of a definition's note: its fingerprint, and those of the definitions that it replaced."""
 BINDS_AFTER = timedelta(seconds=2)
-"""A published definition binds every outcome that is decided so long after it was written."""
-_STALE_AFTER = timedelta(milliseconds=1500)  # leaves time for a turn before BINDS_AFTER
+"""A published definition applies to every outcome that is decided at least this long after it was written."""
+_STALE_AFTER = timedelta(milliseconds=1500)  # leaves time for one round of a worker before BINDS_AFTER
 _MOST_REPLACED = 200
-_ON_ROLL_FOR = timedelta(seconds=15)
+_REGISTERED_FOR = timedelta(seconds=15)
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def publish(store: Store, plans: Iterable[Plan], *, force: bool = False) -> list[str]:
-    """Write each definition that differs from the stored one; the names of those written.
+    """Write each definition that differs from the stored one; return the names of those written.
 
-    A definition that the stored one, or one before it, has replaced is older: it is written only by force.
+    A definition that was replaced by the stored one or by a predecessor is outdated: it is written only with `force`.
     """
     return [plan.name for plan in plans if _publish(store, plan, force=force)]
 
 
 def replaced(store: Store, plans: Iterable[Plan]) -> list[str]:
-    """The names of the definitions that are older than the stored one."""
+    """Return the names of the definitions that are older than the stored ones."""
     notes = {note.name: note for note in store.notes(PLAN)}
     return [plan.name for plan in plans if plan.name in notes and fingerprint(plan) in _replaced_by(notes[plan.name])]
 
 
 def fingerprint(plan: Plan) -> str:
-    """The same for equal definitions, in every process."""
+    """Return a hash that is the same for equal definitions in every process."""
     return hashlib.sha256(_encode_sorted(plan)).hexdigest()[:16]
 
 
 def _publish(store: Store, plan: Plan, *, force: bool) -> bool:
     mine = fingerprint(plan)
-    body = msgspec.json.decode(msgspec.json.encode(plan)) | {FINGERPRINT: mine}  # lists, no tuples
+    body = msgspec.json.decode(msgspec.json.encode(plan)) | {FINGERPRINT: mine}  # lists instead of tuples
     for _ in range(100):
         note = next((note for note in store.notes(PLAN, since=plan.name) if note.name == plan.name), None)
         if note is None:
@@ -89,8 +89,8 @@ def _replaced_by(note: Note) -> list[str]:
 
 
 def has_workers(store: Store, names: Iterable[str]) -> bool:
-    """Whether workers that run now serve a phase of one of these pipelines."""
-    wanted, since = set(names), store.now() - _ON_ROLL_FOR
+    """Whether live workers serve a phase of one of these pipelines."""
+    wanted, since = set(names), store.now() - _REGISTERED_FOR
     return any(
         note.updated_at is not None
         and note.updated_at >= since
@@ -100,17 +100,17 @@ def has_workers(store: Store, names: Iterable[str]) -> bool:
 
 
 class Definitions:
-    """The published definitions as they were last read. Thread-safe."""
+    """Thread-safe cache of the published definitions."""
 
     def __init__(self, store_of: Callable[[], Store]) -> None:
         self._store_of = store_of
         self._lock = threading.Lock()
-        self._published: dict[str, tuple[int, Plan]] = {}  # name → (the note's version, the definition)
-        self._followed: dict[str, tuple[Plan, Plan, Plan]] = {}  # name → (the code's, the published, the followed one)
+        self._published: dict[str, tuple[int, Plan]] = {}  # name → (version of the note, definition)
+        self._followed: dict[str, tuple[Plan, Plan, Plan]] = {}  # name → (own, published, merged)
         self._read_at: datetime | None = None
 
     def refresh(self) -> None:
-        """Read the published definitions."""
+        """Read the published definitions from the store."""
         with self._lock:
             store = self._store_of()
             read_at = store.now()
@@ -124,17 +124,17 @@ class Definitions:
             self._published, self._read_at = found, read_at
 
     def refresh_if_stale(self, now: datetime) -> None:
-        """Read them unless that was done a moment ago."""
+        """Read the published definitions if the last read is too old."""
         if self._read_at is None or abs(now - self._read_at) > _STALE_AFTER:
             self.refresh()
 
     def of(self, name: str) -> Plan | None:
-        """The published definition of that name, as last read."""
+        """Return the published definition of a pipeline, as last read."""
         found = self._published.get(name)
         return None if found is None else found[1]
 
     def follow(self, own: Plan) -> Plan:
-        """The definition that tasks follow, beside code that has its own; see core.plan.followed."""
+        """Return the definition that tasks follow when the code has `own`; see core.plan.followed."""
         published = self.of(own.name)
         if published is None:
             return own
@@ -145,7 +145,7 @@ class Definitions:
 
 
 class Following(Mapping[str, Plan]):
-    """The definitions that the tasks of some pipelines follow, by name, always as last read."""
+    """The definitions that tasks follow, by pipeline name, as last read."""
 
     def __init__(self, definitions: Definitions, own: Mapping[str, Plan]) -> None:
         self._definitions = definitions
@@ -162,7 +162,7 @@ class Following(Mapping[str, Plan]):
 
 
 def load_plans(store: Store) -> dict[str, Plan]:
-    """All published definitions; one that newer code wrote and we can't read is left out."""
+    """Return all published definitions, except those in a newer format that this version cannot read."""
     found = {note.name: _plan_of(note) for note in store.notes(PLAN)}
     return {name: plan for name, plan in found.items() if plan is not None}
 
@@ -175,21 +175,21 @@ def _plan_of(note: Note) -> Plan | None:
 
 
 class Controls(msgspec.Struct, frozen=True):
-    """What operators have set: limits, pauses, holds. Read about once a second."""
+    """Limits, pauses and holds in force; workers read them about once a second."""
 
     limits: dict[tuple[str, str], tuple[int | None, int | None]] = {}
     pauses: dict[tuple[str, str], Pause] = {}
     holds: dict[tuple[str, str], Hold] = {}
 
     def limits_of(self, pipeline: str, phase: PhasePlan) -> tuple[int | None, int | None]:
-        """(at once, at once per key): an operator's, else the definition's."""
+        """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
         return self.limits.get((pipeline, phase.name), (phase.concurrency, phase.per_key))
 
     def pause_of(self, pipeline: str, phase: str) -> Pause | None:
         return self.pauses.get((pipeline, phase)) or self.pauses.get((pipeline, "*"))
 
     def hold_of(self, pipeline: str, phase: str, now: datetime) -> Hold | None:
-        """The hold in force."""
+        """Return the hold in force, if any."""
         hold = self.holds.get((pipeline, phase))
         return hold if hold is not None and read(hold.until) > now else None
 
@@ -199,7 +199,7 @@ class Controls(msgspec.Struct, frozen=True):
 
 
 def load_controls(store: Store) -> Controls:
-    """The controls as they stand."""
+    """Read the controls from the store."""
     limits = {_pair(note.name): (note.body.get("concurrency"), note.body.get("per_key")) for note in store.notes(LIMIT)}
     pauses = {_pair(note.name): msgspec.convert(note.body, Pause) for note in store.notes(PAUSE)}
     holds = {_pair(note.name): msgspec.convert(note.body, Hold) for note in store.notes(HOLD)}
@@ -219,7 +219,7 @@ def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Any]) -
 
 
 def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str, by: str = "") -> None:
-    """Nobody claims from the phase until then; a later hold wins over an earlier one."""
+    """Prevent claims from the phase until a time; the hold that ends last wins."""
     name = f"{pipeline}/{phase}"
     for _ in range(20):
         note = next((note for note in store.notes(HOLD) if note.name == name), None)
@@ -231,7 +231,7 @@ def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str,
 
 
 def overwrite(store: Store, kind: str, name: str, body: Any) -> None:
-    """Write a note whatever it said before."""
+    """Write a note regardless of its previous content."""
     for _ in range(100):
         version = next((note.version for note in store.notes(kind) if note.name == name), 0)
         if store.write_notes([Note(kind, name, body, version)])[0]:
@@ -239,7 +239,7 @@ def overwrite(store: Store, kind: str, name: str, body: Any) -> None:
 
 
 def known_plan(plans: dict[str, Plan], name: str) -> Plan:
-    """The plan of that name, or an error that lists those there are."""
+    """Return the plan of a pipeline; raise UnknownName listing the published ones."""
     if name in plans:
         return plans[name]
     there = ", ".join(sorted(plans)) or "none published yet"

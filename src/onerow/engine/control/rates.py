@@ -1,4 +1,4 @@
-"""Rates in force: windows as notes, written by compare-and-swap before any work begins."""
+"""Rate limits: windows stored as notes and written by compare-and-swap before an attempt starts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,39 +17,39 @@ _TRIES = 50
 
 
 class Rates:
-    """What may start of phases that have a rate. Claimed tasks are admitted, or given back before they begin."""
+    """Rate limits of phases: claimed tasks are admitted, or given back before they start."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[Window, int]] = {}  # windows as last seen, and their notes' versions
+        self._windows: dict[str, tuple[Window, int]] = {}  # name → (window as last read, version of its note)
 
     def room(self, pipeline: str, phase: PhasePlan, now: datetime) -> int | None:
-        """How many may start now, as far as we know; None: as many as you like."""
+        """Number of tasks that may start now, as last read; None: unlimited."""
         whole, _ = _of(phase)
         if whole is None:
             return None
         name = f"{pipeline}/{phase.name}"
-        window, _ = self._known.get(name) or self._load(name)
+        window, _ = self._windows.get(name) or self._load(name)
         return rates.room(whole, window.starts, since_epoch(now))
 
     def free_at(self, pipeline: str, phase: PhasePlan, now: datetime) -> datetime:
-        """When the next one may start, as far as we know."""
+        """Time at which the next task may start, as last read."""
         whole, _ = _of(phase)
-        window, _ = self._known.get(f"{pipeline}/{phase.name}", (Window(), 0))
+        window, _ = self._windows.get(f"{pipeline}/{phase.name}", (Window(), 0))
         return now if whole is None else _moment(rates.free_at(whole, window.starts, since_epoch(now)))
 
     def admit(
         self, pipeline: str, phase: PhasePlan, tasks: Sequence[Task]
     ) -> tuple[list[Task], list[tuple[Task, datetime | None]]]:
-        """The tasks that may start, recorded as started; and the others, with the time until when they are put off."""
+        """Record and return the tasks that may start; also return the others, each with the time it is put off to."""
         whole, each = _of(phase)
         name = f"{pipeline}/{phase.name}"
         keys = [task.limit_key for task in tasks]
         for _ in range(_TRIES):
-            window, version = self._known.get(name) or self._load(name)
+            window, version = self._windows.get(name) or self._load(name)
             verdict = rates.admit(window, keys, whole, each, since_epoch(self._store.now()))
             if self._store.write_notes([Note(RATE, name, msgspec.to_builtins(verdict.window), version)])[0]:
-                self._known[name] = (verdict.window, version + 1)
+                self._windows[name] = (verdict.window, version + 1)
                 later = [(tasks[position], _moment(until) if until else None) for position, until in verdict.put_off]
                 return [tasks[position] for position in verdict.admitted], later
             self._load(name)
@@ -57,12 +57,12 @@ class Rates:
 
     def _load(self, name: str) -> tuple[Window, int]:
         note = next((note for note in self._store.notes(RATE) if note.name == name), None)
-        self._known[name] = (Window(), 0) if note is None else (msgspec.convert(note.body, Window), note.version)
-        return self._known[name]
+        self._windows[name] = (Window(), 0) if note is None else (msgspec.convert(note.body, Window), note.version)
+        return self._windows[name]
 
 
 def give_back(task: Task, until: datetime | None, now: datetime, by: str) -> Move:
-    """The move of a claimed task that may not start yet."""
+    """Return the move that gives back a claimed task which may not start yet."""
     return Move(task, rules.hand_back(task, now, by=by, started=False, run_at=until))
 
 

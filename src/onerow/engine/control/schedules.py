@@ -1,4 +1,4 @@
-"""Schedules in the store: when each last fired, when it fires next, and whether someone paused it."""
+"""Schedules in the store: when each fired last, when it fires next, and whether it is paused."""
 
 from datetime import datetime
 from typing import Any
@@ -14,15 +14,15 @@ MARK = "cron"
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a schedule was kept; a note, written by compare-and-swap."""
+    """Progress of a schedule: a note, written by compare-and-swap."""
 
-    last: str  # the nominal time up to which everything was decided
-    task_id: str = ""  # the task that fired last
+    last: str  # all nominal times up to this one are processed
+    task_id: str = ""  # the task of the last firing
     firing: str = ""  # the nominal time whose task is being added
 
 
 class Scheduled(msgspec.Struct, frozen=True):
-    """A schedule as it stands."""
+    """A schedule and its current state."""
 
     pipeline: str
     cron: Cron
@@ -45,10 +45,10 @@ def read_mark(body: Any) -> Mark:
 
 
 def written(store: Store, name: str, mark: Mark, version: int) -> bool:
-    """Whether the mark was written, because nobody else did meanwhile."""
+    """Write the note by compare-and-swap; return whether it was written."""
     return store.write_notes([Note(MARK, name, msgspec.to_builtins(mark), version)])[0]
 
 
 def fresh_mark(now: datetime) -> Mark:
-    """The mark of a schedule that is seen for the first time: nothing before now is made up for."""
+    """Return the state of a new schedule: times before now are not caught up."""
     return Mark(spell(now))

@@ -1,7 +1,7 @@
-"""Statistics: counts and histograms by (minute, pipeline, phase, worker), kept as notes and added up when read.
+"""Statistics: counts and histograms by (minute, pipeline, phase, worker), stored as notes and summed when read.
 
-A histogram's bucket is a number: milliseconds exactly below 16, then eight buckets to each doubling (so that a figure
-read from it is off by six percent at the most).
+A histogram maps a bucket number to a count: one bucket per millisecond below 16, then eight buckets per doubling, so
+that a value read from it is off by at most six percent.
 """
 
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from onerow.core.times import spell
 from onerow.ports import Note
 
 STATS = "stats"
-"""The kind of note."""
+"""Kind of the notes."""
 KEPT_FOR = 24 * 60
-"""Minutes of statistics that workers leave in the store."""
+"""Minutes for which statistics are kept in the store."""
 
 Histogram = dict[int, int]
 
 
 class Outcomes(msgspec.Struct):
-    """What became of the attempts of one phase in some time; run and wait in buckets of milliseconds."""
+    """Outcomes of the attempts of one phase in a period; run and wait times in milliseconds."""
 
     done: int = 0
     failed: int = 0
@@ -37,7 +37,7 @@ class Outcomes(msgspec.Struct):
         return self.done + self.failed + self.retried + self.cancelled + self.put_off
 
     def add(self, other: "Outcomes") -> None:
-        """Count another's in."""
+        """Add the counts of another period or worker."""
         self.done += other.done
         self.failed += other.failed
         self.retried += other.retried
@@ -45,42 +45,42 @@ class Outcomes(msgspec.Struct):
         self.put_off += other.put_off
         self.rescued += other.rescued
         for mine, theirs in ((self.run, other.run), (self.wait, other.wait)):
-            for place, count in theirs.items():
-                mine[place] = mine.get(place, 0) + count
+            for number, count in theirs.items():
+                mine[number] = mine.get(number, 0) + count
 
 
 def bucket(millis: int) -> int:
-    """Where a duration is counted."""
+    """Return the bucket of a duration."""
     if millis < 16:
         return millis if millis > 0 else 0
     shift = millis.bit_length() - 4
     return (shift << 3) + (millis >> shift)
 
 
-def middle(place: int) -> int:
-    """The duration in milliseconds that a bucket stands for."""
-    if place < 16:
-        return place
-    shift = (place >> 3) - 1
-    low = ((place & 7) + 8) << shift
+def middle(number: int) -> int:
+    """Return the middle of a bucket in milliseconds."""
+    if number < 16:
+        return number
+    shift = (number >> 3) - 1
+    low = ((number & 7) + 8) << shift
     return low + ((1 << shift) >> 1)
 
 
 def quantile(histogram: Histogram, share: float) -> int | None:
-    """The duration that `share` of all stayed within; None: there were none."""
+    """Return the quantile `share` in milliseconds; None if the histogram is empty."""
     total = sum(histogram.values())
     if not total:
         return None
     seen = 0
-    for place in sorted(histogram):
-        seen += histogram[place]
+    for number in sorted(histogram):
+        seen += histogram[number]
         if seen >= share * total:
-            return middle(place)
+            return middle(number)
     return None
 
 
 def minute_of(moment: datetime) -> str:
-    """The minute as notes are named by it, in an order that counts."""
+    """Return the minute as used in note names; these sort by time."""
     return spell(moment)[:16]
 
 
@@ -89,7 +89,7 @@ def note_name(minute: str, pipeline: str, phase: str, worker: str) -> str:
 
 
 def add_up(notes: Iterable[Note]) -> dict[tuple[str, str], Outcomes]:
-    """The notes of all workers and minutes, by pipeline and phase."""
+    """Sum the notes of all workers and minutes by pipeline and phase."""
     found: dict[tuple[str, str], Outcomes] = {}
     for note in notes:
         _, pipeline, phase, _ = note.name.split("/", 3)

@@ -1,4 +1,4 @@
-"""What happened, as typed values, sent after the commit; one file (log.py) writes the log lines."""
+"""Typed events, sent after the commit; log.py writes the log lines."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,21 +15,21 @@ from onerow.engine.events.hooks import Guard, GuardState, HookThread
 
 
 class Event(msgspec.Struct, frozen=True):
-    """The root of all events."""
+    """Base class of all events."""
 
 
 class TaskEvent(Event, frozen=True):
-    """Something happened to a task; the task as it stands after it."""
+    """A task changed; `task` is its new state."""
 
     task: Task
 
 
 class TaskAdded(TaskEvent, frozen=True):
-    """A new row is in the store."""
+    """A task was added."""
 
 
 class TaskAdvanced(TaskEvent, frozen=True):
-    """A phase is done, and the next one waits."""
+    """A phase is done, and the task waits for the next one."""
 
     phase: str = ""
 
@@ -39,36 +39,36 @@ class TaskCompleted(TaskEvent, frozen=True):
 
 
 class TaskRetried(TaskEvent, frozen=True):
-    """An attempt failed, and the task waits to be tried again."""
+    """An attempt failed, and the task waits for a retry."""
 
     failure: Failure | None = None
 
 
 class TaskFailed(TaskEvent, frozen=True):
-    """It will not run again unless someone says so."""
+    """A task failed permanently; it runs again only if it is retried manually."""
 
     failure: Failure | None = None
 
 
 class TaskCancelled(TaskEvent, frozen=True):
-    """It ended because someone asked."""
+    """A task was cancelled."""
 
 
 class TaskRescued(TaskEvent, frozen=True):
-    """Its worker was gone; it waits again, or failed."""
+    """A task was taken from a dead worker; it waits again, or has failed."""
 
     worker: str = ""
 
 
 class TaskActed(TaskEvent, frozen=True):
-    """Someone acted on it by hand: fail, retry, replay, finish, reschedule, priority, signal."""
+    """A manual operation was applied: cancel, fail, retry, replay, finish, reschedule, priority, signal, annotate."""
 
     act: str = ""
     by: str = ""
 
 
 class TaskLeaseLost(TaskEvent, frozen=True):
-    """We lost the lease while working; the work was stopped and nothing written."""
+    """An attempt lost its lease; it was stopped and its result was discarded."""
 
 
 class WorkerStarted(Event, frozen=True):
@@ -83,20 +83,20 @@ class WorkerStopped(Event, frozen=True):
 
 
 class WorkerOutdated(Event, frozen=True):
-    """The store was migrated past this code; the worker drains."""
+    """The store's schema is newer than this code; the worker drains."""
 
     worker: str
     error: str
 
 
 class WorkerHung(TaskEvent, frozen=True):
-    """Work that would not stop: the worker process must go."""
+    """An attempt did not stop; the worker process must exit."""
 
     reason: str = ""
 
 
 class PhaseTooHeavy(Event, frozen=True):
-    """A phase takes more than this host has, so that it is never claimed here."""
+    """A phase needs more resources than this host has, so it is never claimed here."""
 
     pipeline: str
     phase: str
@@ -110,7 +110,7 @@ class DefinitionReplaced(Event, frozen=True):
 
 
 class StoreUnreachable(Event, frozen=True):
-    """The store can't be reached; we go on trying."""
+    """The store is unavailable; the worker retries."""
 
     error: str
     since: datetime | None = None
@@ -128,28 +128,28 @@ class StoreBack(Event, frozen=True):
 
 
 class AlertLost(Event, frozen=True):
-    """Nobody took some alerts; they are given up."""
+    """Alerts could not be delivered and are dropped."""
 
     count: int
     error: str
 
 
 class HookOverdue(Event, frozen=True):
-    """A hook, or a receiver of alerts, runs longer than its limit; it gets no further events until it returns."""
+    """A hook or alert receiver exceeds its time limit; it gets no further events until it returns."""
 
     hook: str
     limit: float  # seconds
 
 
 class HookEventsDropped(Event, frozen=True):
-    """Events that a hook, or a receiver of alerts, was not called for: it was overdue, or slower than they came."""
+    """Events were dropped for a hook or alert receiver that was overdue or too slow."""
 
     hook: str
     count: int
 
 
 class RoleFailed(Event, frozen=True):
-    """A background role met an error of ours; it goes on."""
+    """A background role raised an unexpected error; it continues."""
 
     role: str
     error: str
@@ -157,7 +157,7 @@ class RoleFailed(Event, frozen=True):
 
 
 def events_of_status(task: Task) -> Iterator[Event]:
-    """The event of a task that has just ended, if it has."""
+    """Yield the event of a task that has just ended."""
     if task.status is COMPLETED:
         yield TaskCompleted(task)
     elif task.status is FAILED:
@@ -171,10 +171,10 @@ Hook = Callable[[EventType], object]
 
 
 class Events:
-    """Delivers events to hooks. A hook that raises is reported and harms nothing.
+    """Delivers events to hooks. A hook that raises is reported and has no other effect.
 
-    Hooks of users are called in the thread that sends the event; while a worker runs in this process (`defer`), each
-    is called from a thread of its own, so that no hook can delay the worker.
+    Hooks of users are called in the sending thread; while a worker runs in this process (`defer`), each is called in a
+    separate thread, so that no hook can delay the worker.
     """
 
     def __init__(self) -> None:
@@ -191,9 +191,9 @@ class Events:
         self._wanted.clear()
 
     def on_for_user(self, kind: type[EventType], hook: Hook[EventType], name: str, limit: float, key: object) -> None:
-        """The same for a hook that a user wrote: with a time limit in seconds, and off the threads of workers.
+        """Like `on`, for a user's hook: with a time limit in seconds, and not in the threads of workers.
 
-        Hooks with an equal key share a thread: one function hears of several kinds of events in their order.
+        Hooks with an equal key share a thread, so that one function receives events of several kinds in order.
         """
         thread = next((thread for thread in self._threads if thread.key == key), None)
         if thread is None:
@@ -209,7 +209,7 @@ class Events:
         self._wanted.clear()
 
     def wanted(self, kind: type[Event]) -> bool:
-        """Whether anybody listens, so that busy code may skip making the event."""
+        """Whether a hook listens to this kind, so that hot code may skip building the event."""
         if kind not in self._wanted:
             self._wanted[kind] = any(parent in self._hooks for parent in kind.__mro__)
         return self._wanted[kind]
@@ -223,12 +223,12 @@ class Events:
                     self.on_hook_error(event, error)
 
     def defer(self) -> None:
-        """A worker starts in this process: hooks of users are called from threads of their own."""
+        """Call users' hooks in separate threads from now on, because a worker starts in this process."""
         with self._counting:
             self._workers += 1
 
     def undefer(self, within: float) -> None:
-        """The worker has ended: hooks get so many seconds for the events that they have not seen."""
+        """Undo `defer` after a worker ended; hooks get `within` seconds for their pending events."""
         deadline = monotonic() + within
         for thread in self._threads:
             thread.finish(deadline)
@@ -237,7 +237,7 @@ class Events:
             self._workers -= 1
 
     def report_hooks(self, others: Iterable[Guard] = ()) -> list[GuardState]:
-        """Send an event for each hook that is newly overdue or lost events; the state of those that are not well."""
+        """Send an event for each hook that is newly overdue or lost events; return the states of such hooks."""
         clock = monotonic()
         checked = [(thread.guard, thread.check(clock)) for thread in self._threads]
         checked += [(guard, guard.check(clock)) for guard in others]

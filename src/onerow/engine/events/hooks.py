@@ -1,4 +1,4 @@
-"""Calls of user code that is no handler (hooks, receivers of alerts): each with a time limit, none delays the worker."""
+"""Calls of hooks and alert receivers: each has a time limit, and none can delay the worker."""
 
 import threading
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, Self
 import msgspec
 
 MOST_QUEUED = 10_000
-"""Events that may wait for one hook; further ones are dropped and counted."""
+"""Maximum number of events queued for one hook; further ones are dropped and counted."""
 _REPORT_EVERY = 10.0
 
 
@@ -17,12 +17,12 @@ class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A hook or receiver that exceeds its time limit, or for which events were dropped."""
 
     name: str
-    running_for: float = 0.0  # seconds that the present call has taken; 0: it is within its limit
+    running_for: float = 0.0  # seconds since the current call started; 0: within its limit
     dropped: int = 0
 
 
 class Guard:
-    """The time limit of calls that one thread makes one after the other; a context manager around each."""
+    """The time limit of sequential calls in one thread; a context manager around each call."""
 
     def __init__(self, name: str, limit: float) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Guard:
         return self._began_at is not None
 
     def check(self, clock: float) -> bool:
-        """Whether the call under way has exceeded the limit, and no earlier check has found that."""
+        """Whether the current call exceeds the limit and no earlier check has reported it."""
         began_at = self._began_at
         if began_at is None or self.overdue or clock - began_at <= self.limit:
             return False
@@ -54,7 +54,7 @@ class Guard:
         return True
 
     def newly_dropped(self, clock: float) -> int:
-        """Events that were dropped and not reported yet; 0 more often than every ten seconds."""
+        """Number of dropped events not yet reported; 0 within ten seconds of the last report."""
         count = self.dropped - self._reported
         if count == 0 or clock < self._report_at:
             return 0
@@ -63,14 +63,14 @@ class Guard:
         return count
 
     def state(self, clock: float) -> GuardState | None:
-        """What `doctor` should know; None when all is well."""
+        """Return the state for `doctor`; None if there is no problem."""
         began_at = self._began_at
         running_for = clock - began_at if self.overdue and began_at is not None else 0.0
         return GuardState(self.name, round(running_for, 1), self.dropped) if running_for or self.dropped else None
 
 
 class HookThread:
-    """One hook, called from a thread of its own; a hook that exceeds its limit gets no further events until it returns."""
+    """A hook with its own thread; after exceeding its limit it gets no further events until it returns."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class HookThread:
         self._closing = False
 
     def call(self, event: Any) -> None:
-        """Call the hook now, in this thread."""
+        """Call the hook in this thread."""
         self._function(event)
 
     def put(self, event: Any) -> None:
-        """Have the hook called soon; never waits."""
+        """Queue an event for the hook; never blocks."""
         with self._changed:
             if self.guard.overdue or len(self._events) >= MOST_QUEUED:
                 self.guard.dropped += 1
@@ -107,7 +107,7 @@ class HookThread:
             self._changed.notify_all()
 
     def check(self, clock: float) -> bool:
-        """As `Guard.check`; what waits for a hook that is overdue is dropped."""
+        """Like `Guard.check`; drop the queued events of an overdue hook."""
         with self._changed:
             found = self.guard.check(clock)
             if found:
@@ -115,7 +115,7 @@ class HookThread:
             return found
 
     def finish(self, deadline: float) -> None:
-        """Wait until the hook was called for all events, until the deadline; the rest is dropped, and the thread ends."""
+        """Wait until all events are delivered or the deadline has passed; drop the rest and end the thread."""
         with self._changed:
             while (self._events or self.guard.calling) and not self.guard.overdue:
                 if (left := deadline - monotonic()) <= 0:
@@ -149,7 +149,7 @@ class HookThread:
 
 
 def name_of(function: object) -> str:
-    """Where a hook is defined, as `module.name`."""
+    """Return the name of a hook as `module.name`."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     module = getattr(function, "__module__", None)
     return f"{module}.{name}" if isinstance(module, str) else str(name)

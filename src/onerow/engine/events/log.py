@@ -1,4 +1,4 @@
-"""The one file that writes log lines: events in, sentences out. Payloads are never logged, and secrets are masked."""
+"""Writes log lines for events; no other module does. Payloads are never logged, and secrets are masked."""
 
 import logging
 import traceback
@@ -12,7 +12,7 @@ log = logging.getLogger("onerow")
 
 
 def describe(event: e.Event) -> tuple[int, str] | None:
-    """The level and the sentence for an event; None for those that are not worth a line."""
+    """Return the level and the text of an event's log line; None for events that are not logged."""
     match event:
         case e.WorkerStarted(worker=worker, store=store, pipelines=names):
             return logging.INFO, f"worker {worker} serves {', '.join(names)} in {store}"
@@ -62,11 +62,11 @@ def describe(event: e.Event) -> tuple[int, str] | None:
 
 
 def write_log(events: e.Events, masker: Masker = NO_SECRETS) -> None:
-    """Write a line for every event worth one, without secrets and without anything that could steer a terminal."""
+    """Log events, with secrets masked and terminal control characters replaced."""
     quiet = (e.TaskAdvanced, e.TaskCompleted)
 
     def write(level: int, sentence: str, trace: str = "") -> None:
-        # Only a traceback has lines of its own: a line feed in a title must not look like another log line.
+        # Only a traceback may span lines: a line feed in a title must not look like another log line.
         line = neutral(masker.text(sentence))
         log.log(level, "%s", f"{line}\n{neutral_lines(masker.text(trace))}" if trace else line)
 

@@ -1,4 +1,4 @@
-"""A batch as its handler sees it: items, each settled on its own."""
+"""Batch items as seen by the handler: each is settled separately."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Settle = Callable[["Item[Any]", Outcome], None]
 
 
 class Item(Generic[Payload]):
-    """One task of a batch. What is said of it first counts; what is never said anything of is tried again."""
+    """One task of a batch. It can be settled once; unsettled items are retried."""
 
     def __init__(self, task: Task, payload: Payload, link: Link, settle: Settle) -> None:
         self.task = task
@@ -39,31 +39,31 @@ class Item(Generic[Payload]):
 
     @property
     def results(self) -> dict[str, Any]:
-        """What earlier phases returned, by phase."""
+        """Results of earlier phases, by phase."""
         return self.task.results
 
     @property
     def cancelled(self) -> bool:
-        """Whether nothing that is said of this item counts any more."""
+        """Whether this item was stopped, so that settling it has no effect."""
         return self._link.stop_reason() is not None
 
     def done(self, result: Any = None) -> None:
-        """This item is done; a result (or a Jump, or a Finish) as a handler would return it."""
-        self._say(outcome_of_result(result))
+        """Settle this item as done; `result` may be a value, a Jump or a Finish."""
+        self._settle_once(outcome_of_result(result))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown") -> None:
-        """This item did not work; tried again later while its class and budget allow."""
-        self._say(Failed(failure(error, error_class) if isinstance(error, str) else classify(error)))
+        """Settle this item as failed; it is retried later if its error class and retry budget allow."""
+        self._settle_once(Failed(failure(error, error_class) if isinstance(error, str) else classify(error)))
 
     def snooze(self, for_: Duration) -> None:
-        """Not now; costs no retry."""
-        self._say(Snoozed(parse_duration(for_, "for_")))
+        """Put this item off for a while, without using up a retry."""
+        self._settle_once(Snoozed(parse_duration(for_, "for_")))
 
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to this task's log."""
         self._link.log(level, message)
 
-    def _say(self, outcome: Outcome) -> None:
+    def _settle_once(self, outcome: Outcome) -> None:
         if self.settled:
             raise BadInput(f"item {self.task_id} was settled already", field="item")
         self.settled = True
@@ -71,12 +71,12 @@ class Item(Generic[Payload]):
 
 
 def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asyncio.run) -> Outcome:
-    """A batch of one: what its handler said of it. For a task that crashed a worker, so that it takes none along.
+    """Run a batch of one task and return its outcome, so that a task that crashed a worker cannot affect others.
 
-    run: what awaits the coroutine of an `async def` handler.
+    run: runs the coroutine of an `async def` handler.
     """
-    said: list[Outcome] = []
-    item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: said.append(outcome))
+    outcomes: list[Outcome] = []
+    item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: outcomes.append(outcome))
     error: Exception | None = None
     try:
         result = call.function([item])
@@ -84,13 +84,13 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
             run(result)
     except Exception as raised:
         error = raised
-    if said:
-        return said[0]
+    if outcomes:
+        return outcomes[0]
     return unmentioned(error, PhasePlan(name=task.phase), [task])
 
 
 def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]) -> Outcome:
-    """What becomes of the items that a handler said nothing of: all the same, so that they are tried again together."""
+    """Return the outcome of the items that a handler did not settle: one for all, so that they are retried together."""
     if error is not None and issubclass(type(error), Snooze):
         return snoozed(error)
     why: Failure = (

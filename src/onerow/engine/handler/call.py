@@ -1,4 +1,4 @@
-"""Calling a handler: its arguments from the row, its result into JSON; what can be prepared is prepared once."""
+"""Calling a handler: decodes its arguments from the row with decoders that are prepared once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
-    """A function from JSON text to the declared type; a mismatch is a BadPayload that says where."""
+    """Return a function that decodes JSON text to the declared type and raises BadPayload on a mismatch."""
     if declared is Any or declared is None:
-        return _as_it_is(what)
+        return _untyped(what)
     if hasattr(declared, "model_validate_json"):
 
         def validate(text: str | bytes) -> Any:
@@ -33,12 +33,12 @@ def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
         try:
             return typed(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadPayload(f"{what} is not a valid {_name(declared)}: {error}", field=what) from None
+            raise BadPayload(f"{what} is not a valid {_type_name(declared)}: {error}", field=what) from None
 
     return decode
 
 
-def _as_it_is(what: str) -> Callable[[str | bytes], Any]:
+def _untyped(what: str) -> Callable[[str | bytes], Any]:
     def decode(text: str | bytes) -> Any:
         try:
             return _decode(text)
@@ -49,34 +49,34 @@ def _as_it_is(what: str) -> Callable[[str | bytes], Any]:
 
 
 class Call:
-    """A handler bound to the way its arguments are made."""
+    """A handler with the decoders of its arguments."""
 
     def __init__(self, handler: Handler, plan: Plan | None) -> None:
         self.handler = handler
         self.function = handler.function
-        self._makers: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
+        self._arguments: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
             what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
-            self._makers.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
+            self._arguments.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
         self.former_names = _former_names(plan)
-        self.wants_context = any(source == "context" for _, _, source, _ in self._makers)
-        self.takes_items = any(source == "items" for _, _, source, _ in self._makers)
-        # Most handlers take the payload as it is: no loop for those.
-        self._payload_only = [(keyword, source) for _, keyword, source, _ in self._makers] == [(False, "payload")]
-        self._payload = self._makers[0][3] if self._payload_only else _decode
+        self.wants_context = any(source == "context" for _, _, source, _ in self._arguments)
+        self.takes_items = any(source == "items" for _, _, source, _ in self._arguments)
+        # Most handlers take only the payload: a fast path without the loop.
+        self._payload_only = [(keyword, source) for _, keyword, source, _ in self._arguments] == [(False, "payload")]
+        self._payload = self._arguments[0][3] if self._payload_only else _decode
 
     def payload_of(self, task: Task) -> Any:
-        """The payload of one item of a batch; raises BadPayload for what doesn't fit its annotation."""
-        return self._makers[0][3](task.payload_json)
+        """Return the payload of one batch item; raise BadPayload if it does not match its annotation."""
+        return self._arguments[0][3](task.payload_json)
 
     def arguments(self, task: Task, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and named arguments; raises BadPayload for what doesn't fit its annotation."""
+        """Return positional and named arguments; raise BadPayload if one does not match its annotation."""
         if self._payload_only:
             return (self._payload(task.payload_json),), {}
         results: dict[str, msgspec.Raw] | None = None
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        for name, keyword, source, decode in self._makers:
+        for name, keyword, source, decode in self._arguments:
             value: Any
             if source == "payload":
                 value = decode(task.payload_json)
@@ -97,7 +97,7 @@ class Call:
 
 
 def check_payload(declared: Any, payload: Any, required: Sequence[str] = ()) -> str:
-    """The payload's JSON text, of the declared type; without the type, at least with the fields it can't do without."""
+    """Return the payload as JSON text; raise BadPayload unless it has the declared type or the required fields."""
     text = values.encode(payload, "payload")
     if declared is not None and declared is not Any:
         decoder(declared, "payload")(text)
@@ -113,5 +113,5 @@ def _former_names(plan: Plan | None) -> dict[str, tuple[str, ...]]:
     return {} if plan is None else {phase.name: phase.renamed_from for phase in plan.phases if phase.renamed_from}
 
 
-def _name(declared: Any) -> str:
+def _type_name(declared: Any) -> str:
     return getattr(declared, "__name__", str(declared))

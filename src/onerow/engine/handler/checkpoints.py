@@ -1,4 +1,4 @@
-"""What a handler remembers across its attempts, on the handler's side: steps, and waits that free the slot."""
+"""Checkpoints, handler side: steps remembered across attempts, waits that free the slot, and children."""
 
 import asyncio
 import inspect
@@ -31,7 +31,7 @@ _read = msgspec.json.Decoder(Record | None).decode
 
 
 def waiting(call: Callable[[], Any], acall: Callable[[], Any]) -> Any:
-    """On an event loop something to await, elsewhere the thing itself."""
+    """Return an awaitable on an event loop; call the function directly elsewhere."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -40,7 +40,7 @@ def waiting(call: Callable[[], Any], acall: Callable[[], Any]) -> Any:
 
 
 class TaskCount(msgspec.Struct, frozen=True):
-    """How many children ended in which way."""
+    """Number of ended children by status."""
 
     completed: int = 0
     failed: int = 0
@@ -52,7 +52,7 @@ class TaskCount(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child as its parent sees it."""
+    """A child as seen by its parent."""
 
     task_id: str
     status: Status
@@ -71,7 +71,7 @@ _read_page = msgspec.json.Decoder(_Page).decode
 
 
 class Additions:
-    """Children to be, as a handler gave them."""
+    """Children that a handler asked to spawn."""
 
     def __init__(
         self, pipeline: str, payloads: Iterable[Any], key: Callable[[Any], str] | None, terms: dict[str, Any]
@@ -90,14 +90,14 @@ class Additions:
         for position, item in enumerate(self._payloads):
             payload, terms = item, self._terms
             if isinstance(item, Addition):
-                payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _given(item, field)}
-            # Checked here, in the handler's own process, where the mistake can be pointed at.
+                payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _is_set(item, field)}
+            # Checked in the handler's own process, so that the traceback points to the mistake.
             values.encode(payload, f"payload of child {position}")
             key = str(position)
             if self._key is not None:
                 key = str(self._key(payload))
                 if key in known:
-                    continue  # the same key names the same child
+                    continue  # the same key is the same child
                 known.add(key)
             page.append((key, {**terms, "payload": values.to_plain(payload, "payload")}))
             if len(page) == _PAGE:
@@ -107,17 +107,17 @@ class Additions:
             yield page
 
 
-def _given(item: Addition, field: str) -> bool:
-    return bool(getattr(item, field) != getattr(_PLAIN, field))
+def _is_set(item: Addition, field: str) -> bool:
+    return bool(getattr(item, field) != getattr(_DEFAULTS, field))
 
 
-_PLAIN = Addition()
+_DEFAULTS = Addition()
 _PAGE = 500
 _TERMS = ("title", "run_at", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
 
 
 class Checkpoints:
-    """The records of one phase as this attempt found them and adds to them."""
+    """The checkpoint records of one phase: those of earlier attempts and those this attempt adds."""
 
     def __init__(self, task: Task, ask: Callable[[Request], str]) -> None:
         self._phase = task.phase
@@ -131,7 +131,7 @@ class Checkpoints:
     def step(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
         if (record := self._recall(name)) is not None:
             return record.value
-        return self._keep(name, values.encode(function(*args, **named), f"step {name!r}"))
+        return self._remember(name, values.encode(function(*args, **named), f"step {name!r}"))
 
     async def astep(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
         if (record := self._recall(name)) is not None:
@@ -142,8 +142,8 @@ class Checkpoints:
             result = await asyncio.to_thread(function, *args, **named)
             if inspect.isawaitable(result):
                 result = await result
-        # In a thread, so that a slow store does not hold up the other handlers of this loop.
-        return await asyncio.to_thread(self._keep, name, values.encode(result, f"step {name!r}"))
+        # In a thread, so that a slow store does not block the other handlers of this event loop.
+        return await asyncio.to_thread(self._remember, name, values.encode(result, f"step {name!r}"))
 
     def remembers(self, name: str) -> bool:
         return name in self._records or name in self._used
@@ -156,22 +156,22 @@ class Checkpoints:
             self._used.add(name)
         return record
 
-    def _keep(self, name: str, result: str) -> Any:
+    def _remember(self, name: str, result: str) -> Any:
         self._used.add(name)
         self._ask(Remember(name, result))
-        # As every later attempt will see it: a tuple as a list, a model as a dict.
+        # Decoded, so that the value is the same in every attempt: a tuple is a list, a model is a dict.
         return values.decode(result)
 
     # ── waits ──
 
     def wait(self, signal: str, timeout: timedelta | None) -> Any:
-        name = self._next(f"wait:{signal}")
+        name = self._next_name(f"wait:{signal}")
         record = self._records.get(name)
         if record is None or record.open:
             record = _read(self._ask(AwaitSignal(name, signal)))
         if record is None:
             raise Parked(name, f"signal:{signal}", timeout)
-        return _came(record, f"nobody signalled {signal!r} in {self._phase} in time")
+        return _value_of(record, f"nobody signalled {signal!r} in {self._phase} in time")
 
     async def await_(self, signal: str, timeout: timedelta | None) -> Any:
         return await asyncio.to_thread(self.wait, signal, timeout)
@@ -179,21 +179,21 @@ class Checkpoints:
     # ── children ──
 
     def spawn(self, name: str, additions: "Additions") -> int:
-        label = self._next(f"spawn:{name}")
-        done = values.decode(self._ask(BeginSpawn(label)))
+        spawn_name = self._next_name(f"spawn:{name}")
+        done = values.decode(self._ask(BeginSpawn(spawn_name)))
         if done is not None:
             return int(done["count"])
         count = 0
-        for some in additions.in_pages():
-            count += int(self._ask(Spawn(label, additions.pipeline, some)))
-        self._ask(EndSpawn(label, count))
+        for page in additions.in_pages():
+            count += int(self._ask(Spawn(spawn_name, additions.pipeline, page)))
+        self._ask(EndSpawn(spawn_name, count))
         return count
 
     async def aspawn(self, name: str, additions: "Additions") -> int:
         return await asyncio.to_thread(self.spawn, name, additions)
 
     def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
-        name = self._next("join")
+        name = self._next_name("join")
         answer = values.decode(self._ask(Join(name)))
         if answer is None:
             raise Parked(name, "children", timeout)
@@ -226,14 +226,14 @@ class Checkpoints:
             if (after := page.next) is None:
                 return
 
-    def _next(self, kind: str) -> str:
-        """The name of this wait: the second one for the same signal is another."""
+    def _next_name(self, kind: str) -> str:
+        """Return the name of this call; repeated calls of one kind are numbered."""
         self._counts[kind] += 1
         count = self._counts[kind]
         return kind if count == 1 else f"{kind}#{count}"
 
 
-def _came(record: Record, otherwise: str) -> Any:
+def _value_of(record: Record, otherwise: str) -> Any:
     if record.expired:
         raise WaitExpired(otherwise)
     return record.value

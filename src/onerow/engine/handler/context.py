@@ -1,4 +1,4 @@
-"""The context that a handler may ask for: where it is, how far it got, what it remembers, and whether to stop."""
+"""The context of a handler: task, progress, checkpoints, children and cancellation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextvars import ContextVar
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class Link(Protocol):
-    """How a running attempt reaches its worker: in the same process, or over a pipe."""
+    """Connection of a running attempt to its worker: in the same process or over a pipe."""
 
     def stop_reason(self) -> str | None: ...
 
@@ -25,14 +25,14 @@ class Link(Protocol):
     def log(self, level: str, text: str) -> None: ...
 
     def write(self, level: str, text: str) -> None:
-        """Output as it comes, in pieces; whole lines go to the log."""
+        """Write a piece of output; complete lines go to the log."""
 
     def ask(self, request: Request) -> str:
-        """What the worker answers, as JSON text; blocks. Raises Cancelled when the work should stop."""
+        """Block until the worker answers; return JSON text. Raise Cancelled if the attempt must stop."""
 
 
 class Context:
-    """Given to handlers with a parameter named `ctx`."""
+    """Passed to handlers that have a parameter named `ctx`."""
 
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
@@ -53,17 +53,17 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which claim in this phase this is, from 1."""
+        """Number of this claim in the phase, from 1."""
         return self.task.attempt
 
     @property
     def token(self) -> int:
-        """Grows with every claim of the task: store it with your side effects and refuse smaller ones."""
+        """Fencing token: grows with each claim; store it with your side effects and refuse smaller ones."""
         return self.task.token
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this phase; another after a replay."""
+        """The same for every attempt of this phase; different after a replay."""
         return f"{self.task.task_id}:{self.task.phase}:{self.task.generation}"
 
     @property
@@ -72,21 +72,21 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work should stop: it was cancelled, timed out, or belongs to someone else now."""
+        """Whether the attempt must stop: it was cancelled, timed out, or lost its lease."""
         return self._link.stop_reason() is not None
 
     def check(self) -> None:
-        """Raise Cancelled when the work should stop; call it now and then in long loops."""
+        """Raise Cancelled if the attempt must stop; call this regularly in long loops."""
         reason = self._link.stop_reason()
         if reason is not None:
             raise Cancelled(reason)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far it got; shown by every face, written about once a second."""
+        """Report progress; written to the store about once a second."""
         self._link.progress(values.encode({"done": done, "total": total, "note": note}, "progress"))
 
     def track(self, items: Iterable[Item], total: int | None = None, note: str = "") -> Iterator[Item]:
-        """The items one by one, with progress after each, and a stop when the work should stop."""
+        """Iterate over items, report progress after each, and raise Cancelled if the attempt must stop."""
         size = total if total is not None else len(items) if isinstance(items, Sized) else None
         for index, item in enumerate(items):
             self.check()
@@ -95,9 +95,9 @@ class Context:
         self.check()
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        """Call a function once for all attempts of this phase: what it returned (as JSON) is remembered.
+        """Call a function once across all attempts of this phase; its result is stored as JSON and reused.
 
-        In an `async def` handler await it; there a plain function runs in a thread of its own.
+        In an `async def` handler await it; a plain function then runs in a separate thread.
         """
         return waiting(
             lambda: self._memory.step(steps.check_name(name), function, args, named),
@@ -105,13 +105,13 @@ class Context:
         )
 
     def remembers(self, name: str) -> bool:
-        """Whether this attempt or an earlier one has done a step."""
+        """Whether this or an earlier attempt has completed a step."""
         return self._memory.remembers(name)
 
     def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
-        """The payload of a signal; while there is none the task waits without a slot, and the phase begins anew.
+        """Return the payload of a signal; without one, the task waits without a slot and the phase then starts again.
 
-        What must not happen twice belongs in a step. Raises WaitExpired when nothing came in time. In an `async def`
+        Put code that must not run twice in a step. Raises WaitExpired if no signal arrives in time. In an `async def`
         handler await it.
         """
         names.check_name(signal, "signal")
@@ -127,22 +127,23 @@ class Context:
         key: Callable[[Any], str] | None = None,
         **terms: Any,
     ) -> int:
-        """Add tasks that belong to this one; how many. The same spawn of a later attempt adds nothing.
+        """Add child tasks; return how many. Repeating the spawn in a later attempt adds nothing.
 
-        An item is a payload, or an Addition with terms of its own; `terms` (title, priority, limit_key, …) hold for
-        all. Children are told apart by their position, or by `key`. In an `async def` handler await it.
+        An item is a payload, or an Addition with its own terms; `terms` (title, priority, limit_key, …) apply to all
+        other items. A child is identified by its position or by `key`. In an `async def` handler await it.
         """
         target = pipeline if isinstance(pipeline, str) else pipeline.name
-        given = Additions(target, payloads, key, terms)
+        additions = Additions(target, payloads, key, terms)
         return waiting(  # type: ignore[no-any-return]
-            lambda: self._memory.spawn(name or target, given), lambda: self._memory.aspawn(name or target, given)
+            lambda: self._memory.spawn(name or target, additions),
+            lambda: self._memory.aspawn(name or target, additions),
         )
 
     def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> TaskCount:
-        """How the children ended; while some have not, the task waits without a slot, and the phase begins anew.
+        """Count the ended children; until all have ended, the task waits without a slot, then the phase restarts.
 
-        Raises ChildrenFailed when all must succeed and one did not, WaitExpired when the time is over. In an
-        `async def` handler await it.
+        Raises ChildrenFailed if all must succeed and one did not, WaitExpired after the timeout. In an `async def`
+        handler await it.
         """
         span = None if timeout is None else parse_duration(timeout, "timeout")
         return waiting(  # type: ignore[no-any-return]
@@ -150,7 +151,7 @@ class Context:
         )
 
     def children(self) -> Any:
-        """The children one by one, in no order (their payloads tell them apart); in an `async def` handler use `async for`."""
+        """Iterate over the children, in no defined order; in an `async def` handler use `async for`."""
         return waiting(lambda: self._memory.children(), lambda: self._memory.achildren())
 
     @property
@@ -165,4 +166,4 @@ class Context:
 
 
 current: ContextVar[Link | None] = ContextVar("onerow_attempt", default=None)
-"""The attempt that runs here, for output capture."""
+"""The attempt that runs in this context, for output capture."""

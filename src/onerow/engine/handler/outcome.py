@@ -1,4 +1,4 @@
-"""What a finished attempt means: an outcome becomes a move, and a move that landed becomes events."""
+"""Outcomes of attempts: an outcome becomes the next state of the task, and a written state becomes events."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -28,20 +28,20 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Jumped(msgspec.Struct, frozen=True):
-    """The handler returned and named a later phase to go on with."""
+    """The handler returned a Jump to a later phase."""
 
     phase: str
     result: str | None = None
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The handler returned and said that nothing more is to be done."""
+    """The handler returned a Finish: the task is completed."""
 
     result: str | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The handler waits for something from outside and gave its slot up."""
+    """The handler waits for a signal or its children, and its slot is free."""
 
     name: str
     awaiting: str
@@ -55,31 +55,31 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Crashed(msgspec.Struct, frozen=True):
-    """The isolated process in which it ran died by itself."""
+    """The isolated process of the attempt crashed."""
 
     why: Failure
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The process in which it ran was ended from outside, and not by this worker; says by what."""
+    """The process of the attempt was ended by something other than this worker; `why` names the cause."""
 
     why: str
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The handler asked to come back later."""
+    """The handler asked to run again later."""
 
     for_: timedelta
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """We ended the work."""
+    """The worker stopped the attempt."""
 
     reason: StopReason
 
 
 class Unstarted(msgspec.Struct, frozen=True):
-    """Claimed, and never begun; with a time, it is put off until then."""
+    """The task was claimed but never started; with `until`, it is put off to that time."""
 
     until: datetime | None = None
 
@@ -89,7 +89,7 @@ NOTHING = Done(None)
 
 
 def outcome_of_result(result: Any) -> Outcome:
-    """What it means that a handler returned."""
+    """Return the outcome for a handler's return value."""
     if result is None:
         return NOTHING
     kind = type(result)
@@ -101,19 +101,19 @@ def outcome_of_result(result: Any) -> Outcome:
 
 
 def snoozed(error: BaseException) -> Outcome:
-    """What it means that a handler raised Snooze; a subclass may not have set its time."""
+    """Return the outcome of a raised Snooze; a subclass may lack its duration and then fails."""
     span = getattr(error, "for_", None)
     return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
 
 
 _UNREADABLE = frozenset({"BadPayload", "CorruptRow", "DecodeError", "ValidationError"})
-"""Exceptions that a handler meets when it reads a column of its task that can't be read."""
+"""Exceptions raised when a handler reads a corrupt column of its task."""
 
 
 def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
-    """The task after its attempt; None when it is not ours to say. A row that can't be read is quarantined.
+    """Return the task after its attempt; None if the lease was lost. A corrupt row is quarantined.
 
-    plan: the definition that the task follows. own: the one by whose times it ran, where that is another.
+    plan: the definition that the task follows. own: the definition whose timeout applied, if different.
     """
     try:
         if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
@@ -132,13 +132,13 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
         case Done(result=result):
             try:
                 return rules.advance(task, plan, result, now, by=by)
-            except BadInput as error:  # a result that would make the row too large
+            except BadInput as error:  # the result would make the row too large
                 return rules.fail(task, classify(error), plan, now, by=by)
         case Failed(why=why):
             return rules.fail(task, why, plan, now, by=by)
         case Jumped() | Finished() | Waiting():
             try:
-                return _in_another_way(task, plan, outcome, now, by)
+                return _jump_finish_or_wait(task, plan, outcome, now, by)
             except BadInput as error:
                 return rules.fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
         case Snoozed(for_=span):
@@ -158,7 +158,7 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
     return None
 
 
-def _in_another_way(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
+def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
     match outcome:
         case Jumped(phase=phase, result=result):
             return rules.advance(task, plan, result, now, by=by, to=phase)
@@ -169,7 +169,7 @@ def _in_another_way(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting
 
 
 def timed_out(task: Task, plan: Plan) -> Failure:
-    """The failure of work that ran too long; names the phase and its time."""
+    """Return the failure of an attempt that exceeded its timeout."""
     limit = plan.phase(task.phase).timeout or timedelta(0)
     minutes = limit / timedelta(minutes=1)
     spelled = f"{minutes:g} minutes" if minutes >= 1 and minutes == int(minutes) else spell_duration(limit)
@@ -177,7 +177,7 @@ def timed_out(task: Task, plan: Plan) -> Failure:
 
 
 def events_of(before: Task, after: Task, why: Failure | None) -> Iterator[Event]:
-    """The events of a move that a holder made."""
+    """Yield the events of a move written by the lease holder."""
     if after.status is COMPLETED:
         yield TaskCompleted(after)
     elif after.status is FAILED:

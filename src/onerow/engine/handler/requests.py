@@ -1,6 +1,6 @@
-"""What a running handler asks of its worker, as values, so that an ask can travel over a pipe as well as a call.
+"""Requests of a running handler to its worker, as values, so that they can also be sent over a pipe.
 
-Each names what it answers; an answer is JSON text.
+Each docstring describes the answer, which is JSON text.
 """
 
 from typing import Any
@@ -9,31 +9,31 @@ import msgspec
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="ask"):
-    """The root of all asks."""
+    """Base class of all requests."""
 
 
 class Remember(Ask, frozen=True, tag="remember"):
-    """Keep a step's result (JSON text) durably; answers null once it is in the store."""
+    """Store a step's result (JSON text); answers null once it is durable."""
 
     name: str
     result: str
 
 
 class AwaitSignal(Ask, frozen=True, tag="signal"):
-    """Take a signal; answers its record, or null when the attempt must park."""
+    """Take a signal; answers its record, or null if the attempt must park."""
 
     name: str
     signal: str
 
 
 class BeginSpawn(Ask, frozen=True, tag="begin_spawn"):
-    """Children are about to be spawned; answers {"count": n} when they all were already, else null."""
+    """Start a spawn; answers {"count": n} if it was completed earlier, else null."""
 
     name: str
 
 
 class Spawn(Ask, frozen=True, tag="spawn"):
-    """Put some children in: (key, addition as plain values) each; answers how many tasks of this parent they are."""
+    """Insert some children, each (key, addition as plain values); answers how many are children of this task."""
 
     name: str
     pipeline: str
@@ -41,20 +41,20 @@ class Spawn(Ask, frozen=True, tag="spawn"):
 
 
 class EndSpawn(Ask, frozen=True, tag="end_spawn"):
-    """All children of a spawn are in; answers null."""
+    """End a spawn: all its children are inserted; answers null."""
 
     name: str
     count: int
 
 
 class Join(Ask, frozen=True, tag="join"):
-    """How many children ended in which way; answers null while some have not, {"expired": true} past the deadline."""
+    """Count ended children by status; answers null until all have ended, {"expired": true} past the deadline."""
 
     name: str
 
 
 class ChildPage(Ask, frozen=True, tag="children"):
-    """Some children; answers {"children": […], "next": cursor or null}."""
+    """Read one page of children; answers {"children": […], "next": cursor or null}."""
 
     after: str | None = None
 
@@ -63,12 +63,12 @@ Request = Remember | AwaitSignal | BeginSpawn | Spawn | EndSpawn | Join | ChildP
 
 
 def to_plain(request: Request) -> dict[str, Any]:
-    """An ask as plain JSON values."""
+    """Return a request as plain JSON values."""
     plain: dict[str, Any] = msgspec.to_builtins(request)
     return plain
 
 
 def from_plain(plain: Any) -> Request:
-    """The ask that `to_plain` wrote."""
+    """Return the request that `to_plain` encoded."""
     request: Request = msgspec.convert(plain, Request)
     return request

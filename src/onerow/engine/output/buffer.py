@@ -1,4 +1,4 @@
-"""What one attempt says, until it is in the store: whole lines, masked, in order, and never more than a bound."""
+"""Bounded buffer of one attempt's output: complete, masked lines in order, until they are in the store."""
 
 import threading
 from collections import deque
@@ -13,17 +13,17 @@ from onerow.engine.output.lines import LONGEST_LINE, Lines, storable
 from onerow.engine.output.masking import Masker
 from onerow.ports import LogLine
 
-# More than a store keeps of a whole task, so that what goes here would have gone there.
+# More than a store keeps per task, so that a line dropped here would have been dropped by the store as well.
 _MOST_LINES = 12_000
 _MOST_SIZE = 2_000_000
-# One task may say so much at once, and so many lines a second for long; then its oldest lines go before they are
-# written, so that the store is there for others.
-_AT_ONCE = 12_000
-_A_SECOND = 2_000
+# Burst and sustained rate of lines per attempt. Beyond that its oldest lines are dropped before they are written, so
+# that one attempt cannot overload the store.
+_BURST = 12_000
+_PER_SECOND = 2_000
 
 
 class Output:
-    """Filled by whoever runs the attempt, emptied by the scribe."""
+    """Output of one attempt: filled by its runner, emptied by the LogWriter."""
 
     def __init__(self, task: Task, masker: Masker, clock: Callable[[], datetime]) -> None:
         self._task_id, self._phase, self._attempt = task.task_id, task.phase, task.attempt
@@ -33,85 +33,85 @@ class Output:
         self._lock = threading.Lock()
         self._lines: deque[LogLine] = deque()
         self._size = 0
-        self._left_out = 0
-        self._said = self._lost = 0  # lines of the whole attempt
-        self._allowed = float(_AT_ONCE)
+        self._unreported = 0
+        self._written = self._dropped = 0  # line counts of the whole attempt
+        self._allowed = float(_BURST)
         self._allowed_at = monotonic()
         self._ended = False
-        self.queued = False  # the scribe knows that we have lines
-        self.began: datetime | None = None  # when the first line came
-        self.file: str | None = None  # where the scribe writes them as well
+        self.queued = False  # whether the LogWriter has this output in its queue
+        self.began: datetime | None = None  # when the first line was written
+        self.file: str | None = None  # the log file of the attempt, if any
         self.when_kept: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def stream(self, level: str) -> Lines:
-        """The stream of a level; what is fed to it must be given to `keep`."""
+        """Return the stream of a level; pass the lines that it returns to `keep`."""
         return self._streams.setdefault(level, Lines(self._masker))
 
     def write(self, level: str, text: str) -> None:
-        """Output in pieces, as it comes."""
+        """Write a piece of output, cut anywhere."""
         self.keep(level, self.stream(level).feed(text))
 
     def log(self, level: str, text: str) -> None:
-        """A message, of one line or more."""
+        """Write a message of one or more lines."""
         lines = self._masker.text(storable(text)).split("\n")
         self.keep(
             level, [line[at : at + LONGEST_LINE] for line in lines for at in range(0, len(line) or 1, LONGEST_LINE)]
         )
 
     def end(self) -> None:
-        """Nothing more comes: lines without an end are lines as well."""
+        """End the output; incomplete lines are kept as lines."""
         for level, stream in self._streams.items():
             self.keep(level, stream.end())
-        if self._lost:
+        if self._dropped:
             self.keep(
                 "warning",
-                [f"… of {self._said:,} lines {self._lost:,} were left out: they came faster than lines are kept"],
+                [f"… of {self._written:,} lines {self._dropped:,} were left out: they came faster than lines are kept"],
             )
         self._ended = True
 
     def keep(self, level: str, lines: list[str]) -> None:
-        """Lines that are whole and masked already."""
+        """Append complete lines that are already masked."""
         if not lines:
             return
         now = self._clock()
         last = lines[-_MOST_LINES:]
-        whose, phase, attempt = self._task_id, self._phase, self._attempt
-        kept = [LogLine(whose, now, phase, attempt, level, line) for line in last]
+        task_id, phase, attempt = self._task_id, self._phase, self._attempt
+        kept = [LogLine(task_id, now, phase, attempt, level, line) for line in last]
         with self._lock:
             self.began = self.began or now
-            self._said += len(lines)
-            self._leave_out(len(lines) - len(kept))
+            self._written += len(lines)
+            self._count_dropped(len(lines) - len(kept))
             self._lines.extend(kept)
             self._size += sum(map(len, last))
             while len(self._lines) > _MOST_LINES or self._size > _MOST_SIZE:
                 self._size -= len(self._lines.popleft().text)
-                self._leave_out(1)
+                self._count_dropped(1)
 
-    def _leave_out(self, count: int) -> None:
-        self._left_out += count
-        self._lost += count
+    def _count_dropped(self, count: int) -> None:
+        self._unreported += count
+        self._dropped += count
 
     def may_take(self) -> int:
-        """How many lines the scribe may take now."""
+        """Number of lines that the LogWriter may take now."""
         if self._ended:
             return _MOST_LINES
         now = monotonic()
-        self._allowed = min(_AT_ONCE, self._allowed + (now - self._allowed_at) * _A_SECOND)
+        self._allowed = min(_BURST, self._allowed + (now - self._allowed_at) * _PER_SECOND)
         self._allowed_at = now
         return int(self._allowed)
 
     def take(self, limit: int) -> list[LogLine]:
-        """The oldest lines; for the scribe."""
+        """Remove and return the oldest lines; called by the LogWriter."""
         with self._lock:
             oldest = self._lines.popleft
             lines = [oldest() for _ in range(min(limit, self.may_take(), len(self._lines)))]
             self._allowed -= len(lines)
             self._size -= sum([len(line.text) for line in lines])
-            if lines and self._left_out:
-                note = f"… {self._left_out:,} lines are left out here"
+            if lines and self._unreported:
+                note = f"… {self._unreported:,} lines are left out here"
                 lines.insert(0, replace(lines[0], level="warning", text=note))
-                self._left_out = 0
+                self._unreported = 0
         return lines

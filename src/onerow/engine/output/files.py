@@ -1,4 +1,4 @@
-"""A file for each attempt's output, beside the log in the store: job-<task_id>-<YYYYMMDD-HHMMSS>.log, mode 0640."""
+"""Log files, one per attempt, in addition to the store: job-<task_id>-<YYYYMMDD-HHMMSS>.log, mode 0640."""
 
 import os
 import re
@@ -17,33 +17,33 @@ _NAME = re.compile(r"job-(.+)-\d{8}-\d{6}(?:-\d+)?\.log")
 
 
 class Writing(Protocol):
-    """Whose output it is: when it began, and the file once there is one."""
+    """The output of an attempt: when it began, and its file once created."""
 
     began: datetime | None
     file: str | None
 
 
 class LogFiles:
-    """The files of one folder."""
+    """The log files in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, output: Writing, lines: Sequence[LogLine]) -> None:
-        """Add lines to the attempt's file; the first make it."""
+        """Append lines to the attempt's file; create it for the first ones."""
         if not lines:
             return
         text = "".join(
             [f"{line.at:%H:%M:%S}.{line.at.microsecond // 1000:03d} {line.level:<7} {line.text}\n" for line in lines]
         )
         if output.file is None:
-            descriptor, output.file = self._make(lines[0].task_id, output.began or lines[0].at)
+            descriptor, output.file = self._create(lines[0].task_id, output.began or lines[0].at)
         else:
             descriptor = os.open(output.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, _MODE)
         with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
 
-    def _make(self, task_id: str, began: datetime) -> tuple[int, str]:
+    def _create(self, task_id: str, began: datetime) -> tuple[int, str]:
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"job-{safe_name(task_id)}-{began:%Y%m%d-%H%M%S}"
         for number in range(1, 10_000):
@@ -52,25 +52,25 @@ class LogFiles:
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
             except FileExistsError:
                 continue  # another attempt in the same second
-            os.fchmod(descriptor, _MODE)  # whatever the umask
+            os.fchmod(descriptor, _MODE)  # independent of the umask
             return descriptor, str(path)
         raise FileExistsError(f"{stem}.log, and ten thousand like it")
 
     def remove(self, task_ids: Iterable[str]) -> int:
-        """The files go with their tasks; how many."""
+        """Delete the files of these tasks; return how many."""
         names = {safe_name(task_id) for task_id in task_ids}
-        gone = 0
+        removed = 0
         if names and self._folder.is_dir():
             for path in self._folder.iterdir():
                 found = _NAME.fullmatch(path.name)
                 if found and found[1] in names:
                     path.unlink(missing_ok=True)
-                    gone += 1
-        return gone
+                    removed += 1
+        return removed
 
 
 def safe_name(task_id: str) -> str:
-    """A task's id as a part of a file's name: no folder, nothing hidden, not too long, and its own."""
+    """Return a task id as a unique part of a file name, with a bounded length and without path separators."""
     safe = quote(task_id, safe="")
     if len(safe) > _LONGEST_ID:
         safe = f"{safe[:_LONGEST_ID]}~{sha256(task_id.encode()).hexdigest()[:16]}"

@@ -1,14 +1,14 @@
-"""Output in pieces, as it comes, becomes whole lines without secrets, however the pieces are cut."""
+"""Assembles pieces of output, cut anywhere, into complete lines with secrets masked."""
 
 from onerow.engine.output.masking import Masker
 
 LONGEST_LINE = 16_000
-"""Characters; a longer line is kept as several."""
+"""In characters; a longer line is split."""
 _WINDOW = 64_000
 
 
 class Lines:
-    """One stream of text. A line is held back until its end has come, so that no secret slips through in halves."""
+    """One stream of text. A line is held until it is complete, so that a secret cut into two pieces is still masked."""
 
     def __init__(self, masker: Masker, longest: int = LONGEST_LINE, window: int = _WINDOW) -> None:
         self._masker = masker
@@ -19,11 +19,11 @@ class Lines:
 
     @property
     def unfinished(self) -> str:
-        """The end of what is held back, not masked yet: where a progress bar stands."""
+        """The end of the incomplete line, not masked: the current text of a progress bar."""
         return self._rest[-1] if self._rest else ""
 
     def feed(self, text: str) -> list[str]:
-        """The lines that end with this piece."""
+        """Add a piece of text; return the lines that it completes."""
         end = text.rfind("\n")
         if end < 0:
             return self._hold(text)
@@ -35,7 +35,7 @@ class Lines:
         return lines
 
     def end(self) -> list[str]:
-        """What is left when nothing more comes."""
+        """Return the remaining lines at the end of the stream."""
         if not self._rest:
             return []
         block = "".join(self._rest)
@@ -44,17 +44,17 @@ class Lines:
 
     def _hold(self, text: str) -> list[str]:
         if "\r" in text or (self._rest and self._rest[-1].endswith("\r")):
-            # What a carriage return goes back over is not seen in a terminal either.
+            # Text before a carriage return is overwritten in a terminal, so it is dropped.
             whole = "".join((*self._rest, text))
             text = whole[whole.rfind("\r", 0, len(whole) - 1) + 1 :]
             self._rest, self._held = [], 0
         if text:
             self._rest.append(text)
             self._held += len(text)
-        return self._let_go() if self._held > self._window else []
+        return self._release_start() if self._held > self._window else []
 
-    def _let_go(self) -> list[str]:
-        """The beginning of an endless line, cut where no secret lies across."""
+    def _release_start(self) -> list[str]:
+        """Return the start of an overlong line, cut where no secret crosses the cut."""
         block = storable("".join(self._rest))
         masked = self._masker.text(block)
         cut = last = len(block) - self._masker.longest
@@ -77,7 +77,7 @@ class Lines:
 
 
 def storable(text: str) -> str:
-    """The text as every store can keep it: no NUL, no lone surrogate."""
+    """Replace NUL and lone surrogates, which some stores cannot store."""
     if "\x00" in text:
         text = text.replace("\x00", "�")
     if not text.isascii():

@@ -1,7 +1,7 @@
-"""Secrets never reach the log, an error or a face: they are masked line by line, before anything is written.
+"""Masking of secrets in logs, errors and views: line by line, before anything is written.
 
-What is masked: values of named variables of the environment (as they are, quoted, escaped), of those whose name says
-that they are secret, texts that look like keys, and what the user's own patterns find.
+Masked are: values of the given environment variables and of variables with secret-sounding names (plain, quoted and
+escaped), text that looks like a key, and matches of user-defined patterns.
 """
 
 import json
@@ -15,7 +15,7 @@ from onerow.core.errors import BadInput
 
 MASK = "***"
 
-# A word of a variable's name that says: this is a secret.
+# Words in a variable's name that indicate a secret.
 _SECRET_WORDS = frozenset(
     {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"}
 )
@@ -23,8 +23,8 @@ _SHORTEST_NAMED = 4
 _SHORTEST_FOUND = 8
 _LONGEST_MATCH = 8_000
 
-# (a text that every match contains, in lower case; the pattern; what is put there). A line without the text costs next
-# to nothing. No quantifier is open and none takes a newline: a match is a part of a line, of a few thousand characters.
+# (keyword: a lower-case text that every match contains; pattern; replacement). The pattern runs only on text that has
+# the keyword. All quantifiers are bounded and none matches a newline, so a match is a bounded part of one line.
 _PATTERNS: list[tuple[str, str, str]] = [
     ("sk-", r"\bsk-[A-Za-z0-9_\-]{16,400}", f"sk-{MASK}"),
     ("k_live_", r"\b([sr])k_live_[A-Za-z0-9]{10,200}", rf"\1k_live_{MASK}"),
@@ -47,9 +47,9 @@ _WORDS = ("password", "passwd", "secret", "token", "api_key", "apikey", "api-key
 _ASSIGNED = (
     rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?[ \t]{{0,3}}[=:]>?[ \t]{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
 )
-_PATTERNS += [(mark, _ASSIGNED, rf"\1{MASK}") for mark in ("passw", "secret", "token", "api", "_key")]
-_COMPILED = [(mark, re.compile(pattern), replacement) for mark, pattern, replacement in _PATTERNS]
-# Looking for one character costs a tenth of looking for several: (what the matches of all these marks contain, marks).
+_PATTERNS += [(keyword, _ASSIGNED, rf"\1{MASK}") for keyword in ("passw", "secret", "token", "api", "_key")]
+_COMPILED = [(keyword, re.compile(pattern), replacement) for keyword, pattern, replacement in _PATTERNS]
+# Searching for one character is ten times faster: (character that these keywords imply, keywords).
 _GATES = [
     ("_", ("k_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "_key")),
     ("-", ("sk-", "glpat-", "xox", "private key-----")),
@@ -57,21 +57,21 @@ _GATES = [
     (".", ("ya29.", "eyj")),
     ("", ("akia", "asia", "aiza", "bearer", "basic", "passw", "secret", "token", "api")),
 ]
-# "task-" is too frequent to be taken for a key.
+# Excludes words such as "task-", which are too frequent to be treated as keys.
 _SK = re.compile(r"sk-(?<![a-z0-9_]sk-)")
 
 
 class Masker:
-    """Masks secrets in texts. It reads line by line: no secret of several lines is looked for as a whole."""
+    """Masks secrets in text, line by line; each line of a multi-line secret is masked separately."""
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str | re.Pattern[str]] = ()) -> None:
         forms = {form for value in values for form in _forms(value)}
-        # The longest first, so that a secret that contains another goes as a whole.
+        # Longest first, so that a secret that contains another one is masked completely.
         ordered = sorted(forms, key=lambda form: (-len(form), form))
         self._values = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._forms = ordered
         self._own = [_compiled(pattern) for pattern in patterns]
-        self.longest = max([len(form) for form in ordered] + [_LONGEST_MATCH])  # characters that a secret may have
+        self.longest = max([len(form) for form in ordered] + [_LONGEST_MATCH])  # maximum length of a secret
 
     @classmethod
     def of_environment(
@@ -80,7 +80,7 @@ class Masker:
         patterns: Iterable[str | re.Pattern[str]] = (),
         environment: Mapping[str, str] | None = None,
     ) -> "Masker":
-        """For the variables with these names, and for all whose name says that they are secret."""
+        """Build a masker for the named variables and for all variables with secret-sounding names."""
         known = os.environ if environment is None else environment
         wanted = set(named)
         values = [
@@ -92,7 +92,7 @@ class Masker:
         return cls(values, patterns)
 
     def text(self, text: str) -> str:
-        """The text, of any number of lines, without secrets."""
+        """Return the text, of any number of lines, with secrets masked."""
         if not text:
             return text
         if self._values is not None and any(form in text for form in self._forms):
@@ -101,21 +101,21 @@ class Masker:
             if pattern.search(text) is not None:
                 text = "\n".join([pattern.sub(MASK, line) for line in text.split("\n")])
         lower = text.lower()
-        marks = [mark for gate, those in _GATES if gate in lower for mark in those if mark in lower]
-        if "sk-" in marks and _SK.search(lower) is None:
-            marks.remove("sk-")
-        if marks:
-            for mark, pattern, replacement in _COMPILED:
-                if mark in marks:
+        keywords = [keyword for gate, implying in _GATES if gate in lower for keyword in implying if keyword in lower]
+        if "sk-" in keywords and _SK.search(lower) is None:
+            keywords.remove("sk-")
+        if keywords:
+            for keyword, pattern, replacement in _COMPILED:
+                if keyword in keywords:
                     text = pattern.sub(replacement, text)
         return text
 
     def values_in(self, text: str) -> str:
-        """The text without the values of variables; what only looks like a key stays."""
+        """Mask only values of variables, not text that looks like a key."""
         return text if self._values is None else self._values.sub(MASK, text)
 
     def value(self, value: Any) -> Any:
-        """A JSON value, masked wherever it holds text."""
+        """Return a JSON value with all its strings masked."""
         match value:
             case str():
                 return self.text(value)
@@ -133,7 +133,7 @@ class Masker:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """A secret as programs may print it: line by line, escaped, or as part of a URL."""
+    """Yield the forms in which programs may print a secret: line by line, escaped, or URL-encoded."""
     for line in {value, value.strip(), *value.splitlines()}:
         if len(line) >= _SHORTEST_NAMED and "\n" not in line:
             yield from (line, json.dumps(line)[1:-1], repr(line)[1:-1], quote(line, safe=""), quote_plus(line))
@@ -143,7 +143,7 @@ def _forms(value: str) -> Iterable[str]:
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
-        # Blocks of lines are searched as one, so that an anchor must hold at each line.
+        # Several lines are searched at once, so anchors must match at each line.
         return re.compile(
             pattern if isinstance(pattern, str) else pattern.pattern,
             re.MULTILINE | (0 if isinstance(pattern, str) else pattern.flags),
@@ -153,4 +153,4 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 NO_SECRETS = Masker()
-"""Masks what looks like a key, and nothing else."""
+"""Masks only text that looks like a key."""

@@ -1,4 +1,4 @@
-"""Text from tasks, made safe to print: control characters and marks that change the direction of text are replaced."""
+"""Makes text from tasks safe to print: replaces control and bidirectional-text characters."""
 
 import re
 
@@ -9,29 +9,29 @@ _SEQUENCE = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 _BLANK = re.compile("[\t-\r\x85\u2028\u2029]")
-# Controls, marks that change the direction of text, and surrogates, which no stream can encode.
+# Control characters, bidirectional-text controls, and surrogates, which no stream can encode.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
 _IN_JSON = re.compile(_CONTROL.pattern.replace("\x00-\x1f", ""))
 
 
 def neutral(text: str) -> str:
-    """One printable line: escape sequences are removed, tabs and line ends become blanks, controls become \\xNN."""
+    """Return one printable line: no escape sequences, blanks for tabs and line ends, \\xNN for control characters."""
     if text.isprintable():
         return text
-    return _CONTROL.sub(_code, _BLANK.sub(" ", _SEQUENCE.sub("", text)))
+    return _CONTROL.sub(_escape, _BLANK.sub(" ", _SEQUENCE.sub("", text)))
 
 
 def neutral_lines(text: str) -> str:
-    """The same for a text of several lines, which stay lines."""
+    """Like `neutral`, for text of several lines, which are kept."""
     return text if text.isprintable() else "\n".join(map(neutral, text.split("\n")))
 
 
 def neutral_json(document: str) -> str:
-    """A JSON document with the same value, in which such characters are escaped as \\uXXXX."""
-    # Outside of strings a document has only line feeds, which are layout.
+    """Return a JSON document of equal value, with such characters escaped as \\uXXXX."""
+    # Outside strings a document contains only line feeds, which are layout.
     return document if document.isprintable() else _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
-def _code(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

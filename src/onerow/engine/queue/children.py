@@ -1,4 +1,4 @@
-"""Parents and children: what spans rows is looked at after the commit, again and again, without harm."""
+"""Parents and children: effects across rows are applied after the commit and are safe to repeat."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -26,7 +26,7 @@ class Children:
         self._events = events
 
     def tally(self, parent: Task) -> dict[Status, int]:
-        """How many of its children stand in which status; those of an earlier generation don't count."""
+        """Number of children by status; children of an earlier generation are not counted."""
         since = spawned_since(parent)
         if since is None:
             return {}
@@ -36,7 +36,7 @@ class Children:
         return counts
 
     def page(self, parent: Task, after: str | None) -> Page:
-        """Some of its children, oldest first."""
+        """Return one page of its children, oldest first."""
         since = spawned_since(parent)
         if since is None:
             return Page([])
@@ -44,7 +44,7 @@ class Children:
         return self._store.find(where, limit=200, order="oldest", after=after)
 
     def gather(self, parent_ids: list[str]) -> tuple[list[Task], list[str]]:
-        """The parents that go on because their children have all ended, and the ids of those that still wait."""
+        """Resume parents whose children have all ended; return them, and the ids of those that still wait."""
         waiting: list[str] = []
         moves: list[Move] = []
         for parent in self._store.fetch(parent_ids):
@@ -62,7 +62,7 @@ class Children:
         return list(self._write(moves)), waiting
 
     def cancel_children(self, parent_id: str, now: datetime, by: str) -> None:
-        """Cancel what has not ended among the children of a task, and their children."""
+        """Cancel all descendants of a task that have not ended."""
         parents = [parent_id]
         while parents:
             parent = parents.pop()
@@ -83,7 +83,7 @@ class Children:
                     break
 
     def _gathered(self, plan: Plan, now: datetime, parent: Task) -> Task:
-        """The parent goes on, or is as it was while not all children have ended."""
+        """Return the resumed parent, or the parent unchanged while some children have not ended."""
         counts = self.tally(parent)
         if not rules.children_ended(parent, counts):
             return parent
@@ -98,7 +98,7 @@ class Children:
 
 
 def concerns(task: Task) -> bool:
-    """Whether a task's move may concern its parent or its children."""
+    """Whether this state of a task may affect its parent or its children."""
     return (task.parent_id is not None and task.status in ENDS) or (
         task.children is not None and (task.status is CANCELLED or task.awaiting == "children")
     )

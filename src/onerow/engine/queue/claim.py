@@ -1,4 +1,4 @@
-"""Claiming for code that is no handler: limits, pauses, holds and rates hold here too."""
+"""Claims by code that is not a handler: limits, pauses, holds and rates apply here too."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,10 +23,10 @@ def pull(
     worker: str,
     user: str | None,
 ) -> list[Task]:
-    """Due tasks of one phase, now leased; of one user only, when one is named."""
+    """Claim due tasks of one phase, optionally of one user only."""
     now = store.now()
     if user is not None:
-        ids = _own(store, plan, phase, limit, ids, user)
+        ids = _ids_of_user(store, plan, phase, limit, ids, user)
     name = worker or f"pull-{uuid4().hex[:12]}"
     controls = definitions.load_controls(store)
     if (
@@ -36,22 +36,24 @@ def pull(
         return []
     slots, key_slots = controls.limits_of(plan.name, phase)
     rates = Rates(store)
-    room = rates.room(plan.name, phase, now)
-    most = limit if room is None else min(limit, room)
-    if most == 0:
+    free = rates.room(plan.name, phase, now)
+    count = limit if free is None else min(limit, free)
+    if count == 0:
         return []
-    want = PhaseClaim(
-        pipeline=plan.name, phase=phase.name, limit=most, lease_for=lease_for, slots=slots, key_slots=key_slots
+    phase_claim = PhaseClaim(
+        pipeline=plan.name, phase=phase.name, limit=count, lease_for=lease_for, slots=slots, key_slots=key_slots
     )
-    tasks = store.claim(Claim(name, [want], ids))
+    tasks = store.claim(Claim(name, [phase_claim], ids))
     if tasks and phase.rated:
-        tasks, others = rates.admit(plan.name, phase, tasks)
-        store.swap([give_back(task, until, now, name) for task, until in others])
+        tasks, put_off = rates.admit(plan.name, phase, tasks)
+        store.swap([give_back(task, until, now, name) for task, until in put_off])
     return tasks
 
 
-def _own(store: Store, plan: Plan, phase: PhasePlan, limit: int, ids: Sequence[str] | None, user: str) -> Sequence[str]:
-    """The ids of one user's tasks: of those given, or of those that are due."""
+def _ids_of_user(
+    store: Store, plan: Plan, phase: PhasePlan, limit: int, ids: Sequence[str] | None, user: str
+) -> Sequence[str]:
+    """Return the ids of one user's tasks, among the given ids or among the due tasks."""
     if ids is not None:
         return [task.task_id for task in store.fetch(ids) if task.user_id == user]
     due = Filter(

@@ -1,4 +1,4 @@
-"""Acting on one task: read, apply a rule, swap, and again if someone wrote meanwhile."""
+"""Change one task: read it, apply a rule, swap, and retry if the task was written concurrently."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ _TRIES = 50
 
 
 def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
-    """The task; one of another user is as unknown as one that isn't there."""
+    """Return the task; raise UnknownName if it does not exist or belongs to another user."""
     found = store.fetch([task_id])
     if not found or found[0].purged_at is not None or (user_id is not None and found[0].user_id != user_id):
         raise UnknownName(f"no task {task_id!r}; look at: onerow list", field="task_id")
@@ -19,7 +19,7 @@ def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
 
 
 def act(store: Store, task_id: str, rule: Callable[[Task], Task], user_id: str | None = None) -> Task:
-    """The task after the rule was applied to it and written; nothing is written when the rule raises."""
+    """Apply a rule to a task, write the result and return it; nothing is written when the rule raises."""
     for _ in range(_TRIES):
         before = find_task(store, task_id, user_id)
         after = applied(rule, before, store.now())

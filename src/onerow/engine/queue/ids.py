@@ -1,4 +1,4 @@
-"""Task ids: UUIDs that sort by the time they were made, and ids that follow from others."""
+"""Task ids: time-ordered UUIDs, and child ids derived from the parent's id."""
 
 import os
 import threading
@@ -13,11 +13,11 @@ _last = 0
 
 
 def new_ids(now: datetime, count: int) -> list[str]:
-    """Time-ordered UUIDs (version 7); those of one process also sort in the order they were made."""
+    """Return time-ordered UUIDs (version 7); those of one process also sort in creation order."""
     global _last
-    noise = os.urandom(8 * count).hex()  # 60 bits for each, and a digit to spare
+    noise = os.urandom(8 * count).hex()  # 64 random bits for each id, of which 60 are used
     with _lock:
-        # 12 bits of counter below the milliseconds keep a batch in order.
+        # A 12-bit counter below the milliseconds keeps the ids of a batch in order.
         start = max(since_epoch(now) << 12, _last + 1)
         _last = start + count - 1
     out = []
@@ -26,11 +26,11 @@ def new_ids(now: datetime, count: int) -> list[str]:
         if index == 0 or not stamp & 0xFFF:
             millis = f"{stamp >> 12:012x}"
             head = f"{millis[:8]}-{millis[8:]}-7"
-        place = 16 * index
-        out.append(f"{head}{_COUNTER[stamp & 0xFFF]}-8{noise[place : place + 3]}-{noise[place + 4 : place + 16]}")
+        offset = 16 * index
+        out.append(f"{head}{_COUNTER[stamp & 0xFFF]}-8{noise[offset : offset + 3]}-{noise[offset + 4 : offset + 16]}")
     return out
 
 
 def child_id(parent_id: str, phase: str, generation: int, key: str) -> str:
-    """The id of a child: the same spawn always names the same task."""
+    """Return the id of a child; repeating a spawn yields the same id."""
     return str(uuid5(NAMESPACE_OID, f"{parent_id}\n{phase}\n{generation}\n{key}"))

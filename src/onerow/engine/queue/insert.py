@@ -1,4 +1,4 @@
-"""Tasks on their way into the store: all are checked before one is stored."""
+"""Inserting tasks: all of them are validated before any is stored."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,16 +18,16 @@ from onerow.ports import Existing, Inserted, Move, Store
 def new_tasks(
     store: Store, plan: Plan, declared: Any, items: Sequence[Any], common: Addition, user: str | None
 ) -> list[Task]:
-    """The rows as they will first stand; nothing is stored yet. `declared`: the payload's type; `user`: only for them."""
+    """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed."""
     now = store.now()
     tasks: list[Task] = []
-    pattern: Task | None = None  # the first of those that differ in nothing but id and payload
+    template: Task | None = None  # the first task without terms of its own; the others differ only in id and payload
     for number, (item, new_id) in enumerate(zip(items, new_ids(now, len(items)), strict=True)):
         own_terms = isinstance(item, Addition)
         try:
             text = check_payload(declared, item.payload if own_terms else item, plan.required)
-            if pattern is not None and not own_terms:
-                tasks.append(replace(pattern, task_id=new_id, payload_json=text))
+            if template is not None and not own_terms:
+                tasks.append(replace(template, task_id=new_id, payload_json=text))
                 continue
             task = new_task(plan, item if own_terms else common, text, new_id, now, user)
         except BadInput as error:
@@ -35,7 +35,7 @@ def new_tasks(
                 error.args = (f"item {number}: {error.args[0]}",)
             raise
         if not own_terms and not plan.timed and not plan.title:
-            pattern = task
+            template = task
         tasks.append(task)
     given = {
         task.task_id: task
@@ -44,12 +44,12 @@ def new_tasks(
     }
     parents = {task.parent_id for task in tasks if task.parent_id} if user is not None else set()
     if given or parents:
-        _check_strangers(store, given, parents, user)
+        _refuse_other_users(store, given, parents, user)
     return tasks
 
 
-def _check_strangers(store: Store, given: dict[str, Task], parents: set[str], user: str | None) -> None:
-    """Refuse ids that belong to another user, and (for one user's queue) parents that do, before anything is stored."""
+def _refuse_other_users(store: Store, given: dict[str, Task], parents: set[str], user: str | None) -> None:
+    """Raise if a given id, or a parent in one user's queue, belongs to another user."""
     for known in store.fetch([*given, *parents]):
         if known.task_id in given:
             own(given[known.task_id], Existing(known))
@@ -60,11 +60,11 @@ def _check_strangers(store: Store, given: dict[str, Task], parents: set[str], us
 
 
 def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
-    """Put them in, all or none; a remembered key whose time is over stands in nobody's way."""
+    """Insert all tasks or none; a unique key whose hold has expired is released first."""
     answers = store.insert(tasks, tx=tx)
     for index, answer in enumerate(answers):
-        # Such a key is free, whoever notices. (Not in the caller's transaction, which may hold the lock that this
-        # write needs: there the next sweep does it.)
+        # An expired key is released here, before the next sweep does it. Not inside the caller's transaction, because
+        # that may hold the lock that this write needs.
         if type(answer) is Existing and tx is None and (held_until := answer.task.held_until) is not None:
             now = store.now()
             if held_until <= now:
@@ -74,14 +74,14 @@ def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing
 
 
 def own(asked: Task, answer: Inserted | Existing) -> Task:
-    """The task that was added or found; one of another user is an error that shows nothing of it."""
+    """Return the inserted or existing task; raise, without details, if it belongs to another user."""
     if answer.task.user_id != asked.user_id:
         raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
     return answer.task
 
 
 def for_all(terms: dict[str, Any]) -> dict[str, Any]:
-    """Terms that many tasks can share; an error names those that they can't."""
+    """Return the terms if many tasks can share them; raise BadInput naming those they cannot."""
     unknown = set(terms) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(terms))
     if unknown:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Leases in the hands of code that is no handler: settle each, or let it run out."""
+"""Leases held by code that is not a handler: each is settled or expires."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
 
 
 class Leased:
-    """One task in our hands, until it is settled or the lease runs out."""
+    """One leased task, until it is settled or the lease expires."""
 
     def __init__(
         self, store: Store, follow: Callable[[], Plan], task: Task, lease_for: timedelta, events: Events, masker: Masker
@@ -37,14 +37,14 @@ class Leased:
         self._lease_for = lease_for
         self._events = events
         self._masker = masker
-        self._hearing = threading.Lock()
+        self._task_lock = threading.Lock()
         self.task = task
         self.settled = False
-        self.lost = False  # someone else's by now, as of the last heartbeat
+        self.lost = False  # whether the last heartbeat found that the lease was lost
 
     @property
     def token(self) -> int:
-        """Grows with each claim; lets you fence side effects of your own."""
+        """Fencing token: grows with each claim; store it with your side effects and refuse smaller ones."""
         return self.task.token
 
     @property
@@ -53,19 +53,19 @@ class Leased:
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether someone asked to cancel, as of the last heartbeat."""
+        """Whether cancellation was requested, as of the last heartbeat."""
         return self.task.cancel_requested
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this phase; another after a replay."""
+        """The same for every attempt of this phase; different after a replay."""
         return f"{self.task.task_id}:{self.task.phase}:{self.task.generation}"
 
     def remember(self, name: str, value: Any) -> Task:
-        """Keep a JSON value for every later attempt of this phase: in the store when this returns, under our lease.
+        """Store a JSON value for later attempts of this phase; it is durable when this returns.
 
-        Written before a side effect (what is about to happen) and after it (what came of it), it tells the next
-        attempt how far a crashed one got. The same name again replaces the value.
+        Written before a side effect (the intent) and after it (the result), it shows the next attempt how far a crashed
+        one got. The same name again replaces the value.
         """
         text = values.encode(value, f"step {steps.check_name(name)!r}")
         after = self._write(lambda task, now: checkpoints.remember(task, name, text, now))
@@ -74,17 +74,17 @@ class Leased:
         return after
 
     def recall(self, name: str) -> Any:
-        """What this attempt or an earlier one remembered under a name; None when there is nothing."""
+        """Return the value that this or an earlier attempt remembered under a name, else None."""
         record = steps.records(self.task).get(name)
         return None if record is None else record.value
 
     def complete(self, result: Any = None) -> Task:
-        """This phase is done; the task goes on to the next, or is completed."""
+        """Finish this phase: the task advances to the next one or is completed."""
         text = values.encode(result, "result")
         return self._settle(lambda task, now: rules.advance(task, self._follow(), text, now, by=task.leased_by or ""))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
-        """It did not work; tried again later while its class and budget allow (`retry=False`: failed at once)."""
+        """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""
         if error_class not in ERROR_CLASSES:
             raise BadInput(
                 f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
@@ -100,16 +100,16 @@ class Leased:
         return self._settle(lambda task, now: rules.fail(task, why, self._follow(), now, by=task.leased_by or ""))
 
     def snooze(self, for_: Duration) -> Task:
-        """Not now; costs no retry."""
+        """Put the task off for a while, without using up a retry."""
         span = parse_duration(for_, "for_")
         return self._settle(lambda task, now: rules.snooze(task, span, now, by=task.leased_by or ""))
 
     def hand_back(self) -> Task:
-        """Give it back unfinished, at no cost."""
+        """Give the task back unfinished, without using up a retry."""
         return self._settle(lambda task, now: rules.hand_back(task, now, by=task.leased_by or ""))
 
     def extend(self, lease_for: Duration | None = None) -> Task:
-        """Heartbeat; raises LeaseLost when it is no longer ours."""
+        """Extend the lease; raise LeaseLost if it was lost."""
         span = self._lease_for if lease_for is None else parse_duration(lease_for, "lease_for")
         answer = self._store.extend([Lease(self.task.task_id, self.task.token)], span)[0]
         if not isinstance(answer, Held):
@@ -128,20 +128,20 @@ class Leased:
         return after
 
     def hear(self, task: Task) -> Task:
-        """The row as someone read it, unless we know it newer: the heartbeat reads while we write."""
-        with self._hearing:
+        """Take over a row read elsewhere unless ours is newer: the heartbeat thread reads while this one writes."""
+        with self._task_lock:
             if task.version > self.task.version:
                 self.task = task
             return self.task
 
     def _write(self, rule: Callable[[Task, datetime], Task]) -> Task:
-        """What a rule made of the task, in the store; raises LeaseLost when it is no longer ours."""
+        """Apply a rule, write the result and return it; raise LeaseLost if the lease was lost."""
         if self.settled:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
         before = self.task
         while True:
             now = self._store.now()
-            after = applied(partial(_made_by, rule, now), before, now)
+            after = applied(partial(_apply_rule, rule, now), before, now)
             answer = self._store.swap([Move(before, after)])[0]
             if isinstance(answer, Swapped):
                 return self.hear(answer.task)
@@ -150,7 +150,7 @@ class Leased:
             if not found or found[0].token != before.token:
                 raise self._lost()
             if found[0].status is not PROCESSING:
-                return self.hear(found[0])  # our own write had landed and only its answer was lost
+                return self.hear(found[0])  # our write was committed and only its answer was lost
             before = found[0]
 
     def _lost(self) -> LeaseLost:
@@ -160,12 +160,12 @@ class Leased:
         )
 
 
-def _made_by(rule: Callable[[Task, datetime], Task], now: datetime, task: Task) -> Task:
+def _apply_rule(rule: Callable[[Task, datetime], Task], now: datetime, task: Task) -> Task:
     return rule(task, now)
 
 
 class Leases:
-    """The tasks that one claim gave; a sequence, and a context manager that keeps them alive."""
+    """The tasks of one claim: a sequence, and a context manager that extends their leases."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Leases:
 
 
 def hand_back(leases: Iterable[Leased]) -> None:
-    """Give back what was not settled."""
+    """Give back the leases that are not settled."""
     for lease in leases:
         if not lease.settled:
             try:

@@ -1,4 +1,4 @@
-"""One thread that keeps leases alive in the hands of code that is no handler."""
+"""One thread that extends the leases held by code that is not a handler."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from onerow.ports import Held, Lease, Store
 
 
 class Kept(Protocol):
-    """A lease as the heartbeat sees it."""
+    """A lease that the extender keeps alive."""
 
     task: Task
     settled: bool
@@ -22,12 +22,12 @@ class Kept(Protocol):
 
 
 class LeaseExtender:
-    """Extends every lease that was added, a third of its time before the end, until it is settled or lost."""
+    """Extends every added lease at each third of its length, until it is settled or lost."""
 
     def __init__(
         self, store: Store, lease_for: timedelta, *, look: Callable[[], object] | None = None, every: float = 0.0
     ) -> None:
-        """look: called each `every` seconds as well, also while nothing is held."""
+        """look: also called every `every` seconds, even while no lease is held."""
         self._store = store
         self._lease_for = lease_for
         self._look = look
@@ -38,7 +38,7 @@ class LeaseExtender:
         self._thread: threading.Thread | None = None
 
     def add(self, leases: Iterable[Kept]) -> None:
-        """From now on these are kept alive."""
+        """Start extending these leases."""
         with self._lock:
             self._kept += leases
             if (self._kept or self._look) and self._thread is None:
@@ -46,13 +46,13 @@ class LeaseExtender:
                 self._thread.start()
 
     def stop(self) -> None:
-        """No more beats; what is still open runs out unless it is settled."""
+        """Stop extending; leases that are still open expire unless they are settled."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        # A third of the lease, so that two lost heartbeats don't cost us the tasks.
+        # A third of the lease, so that two lost heartbeats do not lose the task.
         beat_every = self._lease_for.total_seconds() / 3
         beat_at = monotonic() + beat_every
         while not self._stop.wait(
@@ -60,9 +60,7 @@ class LeaseExtender:
         ):
             if self._look is None or monotonic() >= beat_at:
                 beat_at = monotonic() + beat_every
-                with contextlib.suppress(
-                    Exception
-                ):  # the store is unavailable, or was closed: the next beat tries again
+                with contextlib.suppress(Exception):  # store unavailable or closed: the next heartbeat retries
                     self._beat()
             if self._look is not None:
                 with contextlib.suppress(Exception):

@@ -14,14 +14,14 @@ from onerow.ports import Lease, LeaseRecord, Store
 
 LOOK_EVERY = 1.0
 _MOST_LEASES = 5_000
-_NO_LEASE = Lease("-", 0)  # no row has it
+_NO_LEASE = Lease("-", 0)  # matches no row
 
 
 class _Observation(msgspec.Struct, frozen=True):
     """A lease that has not changed since it was first seen."""
 
     record: LeaseRecord
-    since: float  # by the observed time of the watch
+    since: float  # in observed time of the watch
     needed: float  # seconds of observed time after which it has ended
 
 

@@ -1,4 +1,4 @@
-"""Claims whose answers were lost: the rows are leased to a claimer that does not know of them."""
+"""Claims whose answer was lost: the rows are leased to a claimer that does not know it holds them."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -13,10 +13,10 @@ _FIRST_WAIT = 1.0
 
 
 class LostClaims:
-    """Finds rows that are leased to this claimer and that it does not hold, and hands them back at no cost.
+    """Finds rows that are leased to this claimer but not held by it, and hands them back without using up a retry.
 
-    Only for a name that no other claimer uses, and only while no claim is under way. A server may carry out what it was
-    sent some time after the connection broke, so looks are repeated at growing intervals until a lease has passed.
+    Requires a name that no other claimer uses, and that no claim is in progress. A server may execute a statement some
+    time after the connection broke, so the search is repeated at growing intervals until a lease length has passed.
     """
 
     def __init__(self, store: Store, claimer: str, lease: float, holds: Callable[[Task], bool]) -> None:
@@ -24,26 +24,26 @@ class LostClaims:
         self._claimer = claimer
         self._lease = lease
         self._holds = holds
-        self._next: float | None = None  # when to look; None: every claim was answered
+        self._next: float | None = None  # when to search next; None: every claim was answered
         self._wait = _FIRST_WAIT
 
     def expect(self) -> None:
-        """A claim failed, and the store may have carried it out."""
+        """Note that a claim failed and the store may still have executed it."""
         self._next = monotonic()
         self._wait = _FIRST_WAIT
 
     @property
     def expected(self) -> bool:
-        """Whether there may be such rows."""
+        """Whether such rows may exist."""
         return self._next is not None
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look."""
+        """Whether the next search is due."""
         return self._next is not None and monotonic() >= self._next
 
     def look(self) -> int:
-        """Hand back what is leased to us and not held; how many. Raises StoreError, and is then due again."""
+        """Hand back rows leased to this claimer but not held; return how many. On StoreError it stays due."""
         where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._claimer)
         found: list[Task] = []
         after: str | None = None

@@ -1,4 +1,4 @@
-"""What people and programs do to tasks, as values: a rule with a name and who asked; for one task, or for many."""
+"""Manual operations on tasks as values: a rule, its name and who asked; applied to one task or to many."""
 
 import getpass
 from collections.abc import Callable
@@ -22,7 +22,7 @@ PlanOf = Callable[[str], Plan]
 
 
 class Act(msgspec.Struct, frozen=True):
-    """One kind of act, ready to be applied to tasks."""
+    """One operation, ready to be applied to tasks."""
 
     name: str
     by: str
@@ -70,8 +70,8 @@ def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = 
 
 
 def reschedule(run_at: datetime | str, by: str, note: str) -> Act:
-    who, moment = asking(by), parse_time(run_at, "run_at")
-    return Act("reschedule", who, lambda task, now: rules.reschedule(task, moment, now, by=who, note=note))
+    who, due_at = asking(by), parse_time(run_at, "run_at")
+    return Act("reschedule", who, lambda task, now: rules.reschedule(task, due_at, now, by=who, note=note))
 
 
 def prioritise(priority: int, by: str, note: str) -> Act:
@@ -84,8 +84,8 @@ def signal(name: str, payload: Any, signal_id: str, by: str) -> Act:
     who = asking(by)
     check_name(name, "signal")
     text = values.encode(payload, "payload")
-    given = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-    return Act("signal", who, lambda task, now: rules.signal(task, name, text, given, now, by=who))
+    checked_id = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
+    return Act("signal", who, lambda task, now: rules.signal(task, name, text, checked_id, now, by=who))
 
 
 def annotate(metadata: dict[str, Any]) -> Act:
@@ -94,7 +94,7 @@ def annotate(metadata: dict[str, Any]) -> Act:
 
 
 def asking(by: str) -> str:
-    """Who asks: whoever is named, else the user of this process."""
+    """Return who asks for an operation: the given name, else the user of this process."""
     if by:
         return values.check_text(by, "by", 200)
     try:

@@ -1,4 +1,4 @@
-"""A program that pulls for a long time, without a worker: what it holds stays alive, what others dropped comes back."""
+"""Long-running pulls without a worker: extends its own leases, and rescues tasks of dead holders."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord
 
 LONG_DEAD = 20
-"""How many leases ago a lease must have ended by the store's clock for a program too young to have observed it."""
+"""Number of lease lengths after which an ended lease is rescued without having been observed by this program."""
 
 
 class Puller:
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
-    Each claim first gives back what dead holders of the phase left. As a worker's rescuer does, it observes each lease
-    for its whole length first. So from its first claim on its heartbeat thread runs, whether or not it holds anything.
+    Each claim first rescues tasks of dead holders in the phase. Like a worker's rescuer, it observes each lease for its
+    whole length before that, so its heartbeat thread runs from the first claim on even if it holds no task.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Puller:
             pipeline=name,
             phase=phase,
         )
-        self._watching = threading.Lock()
+        self._watch_lock = threading.Lock()
         self._heartbeat = LeaseExtender(queue.store, lease_for, look=self._look, every=self._watch.every)
         self._leases: dict[str, Leased] = {}
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
-        # A name that the program gave may be another puller's too, whose leases are not ours to hand back.
+        # Another puller may use the same given name; its leases must not be handed back.
         self._lost_claims = (
             None if worker else LostClaims(queue.store, self.worker, lease_for.total_seconds(), self._holds)
         )
@@ -64,17 +64,17 @@ class Puller:
 
     @property
     def held(self) -> Mapping[str, Leased]:
-        """What is in our hands now, by task id."""
+        """The leases held now, by task id."""
         with self._lock:
             return {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
 
     def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
-        """Due tasks, now ours; see `Queue.claim`."""
+        """Claim due tasks; see `Queue.claim`."""
         if self._closed:
             raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
-        with self._claiming:  # one at a time: a look for lost claims must not meet one that is under way
+        with self._claiming:  # the search for lost claims requires that no claim is in progress
             leases = self._claim(limit, ids)
-            with self._lock:  # what is settled is forgotten: a program may run for years
+            with self._lock:  # drops settled leases, because a program may run for years
                 kept = {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
                 self._leases = kept | {lease.task.task_id: lease for lease in leases}
         self._heartbeat.add(leases)
@@ -100,7 +100,7 @@ class Puller:
             self._queue.rescue(self._name, self._phase, ended_for=LONG_DEAD * self._lease_for, by=self.worker)
 
     def _look(self) -> list[LeaseRecord]:
-        with self._watching:
+        with self._watch_lock:
             return self._watch.look(self._queue.store.now())
 
     def _holds(self, record: LeaseRecord | Task) -> bool:
@@ -108,7 +108,7 @@ class Puller:
         return lease is not None and lease.token == record.token
 
     def close(self) -> None:
-        """Hand back what was not settled."""
+        """Stop the heartbeat and hand back the tasks that are not settled."""
         self._closed = True
         self._heartbeat.stop()
         hand_back(self.held.values())

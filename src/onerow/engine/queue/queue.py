@@ -1,4 +1,4 @@
-"""The Queue: what user code, commands and faces call to add work, look at it and act on it."""
+"""The Queue: the API with which user code, commands and user interfaces add, read and change tasks."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order
 
 
 class Queue:
-    """Tasks in one store. Making it opens nothing; the first use does."""
+    """The tasks of one store; the first use opens the connection."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Queue:
 
     @property
     def url(self) -> str:
-        """Where the store is, absolute, any password masked."""
+        """Absolute URL of the store, with any password masked."""
         return self._store.url
 
     @property
@@ -92,22 +92,22 @@ class Queue:
 
     @property
     def user_id(self) -> str | None:
-        """The tenant that this queue is for; None: for all."""
+        """The only user whose tasks this queue sees; None: all users."""
         return self._user
 
     @property
     def masker(self) -> Masker:
-        """What keeps secrets out of logs, errors and faces: those of the environment as it was at first use."""
+        """The masker for logs, errors and views; it reads the environment at first use."""
         if self._masker is None:
             self._masker = Masker.of_environment(*self._secrets)
         return self._masker
 
     def close(self) -> None:
-        """Let go of connections; the next use opens them again."""
+        """Close all connections; the next use opens them again."""
         self._store.close()
 
     def for_user(self, user_id: str) -> Self:
-        """The same queue for one tenant: it sees, adds and touches only its own tasks."""
+        """Return this queue limited to one user: it reads, adds and changes only that user's tasks."""
         scoped = object.__new__(type(self))
         scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
         return scoped
@@ -121,30 +121,33 @@ class Queue:
     def on(self, kind: type[EventType], hook: Hook[EventType], *, timeout: Duration = "10s") -> Hook[EventType]: ...
 
     def on(self, kind: type[EventType], hook: Hook[EventType] | None = None, *, timeout: Duration = "10s") -> Any:
-        """Call a function after each event of a kind: `queue.on(TaskFailed, tell_me)`, or as a decorator.
+        """Call a function after each event of a kind: `queue.on(TaskFailed, notify_me)`, or as a decorator.
 
-        A queue for one user tells of that user's tasks only. While a worker runs in this process the function is called
-        from a thread of its own; timeout: a call that takes longer is reported, and events are dropped until it returns.
+        On a queue for one user, only events of that user's tasks. While a worker runs in this process, the function is
+        called in a separate thread; timeout: a longer call is reported, and events are dropped until it returns.
         """
         if hook is None:
             return lambda function: self.on(kind, function, timeout=timeout)
         limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
 
-        def tell_own(event: EventType) -> None:
+        def own_tasks_only(event: EventType) -> None:
             if isinstance(event, TaskEvent) and event.task.user_id == user:
                 hook(event)
 
-        self.events.on_for_user(kind, hook if user is None else tell_own, name_of(hook), limit, (hook, user, limit))
+        self.events.on_for_user(
+            kind, hook if user is None else own_tasks_only, name_of(hook), limit, (hook, user, limit)
+        )
         return hook
 
     def alert(self, to: str | Webhook | Send, **what: Any) -> None:
-        """Have workers of this queue alert someone: a webhook's address, or a function that takes a list of alerts.
+        """Have workers of this queue send alerts to a webhook URL or to a function that takes a list of alerts.
 
-        failures (True): of each task that fails for good. unserved_for ('5m'): due tasks of a phase that no live worker
-        serves. overdue_for (None): tasks that have been due for so long. again_after ('1h'): not the same again before.
+        failures (True): for each task that fails permanently. unserved_for ('5m'): a phase has had due tasks and no
+        live worker for this long. overdue_for (None): tasks have been due for this long. again_after ('1h'): minimum
+        time between two alerts about the same problem.
         """
-        self._everyone()
+        self._require_all_users()
         self.watches.append(watch(to, **what))
 
     # ── adding ──
@@ -167,11 +170,11 @@ class Queue:
         parent_id: str | None = None,
         tx: Any = None,
     ) -> Task:
-        """Put one task in, and return it; with a unique key or id that is taken, the task that has it.
+        """Add one task and return it; if the unique key or id is taken, return the existing task.
 
-        run_at: not before this time. unique: no second open task with this key (for this pipeline and user);
-        unique_for ('7d', 'forever') remembers the key after the end. limit_key: group for per_key limits.
-        tx: your own open transaction on the same database; the task appears when you commit.
+        run_at: earliest start. unique: no second open task with this key (per pipeline and user);
+        unique_for ('7d', 'forever') holds the key after the task has ended. limit_key: group for per_key limits.
+        tx: your own open transaction on the same database; the task becomes visible when you commit.
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
@@ -180,7 +183,7 @@ class Queue:
         return self._add(pipeline, [addition], addition, tx)[0]
 
     def add_new(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **terms: Any) -> Task | None:
-        """As `add`, for callers who must know: None when the unique key or id is taken."""
+        """Like `add`, but return None if the unique key or id is taken."""
         addition = Addition(payload, **terms)
         tasks = self._new_tasks(pipeline, [addition], addition)
         (answer,) = self._insert(tasks, tx)
@@ -190,16 +193,16 @@ class Queue:
     def add_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
-        """Put many tasks in, in one transaction: all or none. An item is a payload, or an Addition of its own."""
+        """Add many tasks in one transaction, all or none. An item is a payload or an Addition."""
         items = list(payloads)
         return self._add(pipeline, items, Addition(None, **insert.for_all(common)), tx) if items else []
 
     def add_children(
         self, pipeline: Pipeline | str, children: Sequence[Addition], since: datetime | None
     ) -> list[Task]:
-        """Insert the children of a task (for the worker, which names their ids and their parent).
+        """Insert the children of a task; the worker sets their ids and their parent.
 
-        None is created before `since`, however clocks differ: the parent counts the children created from then on.
+        created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
         """
         return self._add(pipeline, children, Addition(None), None, since) if children else []
 
@@ -237,7 +240,7 @@ class Queue:
         return answers
 
     def serve(self, *pipelines: Pipeline) -> Self:
-        """Name the pipelines that a worker of this queue runs."""
+        """Register the pipelines that workers of this queue run."""
         for pipeline in pipelines:
             known = self.pipelines.get(pipeline.name)
             if known is not None and known is not pipeline:
@@ -245,29 +248,29 @@ class Queue:
             self.pipelines[pipeline.name] = pipeline
         return self
 
-    # ── looking ──
+    # ── reading ──
 
     def get(self, task_id: str) -> Task:
-        """The task as it stands now."""
+        """Return the current state of a task."""
         return find_task(self.store, task_id, self._user)
 
     def find(
         self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
     ) -> Page:
-        """Tasks that match, a page at a time."""
+        """Return one page of matching tasks."""
         return self.store.find(self._scoped(where), limit=limit, order=order, after=after)
 
     def count(self, where: Filter | None = None) -> list[TaskCount]:
-        """How many tasks there are, by pipeline, phase and status."""
+        """Number of matching tasks by pipeline, phase and status."""
         return self.store.count(self._scoped(where))
 
     def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        """Output lines of a task."""
+        """Return log lines of a task."""
         self.get(task_id)
         return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
 
     def plan(self, pipeline: str) -> Plan:
-        """A pipeline's definition as tasks follow it: the published one, else that of the code served here."""
+        """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
         if pipeline in self.pipelines:
             return self._follow(self.pipelines[pipeline].plan)
         self.definitions.refresh_if_stale(self._now())
@@ -292,14 +295,14 @@ class Queue:
             raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
         return replace(where, user_id=self._user)
 
-    # ── acting ──
+    # ── operations on tasks ──
 
     def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
-        """End a task for good; running work is stopped within about a second. Its children go with it."""
+        """Cancel a task and its children; a running attempt is stopped within about a second."""
         return self._act(task_id, operations.cancel(by, note))
 
     def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
-        """A waiting task fails by hand: what it waits for will not come. Retry it when it will after all."""
+        """Fail a waiting task manually, for example because its signal will not arrive; `retry` undoes it."""
         return self._act(task_id, operations.fail(self.masker.text(error), error_class, by, note))
 
     def retry(
@@ -311,33 +314,33 @@ class Queue:
         by: str = "",
         note: str = "",
     ) -> Task:
-        """A failed task runs again from its phase, with a fresh budget of retries.
+        """Retry a failed task from its current phase, with a new retry budget.
 
-        policy: only if this policy would try it again, and after its back-off; else at once. retry_count: what the row
-        shall say, for those who count themselves; else one more than before.
+        policy: retry only if this policy allows it, after its back-off; without it, at once. retry_count: the value to
+        store, for callers that count themselves; default: one more than before.
         """
         return self._act(task_id, operations.retry(self.plan, by, note, policy, retry_count))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
-        """A completed or failed task runs again from an earlier phase; later results are cleared."""
+        """Run a completed or failed task again from an earlier phase; later results are cleared."""
         return self._act(task_id, operations.replay(self.plan, phase, by, note))
 
     def finish(
         self, task_id: str, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = ""
     ) -> Task:
-        """Mark a waiting or failed task (or only its phase) as done by hand; `result` is kept as what it returned."""
+        """Mark a waiting or failed task (or only its phase) as done manually; `result` is stored as its result."""
         return self._act(task_id, operations.finish(self.plan, phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
-        """A waiting task is due at another time."""
+        """Change when a waiting task is due."""
         return self._act(task_id, operations.reschedule(run_at, by, note))
 
     def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
-        """A task that has not ended gets another place in the order (-100…100, lower first)."""
+        """Change the priority of a task that has not ended (-100…100, lower first)."""
         return self._act(task_id, operations.prioritise(priority, by, note))
 
     def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
-        """Tell a task that something happened; one that doesn't wait for it yet will find it when it does."""
+        """Send a signal to a task; it is stored until the task waits for it."""
         return self._act(task_id, operations.signal(name, payload, signal_id, by))
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
@@ -345,28 +348,28 @@ class Queue:
         return self._act(task_id, operations.annotate(metadata))
 
     def select(self, where: Filter | None = None) -> Selection:
-        """All tasks that match, to be counted and acted on together: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+        """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
         return Selection(self, self._scoped(where))
 
     def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
-        """Retry every failed task that matches; takes what `Selection.retry` takes."""
+        """Retry every matching failed task; takes the options of `Selection.retry`."""
         return self.select(replace(where or Filter(), statuses=frozenset({Status.FAILED}))).retry(**how)
 
-    def _act(self, task_id: str, asked: Act) -> Task:
-        task = act(self.store, task_id, lambda task: asked.rule(task, self._now()), self._user)
-        self.acted(asked, task)
+    def _act(self, task_id: str, operation: Act) -> Task:
+        task = act(self.store, task_id, lambda task: operation.rule(task, self._now()), self._user)
+        self.acted(operation, task)
         return task
 
     def acted(self, asked: Act, task: Task) -> None:
-        """What follows an act that was written: relatives are looked after, and hooks are told."""
-        self._tell_relatives(task, asked.by, cancelled=asked.name == "cancel")
+        """Update relatives and send events after an operation was written."""
+        self._update_relatives(task, asked.by, cancelled=asked.name == "cancel")
         self.events.send(TaskActed(task, asked.name, asked.by))
         if asked.name == "fail":
             self.events.send(TaskFailed(task))
         if asked.name == "cancel" and task.status is Status.CANCELLED:
             self.events.send(TaskCancelled(task))
 
-    def _tell_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
+    def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:
             self.family.cancel_children(task.task_id, self._now(), by)
         if task.parent_id is not None and task.ended:
@@ -374,7 +377,7 @@ class Queue:
 
     @property
     def family(self) -> Children:
-        """Who looks after parents and children here."""
+        """The service that resumes parents and cancels children."""
         return Children(self.store, self._plan_or_none, self.events)
 
     def _plan_or_none(self, pipeline: str) -> Plan | None:
@@ -389,46 +392,46 @@ class Queue:
     # ── phases ──
 
     def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
-        """Nobody claims from the phase (by default the whole pipeline) until it is resumed; what runs goes on."""
-        self._everyone()
-        name = self._known(pipeline, phase)
+        """Stop claims from a phase (default: the whole pipeline) until it is resumed; running attempts continue."""
+        self._require_all_users()
+        name = self._check_phase(pipeline, phase)
         definitions.set_pause(self.store, name, phase, operations.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
-        """Undo a pause; whether there was one."""
-        self._everyone()
+        """Remove a pause; return whether there was one."""
+        self._require_all_users()
         name = pipeline if isinstance(pipeline, str) else pipeline.name
         if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
-            return True  # also where no code knows the phase any more
-        self._known(pipeline, phase)
+            return True  # also for a phase that no code defines any more
+        self._check_phase(pipeline, phase)
         return False
 
     def set_limit(
         self, pipeline: Pipeline | str, phase: str, *, concurrency: int | None = None, per_key: int | None = None
     ) -> None:
-        """The limit in force from now on, whatever the code says; running tasks above it finish first."""
-        self._everyone()
-        name = self._known(pipeline, phase)
+        """Override the limits defined in code; running tasks above the new limit finish first."""
+        self._require_all_users()
+        name = self._check_phase(pipeline, phase)
         definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
-        """Back to the limit that the code names; whether another was in force."""
-        self._everyone()
-        return self.store.drop_notes(definitions.LIMIT, [f"{self._known(pipeline, phase)}/{phase}"]) > 0
+        """Return to the limits defined in code; return whether they were overridden."""
+        self._require_all_users()
+        return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
 
     @property
     def crons(self) -> Crons:
-        """The schedules of all pipelines: look at them, pause and resume them."""
-        self._everyone()
+        """List, pause and resume the schedules of all pipelines."""
+        self._require_all_users()
         return Crons(self)
 
     def publish(self, *pipelines: Pipeline, force: bool = False) -> list[str]:
-        """Write definitions to the store, for those who add by name and for workers; the names of those that changed.
+        """Write definitions to the store, for workers and for callers that add by name; return the names that changed.
 
-        A definition that a newer one has replaced is left out unless `force` is set. Where workers run, this returns
-        when they all follow what was written, about two seconds later.
+        A definition that a newer one has replaced is skipped unless `force` is set. If workers are running, this
+        returns when all of them follow the new definition, about two seconds later.
         """
-        self._everyone()
+        self._require_all_users()
         self.serve(*pipelines)
         written = definitions.publish(self.store, [each.plan for each in self.pipelines.values()], force=force)
         if written and definitions.has_workers(self.store, written):
@@ -436,12 +439,12 @@ class Queue:
         self.definitions.refresh()
         return written
 
-    def _known(self, pipeline: Pipeline | str, phase: str) -> str:
+    def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
         plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
         definitions.known_phases(plan, [phase])
         return plan.name
 
-    def _everyone(self) -> None:
+    def _require_all_users(self) -> None:
         if self._user is not None:
             raise BadInput("a queue for one user can't change what holds for all", field="user_id")
 
@@ -457,9 +460,9 @@ class Queue:
         lease_for: Duration = timedelta(seconds=30),
         worker: str = "",
     ) -> Leases:
-        """Take due tasks for code that is no handler; settle each lease, or leave them to run out.
+        """Claim due tasks for code that is not a handler; settle each lease or let it expire.
 
-        As a context manager the leases are kept alive, and what was not settled is handed back at the end.
+        As a context manager it extends the leases, and hands back unsettled tasks at the end.
         """
         plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
         wanted = plan.phase(phase) if phase is not None else plan.first
@@ -481,9 +484,9 @@ class Queue:
         lease_for: Duration | None = None,
         worker: str = "",
     ) -> Puller:
-        """Who claims again and again for a program without a worker, keeps alive what it holds, and rescues.
+        """Return a puller for repeated claims without a worker; it extends its leases and rescues tasks.
 
-        lease_for: the phase's own lease by default; whoever pulls from one phase should ask for the same.
+        lease_for: the phase's lease by default; all pullers of one phase should use the same value.
         """
         plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
         wanted = plan.phase(phase) if phase is not None else plan.first
@@ -498,10 +501,10 @@ class Queue:
         ended_for: Duration = timedelta(0),
         by: str = "",
     ) -> list[Task]:
-        """Give back tasks whose lease ended so long ago; workers and pullers do it by themselves.
+        """Rescue tasks whose lease ended at least `ended_for` ago; workers and pullers do this automatically.
 
-        After an outage of the store live holders need about a third of their lease to beat again: ask only for leases
-        that ended long ago, unless you have seen the store up for as long as a lease lasts.
+        After an outage of the store, live holders need about a third of their lease to send a heartbeat. So rescue only
+        leases that ended long ago, unless you have observed the store available for the length of a lease.
         """
         ended_before = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
@@ -510,17 +513,17 @@ class Queue:
         return self._rescued(rescued, who)
 
     def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
-        """Give back tasks whose leases were observed to have ended; for pullers."""
+        """Rescue tasks whose leases were observed to have ended; used by pullers."""
         now, user = self._now(), self._user
         rescued = rescue_ended(self.store, ended, now, self.events, by=by, user_id=user, plan_of=self._known_plan)
         return self._rescued(rescued, by)
 
     def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
         for task in tasks:
-            self._tell_relatives(task, by, cancelled=task.status is Status.CANCELLED)
+            self._update_relatives(task, by, cancelled=task.status is Status.CANCELLED)
         return tasks
 
-    # ── clearing away ──
+    # ── purging ──
 
     def purge(
         self,
@@ -530,7 +533,7 @@ class Queue:
         pipeline: str | None = None,
         limit: int = 10_000,
     ) -> int:
-        """Remove tasks that ended so long ago, at most `limit`; remembered keys stay behind as tombstones."""
+        """Remove tasks that ended at least `older_than` ago, at most `limit`; held unique keys stay as tombstones."""
         chosen = frozenset(_status(status) for status in statuses)
         if not chosen <= ENDS:
             raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
@@ -538,10 +541,10 @@ class Queue:
         where = self._scoped(Filter(statuses=chosen, ended_before=before, pipeline=pipeline))
         return purge.purge(self.store, where, limit, self.log_files)
 
-    # ── the async face: the same code, in a thread ──
+    # ── async methods: the same code, in a thread ──
 
     async def aadd(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **more: Any) -> Task:
-        """`add`, awaited; `tx` may belong to the event loop."""
+        """Async `add`; `tx` may be a connection of the event loop."""
         if tx is None:
             return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
         item = Addition(payload, **more)
@@ -550,33 +553,33 @@ class Queue:
     async def aadd_many(
         self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
     ) -> list[Task]:
-        """`add_many`, awaited; `tx` may belong to the event loop."""
+        """Async `add_many`; `tx` may be a connection of the event loop."""
         if tx is None:
             return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **common))
         items = list(payloads)
         return await self._add_in(tx, pipeline, items, Addition(None, **insert.for_all(common))) if items else []
 
     async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
-        """Add in a transaction of the caller's, here in its own thread: a connection is not to be used from another."""
+        """Add in the caller's transaction, in the caller's thread, because connections must not change threads."""
         tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common)
         insert_async = getattr(self.store, "insert_async", None)
         answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     async def aget(self, task_id: str) -> Task:
-        """`get`, awaited."""
+        """Async `get`."""
         return await asyncio.to_thread(self.get, task_id)
 
     async def acancel(self, task_id: str, **more: Any) -> Task:
-        """`cancel`, awaited."""
+        """Async `cancel`."""
         return await asyncio.to_thread(lambda: self.cancel(task_id, **more))
 
     async def aretry(self, task_id: str, **more: Any) -> Task:
-        """`retry`, awaited."""
+        """Async `retry`."""
         return await asyncio.to_thread(lambda: self.retry(task_id, **more))
 
     async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
-        """`signal`, awaited."""
+        """Async `signal`."""
         return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
 
 

@@ -1,4 +1,4 @@
-"""Giving back what dead holders left: for the worker's rescuer, and for programs that pull without a worker."""
+"""Rescuing tasks of dead holders: for the worker's rescuer, and for programs that pull without a worker."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ def rescue(
     if_dead: bool,
     plan_of: Callable[[str], Plan | None],
 ) -> list[Task]:
-    """Take these away from their holders; those that were. `if_dead`: only where the lease has run out by then."""
+    """Take tasks from their holders; return those taken. `if_dead`: only if the lease has expired at the write."""
     moves = []
     for task in tasks:
         plan = plan_of(task.pipeline)
@@ -57,7 +57,7 @@ def rescue_ended(
     plan_of: Callable[[str], Plan | None],
     user_id: str | None = None,
 ) -> list[Task]:
-    """Take away the tasks whose leases were observed to have ended; returns those that were taken."""
+    """Take the tasks whose leases were observed to have ended; return those taken."""
     rescued: list[Task] = []
     for first in range(0, len(ended), PAGE):
         leases = {record.task_id: (record.token, record.leased_until) for record in ended[first : first + PAGE]}
@@ -81,12 +81,12 @@ def rescue_all(
     by: str,
     plan_of: Callable[[str], Plan | None],
 ) -> list[Task]:
-    """Take away every matching task whose lease had ended by then."""
+    """Take every matching task whose lease ended before the given time; return those taken."""
     rescued: list[Task] = []
     dead = replace(where, statuses=frozenset({PROCESSING}), lease_ended_before=ended_before)
     while True:
         found = store.find(dead, limit=PAGE, order="oldest").tasks
-        some = rescue(store, found, store.now(), events, by=by, if_dead=True, plan_of=plan_of)
-        rescued += some
-        if len(found) < PAGE or not some:
+        taken = rescue(store, found, store.now(), events, by=by, if_dead=True, plan_of=plan_of)
+        rescued += taken
+        if len(found) < PAGE or not taken:
             return rescued

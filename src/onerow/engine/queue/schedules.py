@@ -11,13 +11,13 @@ from onerow.engine.queue.scope import Scope
 
 
 class Crons:
-    """What `queue.crons` offers."""
+    """Lists, pauses and resumes schedules (`queue.crons`)."""
 
     def __init__(self, queue: Scope) -> None:
         self._queue = queue
 
     def all(self) -> list[Scheduled]:
-        """Every schedule that was published, with its last and next time."""
+        """Return every published schedule with its last and next time."""
         store = self._queue.store
         now = store.now()
         marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
@@ -40,11 +40,11 @@ class Crons:
         return found
 
     def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
-        """A schedule fires no more until it is resumed; the times that pass meanwhile are not made up for."""
+        """Pause a schedule; times that pass during the pause are not caught up."""
         definitions.set_pause(self._queue.store, pipeline, f"cron:{self._known(pipeline, name).name}", by, reason)
 
     def resume(self, pipeline: str, name: str) -> bool:
-        """Undo a pause; whether there was one."""
+        """Remove a pause; return whether there was one."""
         cron = self._known(pipeline, name)
         return self._queue.store.drop_notes(PAUSE, [pause_name(pipeline, cron.name)]) > 0
 

@@ -1,4 +1,4 @@
-"""Prints and log records of handlers go to their task's log as well as to where they went before."""
+"""Output capture: what handlers print and log goes to the log of their task."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ from onerow.engine.output.terminal import neutral_lines
 
 
 class _Tee:
-    """A text stream that also gives whole lines to the attempt that runs here, if one does."""
+    """A text stream that sends output to the attempt running in this context, else to the original stream."""
 
     def __init__(self, stream: TextIO, level: str, masker: Masker) -> None:
         self._stream = stream
@@ -20,7 +20,7 @@ class _Tee:
     def write(self, text: str) -> int:
         attempt = current.get()
         if attempt is None:
-            # Also of a handler's own threads, which belong to no attempt: secrets are masked here too.
+            # Threads started by a handler belong to no attempt, so secrets are masked here too.
             self._stream.write(self._masker.text(text))
             return len(text)
         attempt.write(self._level, text)
@@ -41,7 +41,7 @@ class _Records(logging.Handler):
 
 
 class MaskedFormatter(logging.Formatter):
-    """Formats log records, those of handlers too, without secrets and without anything that could steer a terminal."""
+    """Formats log records with secrets masked and terminal control characters replaced."""
 
     def __init__(self, format: str, masker: Masker) -> None:
         super().__init__(format)
@@ -52,7 +52,7 @@ class MaskedFormatter(logging.Formatter):
 
 
 class Capture:
-    """While started, output of handlers is kept with their task; everyone else's goes where it went."""
+    """While started, redirects output of handlers to their task's log; other output is unaffected."""
 
     def __init__(self, masker: Masker = NO_SECRETS) -> None:
         self._masker = masker

@@ -1,4 +1,4 @@
-"""The one read model: what every face shows, as plain values. Nothing here changes a task, and no page scans them all."""
+"""Read model of all user interfaces, as plain values. It changes no task, and no view scans all tasks."""
 
 from onerow.engine.views.board import Board, Lane, Overview, PipelineBoard
 from onerow.engine.views.failures import FailureGroup, Failures

@@ -1,4 +1,4 @@
-"""The board: pipelines, their phases in order, and how much stands, runs and failed in each."""
+"""The board: pipelines, their phases in order, and task counts and rates of each phase."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -17,21 +17,21 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: str
     phase: str
-    kind: str  # run, batch, command, wait_until, wait_for; '' when no code knows it
+    kind: str  # run, batch, command, wait_until, wait_for; '' if no published definition has it
     waiting: int = 0
     processing: int = 0
     parked: int = 0
     failed: int = 0
     completed: int = 0
     cancelled: int = 0
-    oldest: datetime | None = None  # since when the first of those waiting is (or when it will be) due
-    limit: int | None = None  # at once
+    oldest: datetime | None = None  # the earliest run_at of the waiting tasks
+    limit: int | None = None  # concurrency
     per_key: int | None = None
     paused: Pause | None = None
     held_until: datetime | None = None
-    held_why: str = ""  # what the other side said when it asked us to wait
-    workers: int = 0  # live ones that serve it
-    per_minute: float = 0.0  # done, over the last minutes
+    held_why: str = ""  # the error of the handler that met a rate limit
+    workers: int = 0  # live workers that serve the phase
+    per_minute: float = 0.0  # completed attempts
     failed_per_minute: float = 0.0
     run_p50: int | None = None  # ms
     run_p95: int | None = None
@@ -51,7 +51,7 @@ class PipelineBoard(msgspec.Struct, frozen=True):
 
 
 class Board(msgspec.Struct, frozen=True):
-    """All pipelines at one moment; rates and times are those of the last `over`."""
+    """All pipelines at one time; rates and durations cover the last `over`."""
 
     at: datetime
     pipelines: list[PipelineBoard]
@@ -60,7 +60,7 @@ class Board(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole store in a few numbers."""
+    """Summary of the whole store."""
 
     at: datetime
     store: str
@@ -70,7 +70,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     cancelled: int
-    ended_at: datetime  # when the ended ones were counted
+    ended_at: datetime  # when the ended tasks were counted
     oldest: datetime | None
     workers: int
     per_minute: float
@@ -87,21 +87,21 @@ def build_board(
     *,
     everyones: bool = True,
 ) -> Board:
-    """The board from what the store says; without `everyones`, for one tenant, nothing that others' tasks met."""
-    places: dict[tuple[str, str], list[TaskCount]] = {}
-    for tally in store_counts.tallies:
-        places.setdefault((tally.pipeline, tally.phase), []).append(tally)
+    """Build the board; without `everyones` it is for one user and leaves out errors of other users' tasks."""
+    counts_of: dict[tuple[str, str], list[TaskCount]] = {}
+    for line in store_counts.tallies:
+        counts_of.setdefault((line.pipeline, line.phase), []).append(line)
     boards = []
-    for name in sorted({*plans, *(pipeline for pipeline, _ in places)}):
+    for name in sorted({*plans, *(pipeline for pipeline, _ in counts_of)}):
         plan = plans.get(name)
         phases = {phase.name: phase for phase in plan.phases} if plan is not None else {}
-        strangers = sorted(phase for pipeline, phase in places if pipeline == name and phase not in phases)
+        unknown_phases = sorted(phase for pipeline, phase in counts_of if pipeline == name and phase not in phases)
         lanes = [
             _lane(
                 name,
                 phase,
                 phases.get(phase),
-                places.get((name, phase), []),
+                counts_of.get((name, phase), []),
                 controls,
                 outcomes.get((name, phase), Outcomes()),
                 serving.get((name, phase), 0),
@@ -109,7 +109,7 @@ def build_board(
                 over,
                 everyones,
             )
-            for phase in [*phases, *strangers]
+            for phase in [*phases, *unknown_phases]
         ]
         boards.append(PipelineBoard(name, lanes, plan is not None))
     return Board(now, boards, store_counts.ended_at, over)
@@ -127,11 +127,11 @@ def _lane(
     over: timedelta,
     everyones: bool,
 ) -> Lane:
-    counts = {(tally.status, tally.parked): tally for tally in tallies}
+    counts = {(line.status, line.parked): line for line in tallies}
 
     def count(status: Status, parked: bool) -> int:
-        tally = counts.get((status, parked))
-        return 0 if tally is None else tally.count
+        line = counts.get((status, parked))
+        return 0 if line is None else line.count
 
     waiting = counts.get((WAITING, False))
     limit, per_key = (None, None) if plan is None else controls.limits_of(pipeline, plan)

@@ -1,4 +1,4 @@
-"""How many tasks stand where: as the store tells, or counted here and remembered for some seconds."""
+"""Task counts by pipeline, phase and status: from the store, or counted here and cached for some seconds."""
 
 from collections import Counter
 from contextlib import suppress
@@ -12,12 +12,12 @@ from onerow.core.status import ENDS, OPEN, WAITING, Status
 from onerow.ports import Filter, Note, Searchable, Store, StoreCounts, TaskCount
 
 CENSUS = "census"
-_REMEMBERED_FOR = timedelta(seconds=10)
+_CACHED_FOR = timedelta(seconds=10)
 _PAGE = 2_000
 
 
 def count_store(store: Store, user_id: str | None) -> StoreCounts:
-    """Every task by place; one user's are counted exactly, since an index finds them."""
+    """Count all tasks by pipeline, phase and status; one user's tasks are counted exactly, by index."""
     now = store.now()
     if user_id is not None:
         return StoreCounts(store.count(Filter(user_id=user_id)), now)
@@ -28,18 +28,18 @@ def count_store(store: Store, user_id: str | None) -> StoreCounts:
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """How many tasks match a query, by place; at least so many, where the time was over before all were looked at."""
+    """Number of tasks that match a query; a lower bound if the time ran out before all were read."""
 
     tallies: list[TaskCount]
-    looked_back_to: datetime | None = None  # how far it came, when its time was over
+    looked_back_to: datetime | None = None  # the oldest created_at that was read when the time ran out
 
     @property
     def count(self) -> int:
-        return sum(tally.count for tally in self.tallies)
+        return sum(line.count for line in self.tallies)
 
 
 def count_matching(store: Store, where: Filter, within: timedelta) -> Matching:
-    """Count the tasks that match; those that must be read to know whether they match, only for some time."""
+    """Count matching tasks; if a match requires reading each task, stop after `within`."""
     by_reading = where.text is not None or where.title_text is not None or where.error_text is not None or where.payload
     if not by_reading or not isinstance(store, Searchable):
         return Matching(store.count(where))
@@ -51,14 +51,14 @@ def count_matching(store: Store, where: Filter, within: timedelta) -> Matching:
         left = timedelta(seconds=max(0.0, until - monotonic()))
         found = store.search(where, limit=_PAGE, after=after, within=left)
         for task in found.tasks:
-            place = (task.pipeline, task.phase, task.status, task.parked)
-            counts[place] += 1
+            group = (task.pipeline, task.phase, task.status, task.parked)
+            counts[group] += 1
             if task.status is WAITING:
-                oldest[place] = min(task.run_at, oldest.get(place, task.run_at))
+                oldest[group] = min(task.run_at, oldest.get(group, task.run_at))
         after = found.next
         if after is None or monotonic() >= until:
             break
-    tallies = [TaskCount(*place, number, oldest.get(place)) for place, number in sorted(counts.items())]
+    tallies = [TaskCount(*group, number, oldest.get(group)) for group, number in sorted(counts.items())]
     if after is None:
         return Matching(tallies)
     return Matching(tallies, found.looked_back_to or found.tasks[-1].created_at)
@@ -66,9 +66,9 @@ def count_matching(store: Store, where: Filter, within: timedelta) -> Matching:
 
 def _ended(store: Store, now: datetime) -> tuple[list[TaskCount], datetime]:
     note = next(iter(store.notes(CENSUS)), None)
-    if note is not None and note.updated_at is not None and now - note.updated_at < _REMEMBERED_FOR:
+    if note is not None and note.updated_at is not None and now - note.updated_at < _CACHED_FOR:
         return msgspec.convert(note.body, list[TaskCount]), note.updated_at
     counted = store.count(Filter(statuses=ENDS))
-    with suppress(StoreError):  # it may be read-only to us: then everyone counts for himself
+    with suppress(StoreError):  # the store may be read-only; then each process counts
         store.write_notes([Note(CENSUS, "ended", msgspec.to_builtins(counted), note.version if note else 0)])
     return counted, now

@@ -1,4 +1,4 @@
-"""Failures by cause: class, exception, and where in the user's code."""
+"""Failures grouped by cause: error class, exception, and location in the user's code."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from onerow.core.task import Task
 
 
 class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that failed for the same reason."""
+    """Tasks that failed with the same cause."""
 
     error_class: str
     exception: str
@@ -20,12 +20,12 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     first_at: datetime
     last_at: datetime
-    error: str  # of the last one
-    task_ids: list[str]  # some of them, the last first
+    error: str  # of the latest failure
+    task_ids: list[str]  # examples, latest first
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """The groups, the largest first, of the last `looked_at` failures; `all`: there are no more."""
+    """Groups, largest first, of the latest `looked_at` failures; `all`: whether there are no others."""
 
     groups: list[FailureGroup]
     looked_at: int
@@ -36,7 +36,7 @@ _EXAMPLES = 5
 
 
 def group_failures(tasks: list[Task], complete: bool) -> Failures:
-    """Failed tasks, the last first, put together by cause."""
+    """Group failed tasks, given latest first, by cause."""
     found: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:
         entry = last_failure(task)
@@ -68,5 +68,5 @@ def group_failures(tasks: list[Task], complete: bool) -> Failures:
 
 
 def last_failure(task: Task) -> Entry | None:
-    """What its history says of the failure that it stands with."""
+    """Return the history entry of the task's latest failure."""
     return next((entry for entry in reversed(shown(task, "history")) if entry.error_class), None)

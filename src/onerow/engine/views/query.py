@@ -1,4 +1,4 @@
-"""One small language for looking: `status:failed phase:video error:timeout user:u1 age:>1h payload.topic:tide some text`."""
+"""Query language for tasks: `status:failed phase:video error:timeout user:u1 age:>1h payload.topic:tide some text`."""
 
 import difflib
 import re
@@ -29,7 +29,7 @@ KEYS = {
     "is": "parked, due, or cancelling",
     "payload.…": "a value in the payload, by its path: payload.topic:tides",
 }
-"""Every word of the language, and what may follow it."""
+"""Every key of the language, and its possible values."""
 
 _TOKEN = re.compile(r'(?:"[^"]*"|[^\s"])+')
 _TERM = re.compile(r"([A-Za-z_][\w.\-]*):(.*)", re.DOTALL)
@@ -38,7 +38,7 @@ _EQUAL = _TEXT | {"pipeline": "pipeline", "user": "user_id", "worker": "leased_b
 
 
 def read_query(text: str, now: datetime) -> Filter:
-    """The filter that a query means; words without a key are one text, looked for in title, error, id and payload."""
+    """Parse a query; words without a key form one text, searched in title, error, id and payload."""
     fields: dict[str, Any] = {}
     payload: list[tuple[str, str]] = []
     words: list[str] = []
@@ -99,7 +99,7 @@ def _is(value: str, now: datetime) -> dict[str, Any]:
 
 
 def _ago(key: str, value: str, now: datetime, before: str, since: str) -> dict[str, Any]:
-    """Further back than a span (>), or within it (<, the default); also a moment, as in age:<2026-11-15T00:00Z."""
+    """Parse an age: more than a duration (>) or within it (<, default); also a time, as in age:<2026-11-15T00:00Z."""
     sign, rest = (value[0], value[1:].removeprefix("=")) if value[0] in "<>" else ("<", value)
     if re.match(r"\d{4}-", rest):
         moment = parse_time(rest if "T" in rest else f"{rest}T00:00:00Z", key)

@@ -1,4 +1,4 @@
-"""Tasks in lists: the few fields that a line shows, and pages that say how far they looked."""
+"""Rows of task lists, and pages of search results."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from onerow.core.task import Task
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One task in one line."""
+    """One task in a list."""
 
     task_id: str
     pipeline: str
@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Some tasks; where to go on, and how far the search came when its time was over."""
+    """One page of tasks, the cursor of the next page, and how far a search came if its time ran out."""
 
     tasks: list[Row]
     next: str | None = None

@@ -1,4 +1,4 @@
-"""Reading a task's log: what of it is wanted, line by line, now or as it comes, from any host."""
+"""Reading and following the log of a task, with filters, from any host."""
 
 import re
 import threading
@@ -13,23 +13,23 @@ from onerow.ports import LogLine
 
 _PAGE = 1_000
 _LOOK_EVERY = 0.2
-# Output counts by how it is usually meant: what goes to stderr is more than a note, and not yet an error.
+# stdout ranks as info, and stderr as a warning.
 _RANK = {"debug": 10, "out": 20, "info": 20, "err": 30, "warning": 30, "error": 40, "critical": 50}
 LEVELS = tuple(_RANK)
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """So many lines were here and are gone: a task keeps a bounded log."""
+    """Number of lines that were dropped at this position, because the log is bounded."""
 
     lines: int
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which lines: everything that is set must hold."""
+    """Filter of log lines; all conditions that are set must match."""
 
     attempt: int | None = None
     phase: str | None = None
-    level: str | None = None  # at least; 'out' and 'err' mean these alone
+    level: str | None = None  # minimum level; 'out' and 'err' match only themselves
     grep: re.Pattern[str] | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ EVERYTHING = Wanted()
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression from what a person typed; raises BadInput."""
+    """Compile a regular expression from user input; raise BadInput if it is invalid."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -62,7 +62,7 @@ def pattern(text: str) -> re.Pattern[str]:
 def read(
     queue: Queue, task_id: str, wanted: Wanted = EVERYTHING, *, tail: int | None = None
 ) -> Iterator[LogLine | Gap]:
-    """The wanted lines that are there, oldest first; of them the last `tail`."""
+    """Iterate over the stored lines that match, oldest first, or over the last `tail` of them."""
     reader = _Reader(queue, task_id, wanted)
     return iter(reader.last(tail)) if tail is not None else reader.rest()
 
@@ -75,15 +75,15 @@ def follow(
     tail: int | None = None,
     rest: Callable[[float], object] | None = None,
 ) -> Iterator[LogLine | Gap]:
-    """The same, and then what comes, across attempts and workers, until the task has ended.
+    """Like `read`, then iterate over new lines, across attempts and workers, until the task has ended.
 
-    `rest` waits so many seconds between two looks; what it raises ends the following.
+    `rest` sleeps the given number of seconds between two reads; an exception from it ends the iteration.
     """
     wait = rest or threading.Event().wait
     reader = _Reader(queue, task_id, wanted)
     yield from reader.last(tail) if tail is not None else reader.rest()
     while True:
-        # Looked at before the lines: a task that has ended has its whole log in the store.
+        # Checked before reading lines: once a task has ended, its whole log is in the store.
         ended = queue.get(task_id).ended
         yield from reader.rest()
         if ended:
@@ -92,7 +92,7 @@ def follow(
 
 
 class _Reader:
-    """A place in a task's log."""
+    """A cursor in the log of a task."""
 
     def __init__(self, queue: Queue, task_id: str, wanted: Wanted) -> None:
         self._queue = queue
@@ -101,7 +101,7 @@ class _Reader:
         self._after = 0
 
     def rest(self) -> Iterator[LogLine | Gap]:
-        """From here to the end."""
+        """Iterate over the lines from the cursor to the end."""
         while True:
             page = self._queue.logs(self._task_id, after=self._after, limit=_PAGE)
             if not page.lines:
@@ -115,7 +115,7 @@ class _Reader:
                 return
 
     def last(self, count: int) -> list[LogLine | Gap]:
-        """The last wanted lines; then we stand at the end."""
+        """Return the last matching lines and move the cursor to the end."""
         if self._wanted != EVERYTHING:
             lines = deque((line for line in self.rest() if isinstance(line, LogLine)), maxlen=count)
             return list(lines)

@@ -1,4 +1,4 @@
-"""One task: its row, what happened to it, and why it stands where it stands."""
+"""One task: its columns, its timeline, and the reason for its current state."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from onerow.engine.views.why import Reason
 
 
 class Moment(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something that happened, or lasted from `began_at` to `at`."""
+    """An event at `at`, or a period from `began_at` to `at`."""
 
     at: datetime
     what: str
@@ -32,18 +32,18 @@ class TaskView(msgspec.Struct, frozen=True):
     """Everything about one task."""
 
     task: dict[str, Any]  # every column, JSON decoded
-    phases: list[str]  # of its pipeline, in order; those passed stand before the present one
+    phases: list[str]  # of its pipeline, in order
     timeline: list[Moment]
     why: Reason
 
 
 def columns(task: Task) -> dict[str, Any]:
-    """Every column of the row by its field's name, JSON decoded; the history is in the timeline."""
+    """Return all columns except the history by field name, with JSON decoded."""
     return {name.removesuffix("_json"): shown(task, name.removesuffix("_json")) for name in FIELDS if name != "logs_json"}  # fmt: skip
 
 
 def timeline(task: Task, now: datetime) -> list[Moment]:
-    """What happened, oldest first, from the moment it was added to what runs now."""
+    """Return the events of a task, oldest first, from its addition to the running attempt."""
     moments = [Moment(at=task.created_at, what="added")]
     for entry in shown(task, "history"):
         at = entry.when

@@ -1,4 +1,4 @@
-"""Views of one queue: each method is one page of a face."""
+"""Views of one queue: each method provides one page of a user interface."""
 
 from datetime import timedelta
 
@@ -32,24 +32,24 @@ _SHOWN_MASKED = ("title", "payload", "results", "steps", "signals", "metadata")
 
 
 class Views:
-    """What the store says, for faces; on a queue for one user, that user's alone."""
+    """Data for user interfaces; on a queue for one user, only that user's."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
     @property
     def _store(self) -> Store:
-        """The store, or what it offers to those who only look (a replica)."""
+        """The store, or its read-only variant (a replica) if it has one."""
         store = self._queue.store
         return getattr(store, "for_views", lambda: store)()
 
     def overview(self, over: timedelta = RECENT) -> Overview:
-        """The whole store in a few numbers."""
+        """Return a summary of the whole store."""
         store, now = self._store, self._store.now()
         store_counts = count_store(store, self._queue.user_id)
         counts: dict[tuple[object, bool], int] = {}
-        for tally in store_counts.tallies:
-            counts[tally.status, tally.parked] = counts.get((tally.status, tally.parked), 0) + tally.count
+        for line in store_counts.tallies:
+            counts[line.status, line.parked] = counts.get((line.status, line.parked), 0) + line.count
         due = [t.oldest for t in store_counts.tallies if t.status is WAITING and not t.parked and t.oldest is not None]
         return Overview(
             at=now,
@@ -67,7 +67,7 @@ class Views:
         )
 
     def board(self, over: timedelta = RECENT) -> Board:
-        """Pipelines and their phases."""
+        """Return pipelines and phases with counts and rates."""
         store = self._store
         return build_board(
             self.plans(),
@@ -81,12 +81,12 @@ class Views:
         )
 
     def plans(self) -> dict[str, Plan]:
-        """The definitions: as published, else those of the code served here."""
+        """Return the published definitions, and those of the served code that are not published."""
         served = {name: pipeline.plan for name, pipeline in self._queue.pipelines.items()}
         return served | definitions.load_plans(self._queue.store)
 
     def filter(self, query: str) -> Filter:
-        """What a query means, within this queue's user."""
+        """Parse a query into a filter limited to this queue's user."""
         where = read_query(query, self._queue.store.now())
         user = self._queue.user_id
         if user is None:
@@ -98,7 +98,7 @@ class Views:
     def find(
         self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta = SEARCH_FOR
     ) -> TaskPage:
-        """A page of tasks; what has ended by its end, everything else by when it was added, the newest first."""
+        """Return a page of tasks, newest first: by completed_at if only ended tasks match, else by created_at."""
         where = query if isinstance(query, Filter) else self.filter(query)
         store = self._store
         latest = bool(where.statuses) and where.statuses <= ENDS
@@ -110,37 +110,37 @@ class Views:
         return TaskPage(self._rows(page.tasks), page.next)
 
     def count(self, query: str | Filter = "", *, within: timedelta = COUNT_FOR) -> Matching:
-        """How many tasks match a query; where they must be read to know, as far as the time allows."""
+        """Count the tasks that match a query; a lower bound if they must be read and the time runs out."""
         where = query if isinstance(query, Filter) else self.filter(query)
         return count_matching(self._store, where, within)
 
     def _rows(self, tasks: list[Task]) -> list[Row]:
-        """As people see them: a title is made of the payload, and may hold what a payload may."""
+        """Return list rows with masked titles, because titles contain parts of the payload."""
         masked = self._queue.masker.text
         return [replace(Row.of(task), title=masked(task.title)) for task in tasks]
 
     def task(self, task_id: str) -> TaskView:
-        """One task with its timeline and why it stands where it stands."""
+        """Return one task with its timeline and the reason for its current state."""
         task = self._queue.get(task_id)
         view = view_task(task, self.plans().get(task.pipeline), self.why(task), self._queue.store.now())
-        # Payloads and results are kept as they are, because phases work with them; people see them masked.
+        # Payloads and results are stored unmasked, because phases use them; they are masked only for display.
         masked = {field: self._queue.masker.value(view.task[field]) for field in _SHOWN_MASKED if field in view.task}
         return replace(view, task=view.task | masked)
 
     def why(self, task: Task | str) -> Reason:
-        """Why a task isn't running, in a sentence, with the command that changes it."""
+        """Explain in a sentence why a task is not running, with the command that changes it."""
         found = self._queue.get(task) if isinstance(task, str) else task
         plan = self.plans().get(found.pipeline)
         return why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
-        """The last failed tasks, grouped by cause."""
+        """Return the latest failed tasks, grouped by cause."""
         where = replace(self.filter(query), statuses=frozenset({FAILED}))
         page = self._store.find(where, limit=limit, order="latest")
         return group_failures(page.tasks, page.next is None)
 
     def workers(self, *, holds: bool = True) -> list[WorkerLine]:
-        """Who is on the roll, and (unless told not to look) what each holds."""
+        """Return the registered workers and, unless `holds` is False, the tasks that each holds."""
         store = self._store
         held: list[Task] = []
         if holds:
@@ -149,18 +149,18 @@ class Views:
         return roll(store.notes(WORKER), held, store.now())
 
     def schedules(self) -> list[Scheduled]:
-        """What is started by the clock."""
+        """List the schedules."""
         return self._queue.crons.all()
 
     def statistics(self, over: timedelta) -> dict[tuple[str, str], Outcomes]:
-        """Outcomes by pipeline and phase over the last while; everyone's, so not for one user."""
+        """Return outcomes by pipeline and phase; empty on a queue for one user, because they cover all users."""
         if self._queue.user_id is not None:
             return {}
         store = self._store
         return add_up(store.notes(STATS, since=minute_of(store.now() - over)))
 
     def minutes(self, over: timedelta) -> dict[str, dict[tuple[str, str], Outcomes]]:
-        """The same minute by minute, for curves."""
+        """Return outcomes per minute, for charts."""
         store = self._store
         by_minute: dict[str, list[Note]] = {}
         for note in store.notes(STATS, since=minute_of(store.now() - over)):

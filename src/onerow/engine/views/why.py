@@ -1,4 +1,4 @@
-"""Why a task isn't running: one sentence, and the command that changes it."""
+"""Why a task is not running: one sentence, and the command that changes it."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,24 +18,24 @@ from onerow.engine.control.relocation import MOVED_BY
 from onerow.engine.views.workers import WorkerLine, serving
 from onerow.ports import Filter, Store
 
-_MOST_AT_ONCE = 10_000  # that a limit may be
+_HIGHEST_LIMIT = 10_000
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a task stands where it stands."""
+    """Why a task is in its current state."""
 
     code: str  # one word for programs
     sentence: str
-    command: str = ""  # what a person can do about it; '' when nothing need be done
-    until: datetime | None = None  # when it changes by itself
+    command: str = ""  # the command that changes it; '' if none is needed
+    until: datetime | None = None  # when it changes without a command
 
 
 def why(
     store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine], *, for_user: str | None = None
 ) -> Reason:
-    """The first thing that stands in the way, in the order in which a claim would meet it.
+    """Return the first reason why the task is not claimed, in the order in which a claim checks them.
 
-    for_user: one tenant asks, and learns nothing of others' tasks.
+    for_user: the user who asks; details of other users' tasks are left out.
     """
     now = store.now()
     controls = definitions.load_controls(store)
@@ -65,7 +65,7 @@ def why(
     return (
         _paused(controls, task, phase)
         or _held(controls, task, phase, now, for_user)
-        or _short_of_rate(store, task, phase, now)
+        or _rate_used_up(store, task, phase, now)
         or _unserved(task, phase, workers)
         or _limited(store, controls, task, phase, for_user)
         or _queued(store, task, phase)
@@ -114,8 +114,8 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
     until = "" if deadline is None else f" until {_at(deadline)} (in {_for(deadline - now)})"
     if task.awaiting == "children":
         tallies = store.count(Filter(parent_id=task.task_id))
-        total = sum(tally.count for tally in tallies)
-        ended = total - sum(tally.count for tally in tallies if tally.status in OPEN)
+        total = sum(line.count for line in tallies)
+        ended = total - sum(line.count for line in tallies if line.status in OPEN)
         return Reason(
             "children",
             f"It is parked for its children{until}: {ended} of {max(total, task.children or 0)} have ended.",
@@ -171,7 +171,7 @@ def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_u
         return None
     until = read(hold.until)
     where = f" on worker {hold.by}" if hold.by else ""
-    # What the handler was told may speak of another tenant's task.
+    # The handler's error may contain data of another user's task.
     said = f": {_line(hold.why)}" if hold.why and for_user is None else ""
     return Reason(
         "held",
@@ -182,7 +182,7 @@ def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_u
     )
 
 
-def _short_of_rate(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
+def _rate_used_up(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
     rates = Rates(store)
     if rates.room(task.pipeline, phase, now) != 0:
         return None
@@ -244,7 +244,7 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         due_before=store.now(),
         ahead_of=(task.priority, task.run_at, task.task_id),
     )
-    ahead = sum(tally.count for tally in store.count(where))
+    ahead = sum(line.count for line in store.count(where))
     if ahead:
         verb = "task is" if ahead == 1 else "tasks are"
         return Reason(
@@ -256,16 +256,16 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
 
 
 def resume_command(pause: Pause) -> str:
-    """The command that lifts a pause; '' for the pause of a queue that was moved: its tasks run at the new place."""
+    """Return the command that removes a pause; '' if a move set it, because the tasks run in the new store."""
     if pause.by == MOVED_BY:
         return ""
     return f"onerow resume {pause.pipeline}" + ("" if pause.phase == "*" else f" {pause.phase}")
 
 
 def task_command(name: str, task: Task, *options: str, then: str = "") -> str:
-    """A command on one task as a shell takes it; `then` is the argument behind the id."""
+    """Return a shell command on one task; `then` is the argument after the id."""
     arguments = [task.task_id, then] if then else [task.task_id]
-    if task.task_id.startswith("-"):  # it would be read as an option
+    if task.task_id.startswith("-"):  # the shell command would parse it as an option
         return shlex.join(["onerow", name, *options, "--", *arguments])
     return shlex.join(["onerow", name, *arguments, *options])
 
@@ -275,19 +275,19 @@ def _list_children(task: Task) -> str:
 
 
 def _raise_limit(pipeline: str, phase: str, limit: int | None, per_key: int | None, *, of_key: bool) -> str:
-    """One more than now; both limits are named, because one that is left out is lifted."""
+    """Return the command that raises a limit by one; it sets both limits, because an omitted one is removed."""
     if of_key:
         per_key = (per_key or 0) + 1
     else:
         limit = (limit or 0) + 1
-    if max(limit or 0, per_key or 0) > _MOST_AT_ONCE:
+    if max(limit or 0, per_key or 0) > _HIGHEST_LIMIT:
         return ""
     words = [str(limit) if limit is not None else "none"] + (["--per-key", str(per_key)] if per_key is not None else [])
     return shlex.join(["onerow", "limit", pipeline, phase, *words])
 
 
 def _for(span: timedelta) -> str:
-    """A span as people say it: two units at the most."""
+    """Format a duration with at most two units."""
     seconds = max(0, int(span.total_seconds()))
     if seconds < 60:
         return f"{seconds}s"

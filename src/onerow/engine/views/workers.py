@@ -1,4 +1,4 @@
-"""Who works, and what each holds."""
+"""Workers and the tasks they hold."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from onerow.engine.events.hooks import GuardState
 from onerow.ports import Note
 
 SILENT_AFTER = timedelta(seconds=15)
-"""A worker signs the roll every five seconds; who missed it twice is taken for gone."""
+"""Workers renew their registration every five seconds; without renewal for this long they count as dead."""
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """A task in a worker's hands."""
+    """A task held by a worker."""
 
     task_id: str
     title: str
@@ -29,7 +29,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process on the roll, or one that holds leases without being on it."""
+    """A registered worker process, or an unregistered one that holds leases."""
 
     name: str
     host: str = ""
@@ -45,7 +45,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:
-    """The workers, with what each holds."""
+    """Return the workers with the tasks that each holds."""
     holds: dict[str, list[Holding]] = {}
     for task in held:
         holds.setdefault(task.leased_by or "", []).append(_holding(task))
@@ -67,18 +67,18 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
                 hooks=msgspec.convert(body.get("hooks", []), list[GuardState]),
             )
         )
-    # Pulled leases, and those of workers that someone took off the roll.
+    # Pullers, and workers whose registration was removed.
     lines += [WorkerLine(name=name, holds=tasks) for name, tasks in sorted(holds.items())]
     return lines
 
 
 def serving(workers: Sequence[WorkerLine]) -> dict[tuple[str, str], int]:
-    """How many live workers serve each phase."""
+    """Number of live workers by (pipeline, phase)."""
     found: dict[tuple[str, str], int] = {}
     for worker in workers:
         if worker.alive and not worker.draining:
-            for place in worker.phases:
-                found[place] = found.get(place, 0) + 1
+            for phase in worker.phases:
+                found[phase] = found.get(phase, 0) + 1
     return found
 
 
