@@ -43,9 +43,9 @@ def test_resources_of_a_killed_process_are_released(tmp_path: Path) -> None:
 import time
 from pathlib import Path
 from onerow.engine.worker.host_resources import HostResources, Resources
-print(Room(Weight(10, 0), Path({str(tmp_path / "room")!r})).take(Weight(10), 1), flush=True)
+print(HostResources(Resources(10, 0), Path({str(tmp_path / "room")!r})).take(Resources(10), 1), flush=True)
 """
-    kept = take.replace("print(Room(", "room = Room(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
+    kept = take.replace("print(HostResources(", "room = HostResources(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
     process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     resources = HostResources(Resources(10, 0), tmp_path / "room")
