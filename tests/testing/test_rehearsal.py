@@ -1,4 +1,4 @@
-"""onerow.testing: the real rules and roles, a virtual clock, accidents on demand, and no sleeping."""
+"""onerow.testing: the real rules and roles with a virtual clock and injected failures."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ def studio() -> Pipeline:
     return videos
 
 
-def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: TestQueue) -> None:
+def test_a_pipeline_runs_in_virtual_time(rehearsal: TestQueue) -> None:
     at = rehearsal.now + timedelta(days=2)
     task = rehearsal.add(studio(), {"topic": "tides", "at": at.isoformat()})
     assert rehearsal.run() == 0
@@ -44,7 +44,7 @@ def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: TestQueue) -> No
     assert (done.status, done.result) == (Status.COMPLETED, ["script of tides", ["a.png"]])
 
 
-def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: TestQueue) -> None:
+def test_time_advances_over_retries_but_not_over_parked_tasks(rehearsal: TestQueue) -> None:
     rehearsal.fail("script", ConnectionError("no net"), times=2)
     began = rehearsal.now
     task = rehearsal.add(studio(), {"topic": "tides"})
@@ -60,7 +60,7 @@ def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: TestQu
     assert (rehearsal.get(task).status, rehearsal.get(task).error_class) == (Status.FAILED, "timeout")
 
 
-def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: TestQueue) -> None:
+def test_a_permanent_failure_and_a_timeout_can_be_injected(rehearsal: TestQueue) -> None:
     rehearsal.fail("videos.script", Permanent("no such topic"))
     one = rehearsal.add(studio(), {"topic": "a"})
     assert rehearsal.run_until(one).error == "no such topic"
@@ -69,7 +69,7 @@ def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: TestQueue) -
     assert rehearsal.run_until(two).error_class == "timeout"
 
 
-def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: TestQueue) -> None:
+def test_work_is_repeated_if_the_worker_dies_after_it(rehearsal: TestQueue) -> None:
     sent: list[str] = []
     mails = Pipeline("mails")
 
@@ -89,7 +89,7 @@ def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: TestQueu
     assert [entry.what for entry in done.history] == ["rescued", "completed"]
 
 
-def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: TestQueue) -> None:
+def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: TestQueue) -> None:
     ran: list[str] = []
     films = Pipeline("films")
 
@@ -116,7 +116,7 @@ def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_
     ]
 
 
-def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: TestQueue) -> None:
+def test_children_batches_limits_and_waits_work(rehearsal: TestQueue) -> None:
     sizes: list[int] = []
     parts, whole = Pipeline("parts"), Pipeline("whole")
 
@@ -142,7 +142,7 @@ def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: TestQueu
     assert rehearsal.run_until(task).result == [42, "yes"]
 
 
-def test_rates_and_holds_let_time_go_on(rehearsal: TestQueue) -> None:
+def test_time_advances_over_rates_and_holds(rehearsal: TestQueue) -> None:
     calls = Pipeline("calls")
     asked: list[int] = []
 
@@ -159,7 +159,7 @@ def test_rates_and_holds_let_time_go_on(rehearsal: TestQueue) -> None:
     assert rehearsal.now - began >= timedelta(minutes=11)
 
 
-def test_schedules_fire_as_time_goes_on(rehearsal: TestQueue) -> None:
+def test_schedules_fire_when_time_advances(rehearsal: TestQueue) -> None:
     reports = Pipeline("reports")
 
     @reports.phase
@@ -205,14 +205,14 @@ def test_a_snoozing_handler_and_its_log(rehearsal: TestQueue) -> None:
     assert [line.text for line in rehearsal.queue.logs(task.task_id).lines] == ["attempt 1", "attempt 2", "attempt 3"]
 
 
-def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) -> None:
+def test_the_apps_queue_can_be_borrowed_and_is_restored(tmp_path: Path) -> None:
     queue = Queue(f"sqlite:///{tmp_path}/app.db")
     films = Pipeline("films")
 
     @films.phase
     def fetch(job: Any) -> None:
         if job == "first":
-            queue.add(films, "second")  # the app's own queue, as its code knows it
+            queue.add(films, "second")  # the app's own queue
 
     queue.serve(films)
     heard: list[str] = []
@@ -226,13 +226,13 @@ def test_the_apps_own_queue_can_be_borrowed_and_is_given_back(tmp_path: Path) ->
     queue.close()
 
 
-def test_a_task_that_does_not_get_there_is_told_of(rehearsal: TestQueue) -> None:
+def test_run_until_raises_if_the_task_does_not_arrive(rehearsal: TestQueue) -> None:
     task = rehearsal.add(studio(), {"topic": "tides"})
     with pytest.raises(AssertionError, match="is waiting at image"):
         rehearsal.run_until(task, "youtube")
 
 
-def test_nothing_is_left_running(rehearsal: TestQueue) -> None:
+def test_no_thread_is_left_running(rehearsal: TestQueue) -> None:
     before = threading.active_count()
     with TestQueue() as another:
         task = another.add(studio(), {"topic": "a"})
