@@ -1,1 +1,1 @@
-"""Measurements: what a task costs, and how many a second each store can take."""
+"""Benchmarks of the stores and views."""

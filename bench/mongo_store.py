@@ -1,6 +1,6 @@
-"""Which shapes are fast on MongoDB: python -m bench.mongo_store [mongodb://host/database]
+"""Benchmark batch sizes and statements on MongoDB: python -m bench.mongo_store [mongodb://host/database]
 
-Without a URL a test server is started. Each figure is a rate and its ratio to a thin pymongo loop in the same run.
+Without a URL it starts a test server. Each figure is a rate and its ratio to a minimal pymongo loop in the same run.
 """
 
 import statistics
@@ -38,7 +38,7 @@ def a_backlog(store: MongoStore, count: int, **changes: object) -> list[Task]:
 
 
 def drain(store: MongoStore, size: int, want: PhaseClaim = WANT) -> int:
-    """Settle the last batch and claim the next, until nothing is left; how many."""
+    """Settle the last batch and claim the next until no task is left; return the number of tasks."""
     claim = Claim("bench", [replace(want, limit=size)])
     moves: list[Move] = []
     done = 0
@@ -52,10 +52,10 @@ def drain(store: MongoStore, size: int, want: PhaseClaim = WANT) -> int:
 
 
 def shapes() -> Iterator[tuple[str, bool | None, Measure]]:
-    """(what it is called, whether batches are answered row by row, how it runs)."""
+    """Yield (name, whether bulk writes are answered row by row, measurement)."""
     for size in (1, 16, 100, 500):
-        yield f"drain, {size} a turn", None, lambda store, size=size: drain(store, size)  # type: ignore[misc]
-    yield "drain, 100 a turn, settled singly in flight", False, lambda store: drain(store, 100)
+        yield f"drain, {size} per round", None, lambda store, size=size: drain(store, size)  # type: ignore[misc]
+    yield "drain, 100 per round, settled singly in flight", False, lambda store: drain(store, 100)
     yield "drain, 16 slots", None, lambda store: drain(store, 16, replace(WANT, slots=16))
 
 
@@ -81,7 +81,7 @@ def floor(url: str) -> float:
 
 
 def claim_cost(url: str, waiting: int, not_due: int) -> float:
-    """Milliseconds of one claim of 100 with so many in front."""
+    """Return the milliseconds of one claim of 100 with the given numbers of tasks in front."""
     store = MongoStore(url, collection=f"q{uuid.uuid4().hex[:8]}")
     store.prepare()
     ahead = store.now() + timedelta(days=300)
@@ -98,12 +98,12 @@ def claim_cost(url: str, waiting: int, not_due: int) -> float:
 
 
 def main(url: str) -> None:
-    """Print every shape as a rate and a ratio, then what a claim costs with few and with many in front."""
+    """Print each rate and ratio, then the cost of a claim with few and with many tasks in front."""
     for name, bulk, run in shapes():
         pairs = [(measured(url, bulk, run), floor(url)) for _ in range(RUNS)]
         ratio = statistics.median(rate / thin for rate, thin in pairs)
         rate = statistics.median(rate for rate, _ in pairs)
-        print(f"{name:<46}{rate:>8,.0f} /s {ratio:>7.2f} of the thin loop", flush=True)
+        print(f"{name:<46}{rate:>8,.0f} /s {ratio:>7.2f} of the baseline", flush=True)
     few = claim_cost(url, 1_000, 0)
     for waiting, not_due in ((100_000, 0), (1_000, 100_000)):
         cost = claim_cost(url, waiting, not_due)

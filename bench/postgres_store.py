@@ -1,8 +1,8 @@
-"""The PostgreSQL store by itself, beside the thinnest loop that could do the same work, in one run.
+"""Benchmark the PostgreSQL store against a minimal baseline in the same run.
 
     python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add,snapshot,scale]
 
-Without a URL it starts the tests' own server. Rates on a shared machine mean little; their ratios mean more.
+Without a URL it starts a test server. Compare ratios: rates vary on a shared machine.
 """
 
 import argparse
@@ -61,19 +61,19 @@ class Bench:
         self.admin.execute("DROP TABLE IF EXISTS thin")
         self.admin.execute(THIN_TABLE, prepare=False)
 
-    def newborn(self, store: PostgresStore, count: int) -> list[Task]:
+    def new_tasks(self, store: PostgresStore, count: int) -> list[Task]:
         now = store.now()
         blank = replace(
             a_task(), pipeline="bench", phase="run", created_at=now, run_at=now, updated_at=now, payload_json=PAYLOAD
         )
         return [replace(blank, task_id=task_id) for task_id in new_ids(now, count)]
 
-    # ── what is measured: each returns seconds ──
+    # ── measurements: each returns seconds ──
 
     def drain(self) -> float:
         store = self.fresh()
         for _ in range(0, self.tasks, 5000):
-            store.insert(self.newborn(store, min(5000, self.tasks)))
+            store.insert(self.new_tasks(store, min(5000, self.tasks)))
         self.admin.execute("VACUUM ANALYZE")
         claim = Claim("w1", [PhaseClaim(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
         done = 0
@@ -106,7 +106,7 @@ class Bench:
     def add(self) -> float:
         store = self.fresh()
         count = self.tasks // 10
-        tasks = self.newborn(store, count)
+        tasks = self.new_tasks(store, count)
         began = time.perf_counter()
         for task in tasks:
             store.insert([task])
@@ -125,7 +125,7 @@ class Bench:
         store = self.fresh()
         spent = 0.0
         for _ in range(0, self.tasks, 1000):
-            tasks = self.newborn(store, 1000)
+            tasks = self.new_tasks(store, 1000)
             began = time.perf_counter()
             store.insert(tasks)
             spent += time.perf_counter() - began
@@ -141,36 +141,36 @@ class Bench:
                     copy.write_row((PAYLOAD,))
         return time.perf_counter() - began
 
-    # ── what is measured against itself: (seconds a task at first, and at last) ──
+    # ── comparisons: each returns seconds per task (at the start, at the end) ──
 
     def scale(self) -> tuple[float, float]:
-        """Turns with few waiting tasks, and with a million."""
+        """Rounds with few waiting tasks and with a million."""
         rates = []
         for waiting in (10 * self.batch, 1_000_000):
             store = self.fresh()
             for _ in range(0, waiting, 5000):
-                store.insert(self.newborn(store, min(5000, waiting)))
+                store.insert(self.new_tasks(store, min(5000, waiting)))
             self.admin.execute("VACUUM ANALYZE")
-            rates.append(self._turns(store, 9))
+            rates.append(self._run_rounds(store, 9))
             store.close()
         return rates[0], rates[1]
 
     def snapshot(self) -> tuple[float, float]:
-        """Turns at first, and after 80,000 tasks while someone holds an old snapshot open."""
+        """Rounds at the start and after 80,000 tasks, while a transaction holds an old snapshot."""
         store = self.fresh()
         for _ in range(0, 100_000, 5000):
-            store.insert(self.newborn(store, 5000))
+            store.insert(self.new_tasks(store, 5000))
         self.admin.execute("VACUUM ANALYZE")
         with psycopg.connect(self.url) as old:
             old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             old.execute("SELECT 1")
-            first = self._turns(store, 10)
-            self._turns(store, 80_000 // self.batch)
-            last = self._turns(store, 10)
+            first = self._run_rounds(store, 10)
+            self._run_rounds(store, 80_000 // self.batch)
+            last = self._run_rounds(store, 10)
         store.close()
         return first, last
 
-    def _turns(self, store: PostgresStore, count: int) -> float:
+    def _run_rounds(self, store: PostgresStore, count: int) -> float:
         claim = Claim("w1", [PhaseClaim(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])
         moves: list[Move] = []
         done = 0
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def report(name: str, ours: Callable[[], float], thin: Callable[[], float], tasks: int, rounds: int) -> None:
-    """Back to back, so that both meet the same neighbours."""
+    """Print the rate and its ratio to the baseline, measured back to back under the same load."""
     pairs = [(ours(), thin()) for _ in range(rounds)]
     rate, floor = (statistics.median(tasks / pair[index] for pair in pairs) for index in (0, 1))
     ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
@@ -217,7 +217,7 @@ def report(name: str, ours: Callable[[], float], thin: Callable[[], float], task
 
 
 def compare(name: str, both: Callable[[], tuple[float, float]], rounds: int) -> None:
-    """The second against the first."""
+    """Print the ratio of the second measurement to the first."""
     pairs = [both() for _ in range(rounds)]
     first, last = (statistics.median(1 / pair[index] for pair in pairs) for index in (0, 1))
     ratio = statistics.median(pair[0] / pair[1] for pair in pairs)

@@ -1,4 +1,4 @@
-"""What people look at, over a million rows: python -m bench.views [ROWS]. Milliseconds, the best of five."""
+"""Benchmark the views over a million rows: python -m bench.views [ROWS]. Milliseconds, best of five."""
 
 import sys
 import tempfile
@@ -23,7 +23,7 @@ BATCH = 10_000
 
 
 def rows(start: int, total: int, store: SqliteStore) -> list[Task]:
-    """Half of them ended long ago, one in twenty of those failed; half wait."""
+    """Return tasks: half have ended (one in twenty of them failed), half are waiting."""
     now = store.now()
     found = []
     for number, task_id in enumerate(new_ids(now, BATCH), start=start):

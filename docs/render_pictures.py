@@ -1,4 +1,4 @@
-"""Take docs/demo.svg and docs/board.svg anew, from a real run of the demo: python docs/render_pictures.py"""
+"""Render docs/demo.svg and docs/board.svg from a run of the demo: python docs/render_pictures.py"""
 
 import io
 import re
@@ -26,7 +26,7 @@ def save(picture: Any, name: str, title: str) -> None:
     console = Console(record=True, width=112, file=io.StringIO(), highlight=False, force_terminal=True)
     console.print(picture)
     text = console.export_svg(title=title)
-    # Fonts of the reader's own: nothing is fetched from elsewhere.
+    # Use the reader's fonts: the picture must not fetch any.
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     HERE.joinpath(name).write_text(text, encoding="utf-8")
@@ -37,36 +37,36 @@ def main() -> None:
         url = f"sqlite:///{folder}/demo.db"
         queue = Queue(open_store(url))
         queue.publish(videos)
-        theatre = DemoProcess(Path(folder), url, 1.0)
-        told: list[str] = []
+        process = DemoProcess(Path(folder), url, 1.0)
+        lines: list[str] = []
         began = time.monotonic()
         story = Story(
             queue,
-            theatre,
-            lambda line: told.append(
+            process,
+            lambda line: lines.append(
                 f"{'':8}{line}" if line[0] == " " else f"{time.monotonic() - began:5.1f}s  {line}"
             ),
         )
         taken_at = None
         try:
             story.begin()
-            theatre.open()
+            process.open()
             phases = [phase.name for phase in videos.plan.phases]
             while not story.over:
                 story.look()
-                if taken_at is None and any("goes on" in line for line in told):
+                if taken_at is None and any("goes on" in line for line in lines):
                     taken_at = time.monotonic()
                 if taken_at and time.monotonic() > taken_at + 1.2:
                     taken_at = float("inf")
-                    picture = paint(story.tasks, phases, story.cast(), told, queue.store.now(), URL)
+                    picture = paint(story.tasks, phases, story.cast(), lines, queue.store.now(), URL)
                     save(picture, "demo.svg", "make demo")
-                if any("failed to upload" in line for line in told) and not (HERE / "board.new").exists():
+                if any("failed to upload" in line for line in lines) and not (HERE / "board.new").exists():
                     (HERE / "board.new").touch()
                     save(rich_board(Views(queue)), "board.svg", "onerow watch")
                 time.sleep(0.1)
         finally:
             (HERE / "board.new").unlink(missing_ok=True)
-            theatre.close()
+            process.close()
             queue.close()
     path = HERE / "board.svg"
     path.write_text(re.sub(r"sqlite:[^<\s]*demo\.db", URL, path.read_text(encoding="utf-8")), encoding="utf-8")

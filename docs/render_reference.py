@@ -1,4 +1,4 @@
-"""Write docs/reference.md anew."""
+"""Render docs/reference.md: python docs/render_reference.py"""
 
 from pathlib import Path
 

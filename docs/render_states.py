@@ -1,4 +1,4 @@
-"""Write docs/states.md anew: python docs/render_states.py"""
+"""Render docs/states.md: python docs/render_states.py"""
 
 from pathlib import Path
 

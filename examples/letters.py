@@ -1,4 +1,4 @@
-"""A small site that writes letters in the background: uvicorn letters:app, in this folder."""
+"""A FastAPI app that writes letters in background tasks. Run it in this folder: uvicorn letters:app"""
 
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel

@@ -1,4 +1,4 @@
-"""A little town of tasks, at a moment that stands still, and the command line to look at it with."""
+"""A store with sample tasks and a fixed clock, and a fixture that runs the command line on it."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every SQLite store that is opened now has a clock that stands still."""
+    """Fix the clock of every SQLite store that is opened."""
     defaults = SqliteStore.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "clock", lambda: NOW)
@@ -47,7 +47,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def town(tmp_path: Path, frozen: None) -> str:
-    """A store with a little of everything; its URL."""
+    """Return the URL of a store with tasks in every status."""
     store = SqliteStore(tmp_path / "town.db")
     store.prepare()
     definitions.publish(store, [VIDEOS])
@@ -95,7 +95,7 @@ def town(tmp_path: Path, frozen: None) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`onerow …` in a folder without a project, in this process; nothing is a terminal."""
+    """Run `onerow …` in this process, in a folder without a project and without a terminal."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ONEROW_STORE", raising=False)
 
@@ -109,7 +109,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Hold a text against the file of that name; ONEROW_GOLDEN=write writes it instead."""
+    """Compare a text with the golden file of that name; ONEROW_GOLDEN=write writes the file instead."""
 
     def compare(name: str, text: str) -> None:
         path = Path(__file__).parent / "golden" / name

@@ -1,4 +1,4 @@
-"""Acts by id and by query: what is done, what is refused, and when it asks."""
+"""Operations by id and by query: results, refusals and confirmations."""
 
 import json
 
@@ -18,7 +18,7 @@ def row(town: str, task_id: str) -> Task:
     return task
 
 
-def test_retry_brings_a_failed_task_back(run: Run, town: str) -> None:
+def test_retry_requeues_a_failed_task(run: Run, town: str) -> None:
     result = run("retry", "failed", "--note", "topic added", "--store", town)
     assert result.stdout == "retry failed: waiting in script\n"
     task = row(town, "failed")
@@ -43,7 +43,7 @@ def test_cancel_replay_finish_reschedule_priority_signal(run: Run, town: str) ->
     assert row(town, "parked").signals[0]["payload"] == {"first": "a.png", "n": 2}
 
 
-def test_a_refused_act_says_why_and_exits_1(run: Run, town: str) -> None:
+def test_a_refused_operation_prints_the_reason_and_exits_1(run: Run, town: str) -> None:
     result = run("retry", "done", "failed", "--store", town, code=1)
     assert result.stdout == "retry failed: waiting in script\n"
     assert result.stderr == "onerow: task done is completed; only failed tasks can be retried\n"
@@ -52,9 +52,9 @@ def test_a_refused_act_says_why_and_exits_1(run: Run, town: str) -> None:
     assert answer["refused"][0]["task_id"] == "done"
 
 
-def test_an_unknown_id_does_nothing_at_all(run: Run, town: str) -> None:
-    result = run("cancel", "waits", "nobody", "--store", town, code=64)
-    assert "no task 'nobody'" in result.stderr
+def test_an_unknown_id_changes_no_task(run: Run, town: str) -> None:
+    result = run("cancel", "waits", "missing", "--store", town, code=64)
+    assert "no task 'missing'" in result.stderr
     assert row(town, "waits").status is WAITING
 
 
@@ -63,7 +63,7 @@ def test_ids_and_where_exclude_each_other(run: Run, town: str) -> None:
     run("cancel", "waits", "--where", "user:u1", "--store", town, code=2)
 
 
-def test_where_looks_only_at_what_the_act_is_for(run: Run, town: str) -> None:
+def test_where_selects_only_statuses_that_the_operation_allows(run: Run, town: str) -> None:
     answer = json.loads(run("retry", "--where", "", "--dry-run", "--json", "--store", town).stdout)
     assert answer == {"would": "retry", "count": 1, "tasks": ["failed"]}
     answer = json.loads(run("cancel", "--where", "user:u1", "--dry-run", "--json", "--store", town).stdout)
@@ -76,7 +76,7 @@ def test_a_dry_run_changes_nothing(run: Run, town: str) -> None:
     assert row(town, "waits").status is WAITING
 
 
-def test_more_than_a_handful_needs_a_yes(run: Run, town: str) -> None:
+def test_more_than_five_tasks_need_a_confirmation(run: Run, town: str) -> None:
     store = SqliteStore(town.removeprefix("sqlite:///"))
     store.insert([a_task(f"many{n:03d}", user_id="many") for n in range(150)])
     store.close()
@@ -90,12 +90,12 @@ def test_more_than_a_handful_needs_a_yes(run: Run, town: str) -> None:
     assert row(town, "many149").status is CANCELLED
 
 
-def test_nothing_to_do_is_no_error(run: Run, town: str) -> None:
-    assert run("retry", "--where", "user:nobody", "--store", town).stdout == "nothing to retry\n"
+def test_an_empty_selection_is_not_an_error(run: Run, town: str) -> None:
+    assert run("retry", "--where", "user:missing", "--store", town).stdout == "nothing to retry\n"
 
 
 @pytest.mark.parametrize("when", ["soon", "2026-11-16T00:00:00", "tomorrow"])
-def test_a_time_without_a_zone_or_sense_is_refused(run: Run, town: str, when: str) -> None:
+def test_a_time_that_is_invalid_or_has_no_zone_is_refused(run: Run, town: str, when: str) -> None:
     assert run("reschedule", "later", "--to", when, "--store", town, code=64).stderr.startswith("onerow: time")
 
 
@@ -136,7 +136,7 @@ def test_add_takes_lines_of_json(run: Run, town: str, tmp_path_factory: pytest.T
         (["add", "videos", "--id", "a/b"], "task_id"),
     ],
 )
-def test_what_cannot_be_added_is_refused(run: Run, town: str, words: list[str], hint: str) -> None:
+def test_invalid_additions_are_refused(run: Run, town: str, words: list[str], hint: str) -> None:
     result = run(*words, "--store", town, code=64)
     assert hint in result.stderr
     assert json.loads(run("counts", "--json", "--store", town).stdout)["overview"]["waiting"] == 3
@@ -166,7 +166,7 @@ def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
     assert "whole number" in run("limit", "videos", "script", "many", "--store", town, code=64).stderr
 
 
-def test_purge_counts_first_and_removes_what_ended_long_ago(run: Run, town: str) -> None:
+def test_purge_counts_and_deletes_old_ended_tasks(run: Run, town: str) -> None:
     assert run("purge", "--older-than", "1d", "--dry-run", "--store", town).stdout == "would purge 2 tasks\n"
     only = run("purge", "--older-than", "1d", "--status", "cancelled", "--json", "--store", town)
     assert json.loads(only.stdout) == {"purged": 1}

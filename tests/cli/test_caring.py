@@ -20,7 +20,7 @@ def levels(text: str) -> set[str]:
     return {line[0] for line in text.splitlines() if line[0] in "✓!✗"}
 
 
-def test_migrate_says_what_it_would_do_and_does_it(run: Run, tmp_path: Path) -> None:
+def test_migrate_checks_and_applies_migrations(run: Run, tmp_path: Path) -> None:
     url = "sqlite:///new.db"
     assert "needs schema 1 (it has 0)" in run("migrate", "--check", "--store", url, code=1).stdout
     sql = run("migrate", "--sql", "--store", url).stdout
@@ -33,14 +33,14 @@ def test_migrate_says_what_it_would_do_and_does_it(run: Run, tmp_path: Path) -> 
         by_hand.executescript(sql)
 
 
-def test_doctor_finds_nothing_wrong_where_nothing_is(run: Run, town: str) -> None:
+def test_doctor_reports_no_problem_in_a_healthy_store(run: Run, town: str) -> None:
     result = run("doctor", "--store", town)
     assert "✗" not in result.stdout
     assert "✓ the counters of ended tasks are right" in result.stdout
     assert "→ onerow failures" in result.stdout
 
 
-def test_doctor_finds_a_missing_index_a_stuck_lease_and_strangers(run: Run, town: str) -> None:
+def test_doctor_finds_a_missing_index_a_stuck_lease_and_unknown_phases(run: Run, town: str) -> None:
     store = SqliteStore(town.removeprefix("sqlite:///"))
     store.insert([claimed(a_task("stuck", run_at=NOW - 500 * SECOND), NOW - 400 * SECOND), a_task("odd", phase="film")])
     store.close()
@@ -59,11 +59,11 @@ def test_doctor_finds_a_missing_index_a_stuck_lease_and_strangers(run: Run, town
     assert {f["level"] for f in json.loads(run("doctor", "--json", "--store", town, code=1).stdout)} >= {"good", "bad"}
 
 
-def test_doctor_of_nothing(run: Run) -> None:
+def test_doctor_without_a_database(run: Run) -> None:
     assert "✗ there is no file" in run("doctor", "--store", "sqlite:///nothing.db", code=1).stdout
 
 
-def test_check_warns_of_threads_that_may_hang(run: Run, tmp_path: Path) -> None:
+def test_check_warns_about_threads_that_may_hang(run: Run, tmp_path: Path) -> None:
     (tmp_path / "warned.py").write_text(
         "from onerow import Pipeline\n"
         "p = Pipeline('p')\n"
@@ -84,7 +84,7 @@ def test_check_warns_of_threads_that_may_hang(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "t.db").exists(), "check opens no store"
 
 
-def test_a_backup_is_whole_while_others_write(run: Run, town: str, tmp_path: Path) -> None:
+def test_a_backup_is_consistent_during_writes(run: Run, town: str, tmp_path: Path) -> None:
     store = SqliteStore(town.removeprefix("sqlite:///"))
     stop = threading.Event()
 

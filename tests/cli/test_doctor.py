@@ -1,4 +1,4 @@
-"""What doctor must find, and what doctor and why offer to do about it: commands that work as they are printed."""
+"""Problems that doctor must find; the commands that doctor and why print must work as printed."""
 
 import json
 import re
@@ -26,7 +26,7 @@ IRREVERSIBLE = {"cancel", "purge"}
 
 
 def filled(path: Path, count: int = 3_000) -> str:
-    """A store with some hundred pages; its URL."""
+    """Return the URL of a store with some hundred pages."""
     store = SqliteStore(path)
     store.prepare()
     definitions.publish(store, [VIDEOS])
@@ -42,7 +42,9 @@ def filled(path: Path, count: int = 3_000) -> str:
     "ahead, found",
     [(timedelta(hours=1), r"differ by 3[56]\d\d\.\d s"), (-timedelta(minutes=5), r"differ by 3\d\d\.\d s")],
 )
-def test_a_wrong_clock(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: timedelta, found: str) -> None:
+def test_doctor_finds_a_wrong_clock(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: timedelta, found: str
+) -> None:
     url = filled(tmp_path / "t.db", 1)
     assert "✓ the clock is right" in run("doctor", "--store", url).stdout
     defaults = SqliteStore.__init__.__kwdefaults__
@@ -54,7 +56,7 @@ def test_a_wrong_clock(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("where", ["a page of tasks", "the root of the tables", "the first page"])
-def test_a_damaged_file(run: Run, tmp_path: Path, where: str) -> None:
+def test_doctor_finds_a_damaged_file(run: Run, tmp_path: Path, where: str) -> None:
     path = tmp_path / "t.db"
     url = filled(path)
     assert "✓ the file is sound" in run("doctor", "--store", url).stdout
@@ -64,7 +66,7 @@ def test_a_damaged_file(run: Run, tmp_path: Path, where: str) -> None:
     connection.close()
     page = {"a page of tasks": path.stat().st_size // size // 2, "the root of the tables": root, "the first page": 1}
     with path.open("r+b") as file:
-        # Behind the file's header, so that it still is an SQLite file.
+        # After the header, so that it still is an SQLite file.
         file.seek((page[where] - 1) * size + (100 if where == "the first page" else 0))
         file.write(b"\xa5" * (size - 100))
     said = run("doctor", "--store", url, code=1).stdout
@@ -83,7 +85,7 @@ def test_the_check_of_a_large_file_is_bounded_in_time(
     assert "✓ the counters of ended tasks are right" in said, "the connection is good for more"
 
 
-def test_doctor_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+def test_doctor_writes_nothing(run: Run, tmp_path: Path) -> None:
     url = filled(tmp_path / "t.db", 1)
     run("doctor", "--store", url)
     store = SqliteStore(tmp_path / "t.db")
@@ -91,7 +93,7 @@ def test_doctor_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     store.close()
 
 
-def test_doctor_says_where_a_moved_queue_went(run: Run, tmp_path: Path) -> None:
+def test_doctor_names_the_new_store_of_a_moved_queue(run: Run, tmp_path: Path) -> None:
     url = filled(tmp_path / "t.db", 1)
     old, new = SqliteStore(tmp_path / "t.db"), SqliteStore(tmp_path / "new.db")
     move(old, new, wait=lambda seconds: None)
@@ -109,14 +111,14 @@ def test_doctor_says_where_a_moved_queue_went(run: Run, tmp_path: Path) -> None:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The one command that a hint ends with, as a shell would take it."""
+    """Return the command at the end of a hint, split as a shell does."""
     assert text.count("onerow ") <= 1
     _, found, rest = text.partition("onerow ")
     return [shlex.split(rest)] if found else []
 
 
 def parses(words: list[str]) -> None:
-    """The command line takes it; nothing is run."""
+    """Assert that the command line parses, without running it."""
     context = click.Context(main, info_name="onerow")
     command = main.get_command(context, words[0])
     assert command is not None

@@ -1,4 +1,4 @@
-"""The errors that people meet first: one line of what, one line of what to do, and never a traceback."""
+"""Common errors: one line for the problem, one for the fix, never a traceback."""
 
 import json
 import os
@@ -38,7 +38,7 @@ OPERATING = {
     "why": ["x"],
     "workers": [],
 }
-"""Every command that needs a store and no app, with arguments that suit it."""
+"""Every command that needs a store and no app, with valid arguments."""
 WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate", "move"}
 
 
@@ -49,12 +49,12 @@ def two_lines(text: str) -> tuple[str, str]:
     return first, second
 
 
-def test_every_command_is_one_that_operates_or_one_that_does_not() -> None:
+def test_every_command_is_listed_here() -> None:
     assert set(OPERATING) | WITHOUT == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", OPERATING)
-def test_no_store(run: Run, name: str) -> None:
+def test_a_missing_store_url(run: Run, name: str) -> None:
     what, fix = two_lines(run(name, *OPERATING[name], code=64).stderr)
     assert what == "onerow: no store is named"
     assert "--store" in fix
@@ -62,7 +62,7 @@ def test_no_store(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATING)
-def test_a_store_that_is_not_there_is_not_created(run: Run, name: str, tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created(run: Run, name: str, tmp_path: Path) -> None:
     what, fix = two_lines(run(name, *OPERATING[name], "--store", "sqlite:///typo.db", code=69).stderr)
     assert f"no onerow database at sqlite:///{tmp_path}/typo.db" in what
     assert "onerow migrate" in fix
@@ -85,7 +85,7 @@ def test_a_store_that_cannot_be_opened(run: Run, name: str, tmp_path: Path) -> N
         ("memory://", "lives and dies with its process"),
     ],
 )
-def test_a_wrong_url(run: Run, url: str, hint: str) -> None:
+def test_an_invalid_url(run: Run, url: str, hint: str) -> None:
     assert hint in run("list", "--store", url, code=64).stderr
 
 
@@ -94,7 +94,7 @@ def test_a_password_is_never_shown(run: Run) -> None:
     assert "secret" not in result.output
 
 
-def test_a_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("this is text, and a lot of it " * 100, encoding="utf-8")
     assert "is not an SQLite database" in run("list", "--store", "sqlite:///notes.db", code=69).stderr
 
@@ -115,7 +115,7 @@ def test_the_store_comes_from_the_option_the_environment_or_the_project(
     (tmp_path / "onerow.toml").write_text('store = "sqlite:///town.db"\n', encoding="utf-8")
     deeper = tmp_path / "a" / "b"
     deeper.mkdir(parents=True)
-    monkeypatch.chdir(deeper)  # a relative path is the project's, wherever one stands
+    monkeypatch.chdir(deeper)  # a relative path is relative to the project folder
     assert len(json.loads(run("list", "--json").stdout)["tasks"]) == 8
     (tmp_path / "onerow.toml").unlink()
     (tmp_path / "pyproject.toml").write_text('[tool.onerow]\nstore = "sqlite:///town.db"\n', encoding="utf-8")
@@ -126,11 +126,11 @@ def test_the_store_comes_from_the_option_the_environment_or_the_project(
 
 
 @pytest.mark.parametrize("words, hint", [(["lst"], "Did you mean 'list'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
-def test_a_wrong_command_line_exits_2(run: Run, words: list[str], hint: str) -> None:
+def test_an_invalid_command_line_exits_2(run: Run, words: list[str], hint: str) -> None:
     assert hint in run(*words, code=2).output
 
 
-def test_debug_shows_where_it_came_from(run: Run) -> None:
+def test_debug_shows_the_traceback(run: Run) -> None:
     result = run("--debug", "list", code=1)
     assert type(result.exception).__name__ == "BadStoreUrl"
 
@@ -174,7 +174,7 @@ def test_an_app_that_cannot_be_served(tmp_path: Path, name: str, command: str) -
     if source is not None:
         (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
     if command == "worker" and name not in ("missing", "mistake"):
-        return  # a worker loads as check does; two of them show it
+        return  # worker and check load apps with the same code; two cases are enough
     result = onerow(tmp_path, command, name)
     assert result.returncode == 64, result.stderr
     assert what in result.stderr
@@ -182,7 +182,7 @@ def test_an_app_that_cannot_be_served(tmp_path: Path, name: str, command: str) -
     assert "Traceback" not in result.stderr
 
 
-def test_a_store_that_is_not_the_app_s_is_refused(tmp_path: Path) -> None:
+def test_a_store_other_than_the_app_s_is_refused(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
     (tmp_path / "pyproject.toml").write_text("", encoding="utf-8")
     assert onerow(tmp_path, "check", "good").returncode == 0
@@ -192,7 +192,7 @@ def test_a_store_that_is_not_the_app_s_is_refused(tmp_path: Path) -> None:
     assert f"--store says sqlite:///{tmp_path}/other.db, but the app's queue is in" in wrong.stderr
 
 
-def test_a_relative_path_is_the_project_s_wherever_one_stands(tmp_path: Path) -> None:
+def test_a_relative_path_is_relative_to_the_project_folder(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")

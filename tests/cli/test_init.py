@@ -1,4 +1,4 @@
-"""A starter project that runs, with a test that passes."""
+"""The example project of `onerow init` and its test."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the looking commands say: golden, plain and JSON."""
+"""Output of the inspecting commands against golden files, as text and as JSON."""
 
 import json
 from collections.abc import Callable
@@ -31,14 +31,14 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_a_look_in_plain_text(run: Run, town: str, golden: Golden, name: str) -> None:
+def test_plain_text_output(run: Run, town: str, golden: Golden, name: str) -> None:
     result = run(*LOOKS[name], "--store", town)
     assert "\x1b" not in result.output, "what others wrote must not steer a terminal"
     golden(f"{name}.txt", f"{result.stdout}--- stderr\n{result.stderr}")
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_a_look_in_json(run: Run, town: str, golden: Golden, name: str) -> None:
+def test_json_output(run: Run, town: str, golden: Golden, name: str) -> None:
     result = run(*LOOKS[name], "--store", town, "--json")
     assert result.stderr == ""
     if name == "logs":
@@ -49,7 +49,7 @@ def test_a_look_in_json(run: Run, town: str, golden: Golden, name: str) -> None:
     golden(f"{name}.json", result.stdout.replace(town, "sqlite:///town.db"))
 
 
-def test_columns_line_up_in_korean_and_japanese(run: Run, town: str) -> None:
+def test_columns_align_with_korean_and_japanese_text(run: Run, town: str) -> None:
     lines = run("list", "--store", town).stdout.splitlines()
     header, rows = lines[0], lines[1:]
     place = cell_len(header[: header.index("  added") + len("  added")])
@@ -65,7 +65,7 @@ def test_columns_line_up_in_korean_and_japanese(run: Run, town: str) -> None:
         assert shown[-1] in "smhd", row
 
 
-def test_pages_follow_each_other(run: Run, town: str) -> None:
+def test_the_cursor_of_a_page_leads_to_the_next(run: Run, town: str) -> None:
     seen: list[str] = []
     after: list[str] = []
     while True:
@@ -82,13 +82,13 @@ def test_pages_follow_each_other(run: Run, town: str) -> None:
     [
         (["list", "stauts:failed"], "no word stauts:", "quote it"),
         (["list", "--after", "nonsense"], "is not where a page ended", "pass a page's `next`"),
-        (["show", "nobody"], "no task 'nobody'", "look at: onerow list"),
-        (["why", "nobody"], "no task 'nobody'", "look at: onerow list"),
-        (["logs", "nobody"], "no task 'nobody'", "look at: onerow list"),
+        (["show", "missing"], "no task 'missing'", "look at: onerow list"),
+        (["why", "missing"], "no task 'missing'", "look at: onerow list"),
+        (["logs", "missing"], "no task 'missing'", "look at: onerow list"),
         (["stats", "--over", "soon"], "can't read the duration 'soon'", "write it like"),
     ],
 )
-def test_what_cannot_be_answered_is_two_lines(run: Run, town: str, words: list[str], what: str, fix: str) -> None:
+def test_an_error_is_two_lines_problem_and_fix(run: Run, town: str, words: list[str], what: str, fix: str) -> None:
     result = run(*words, "--store", town, code=64)
     first, second = result.stderr.splitlines()
     assert first.startswith("onerow: ")

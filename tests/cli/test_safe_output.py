@@ -1,4 +1,4 @@
-"""Text of tasks on a terminal: nothing in it steers the terminal, and no secret is in it."""
+"""Task text in the output of commands: without control sequences and without secrets."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SECRET = "hunter2-hunter2-hunter2"
 
 @pytest.fixture
 def nasty(town: str) -> str:
-    """A store in which every text that others may write holds control characters."""
+    """Return the URL of a store in which every user-written text contains control characters."""
     store = SqliteStore(town.removeprefix("sqlite:///"))
     store.insert(
         [

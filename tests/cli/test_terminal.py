@@ -1,4 +1,4 @@
-"""In a real (pseudo-) terminal: colours, the live board, the demo."""
+"""Output in a pseudo-terminal: colours, the live board, the demo."""
 
 import os
 import pty
@@ -41,7 +41,7 @@ class Terminal:
                 self.seen += os.read(self._ours, 65536).decode(errors="replace")
             except BlockingIOError:
                 time.sleep(0.02)
-            except OSError:  # Linux: the other side is closed
+            except OSError:  # Linux: the terminal's other end is closed
                 break
             if done(self.seen):
                 break
@@ -62,7 +62,7 @@ def test_a_terminal_gets_colours_and_tables_that_fit(town: str, tmp_path: Path) 
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 120 for line in text.splitlines())
 
 
-def test_watch_paints_a_board_until_it_is_interrupted(town: str, tmp_path: Path) -> None:
+def test_watch_redraws_the_board_until_it_is_interrupted(town: str, tmp_path: Path) -> None:
     terminal = Terminal(["watch", "--store", town, "--interval", "0.2s"], tmp_path)
     terminal.read_until(lambda seen: seen.count("youtube") >= 2)
     terminal.process.send_signal(signal.SIGINT)
@@ -72,7 +72,7 @@ def test_watch_paints_a_board_until_it_is_interrupted(town: str, tmp_path: Path)
     assert "Traceback" not in text
 
 
-def test_more_than_a_handful_is_asked_about_in_a_terminal(town: str, tmp_path: Path) -> None:
+def test_more_than_five_tasks_are_confirmed_in_a_terminal(town: str, tmp_path: Path) -> None:
     terminal = Terminal(["cancel", "--where", "status:waiting,processing,failed", "--store", town], tmp_path)
     terminal.read_until(lambda seen: "6 tasks? [y/N]" in seen)
     os.write(terminal._ours, b"n\n")
@@ -82,7 +82,7 @@ def test_more_than_a_handful_is_asked_about_in_a_terminal(town: str, tmp_path: P
 
 
 @pytest.mark.faults
-def test_the_demo_in_a_terminal_shows_a_task_go_on(tmp_path: Path) -> None:
+def test_the_demo_in_a_terminal_shows_a_resumed_task(tmp_path: Path) -> None:
     terminal = Terminal(["demo", "--fast", "--keep"], tmp_path)
     text = terminal.read_until(lambda seen: False)
     assert terminal.close() == 0, text[-3_000:]
@@ -97,7 +97,7 @@ def test_the_demo_in_a_terminal_shows_a_task_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-def test_the_demo_without_a_terminal_tells_the_story_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_without_a_terminal_prints_its_messages_and_deletes_its_files(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     result = subprocess.run(
         [sys.executable, "-m", "onerow", "demo", "--fast"], env=environment, capture_output=True, text=True,

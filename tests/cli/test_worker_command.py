@@ -1,4 +1,4 @@
-"""`onerow worker` as people start it: its first lines, --drain, --reload, and the statistics it leaves."""
+"""`onerow worker`: its first lines, --drain, --reload and its statistics."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_drained_worker_leaves_statistics_and_nobody_on_the_roll(project: Path) -> None:
+def test_a_drained_worker_leaves_statistics_and_no_registration(project: Path) -> None:
     onerow(project, "publish", "app")
     for name in ("Ann", "Bob", "조수"):
         onerow(project, "add", "greetings", f"name={name}")
@@ -53,7 +53,7 @@ def test_a_drained_worker_leaves_statistics_and_nobody_on_the_roll(project: Path
     assert (overview["completed"], overview["waiting"], overview["per_minute"] > 0) == (3, 0, True)
 
 
-def test_a_worker_starts_anew_when_a_source_file_changes(project: Path) -> None:
+def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
     log = project / "worker.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

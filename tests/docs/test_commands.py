@@ -1,4 +1,4 @@
-"""The commands of README and tutorial are run as they stand, block by block; the reference knows every command."""
+"""Run the commands of README and tutorial; check links, and that the reference is current."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def script_of(page: str) -> str:
-    """All shell blocks of a page, one after the other."""
+    """Join all shell blocks of a page."""
     blocks = _BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
     return "\n".join(block for block in blocks if not block.startswith("make "))
 
@@ -60,7 +60,7 @@ def test_the_tutorial_s_python_runs(tmp_path: Path) -> None:
     assert run("python use.py", tmp_path).endswith("waiting\n")
 
 
-def test_the_readme_s_two_commands_are_there() -> None:
+def test_the_make_targets_of_the_readme_exist() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in ("demo", "test"):
         assert f"```sh\nmake {target}\n```" in page
@@ -75,7 +75,7 @@ def test_the_reference_is_current() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))])
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         if "://" not in target:

@@ -45,7 +45,10 @@ from pathlib import Path
 from onerow.engine.worker.host_resources import HostResources, Resources
 print(HostResources(Resources(10, 0), Path({str(tmp_path / "room")!r})).take(Resources(10), 1), flush=True)
 """
-    kept = take.replace("print(HostResources(", "room = HostResources(").replace(").take(", ")\nprint(room.take(") + "\ntime.sleep(600)\n"
+    kept = (
+        take.replace("print(HostResources(", "room = HostResources(").replace(").take(", ")\nprint(room.take(")
+        + "\ntime.sleep(600)\n"
+    )
     process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     resources = HostResources(Resources(10, 0), tmp_path / "room")

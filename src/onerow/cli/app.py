@@ -1,4 +1,4 @@
-"""APP: `module[:queue]`, the user's own code, loaded with errors that say what to do."""
+"""Load the APP argument, `module[:queue]`, with errors that say what to do."""
 
 import importlib
 import traceback
@@ -12,11 +12,11 @@ from onerow.wiring import Queue, configured_store, open_store
 
 
 class AppError(BadInput):
-    """The app can't be loaded, or is not what a command needs."""
+    """The app cannot be loaded, or lacks what the command needs."""
 
 
 def load_app(name: str, store: str | None) -> engine.Queue:
-    """The app's queue, serving every pipeline that its module knows."""
+    """Return the app's queue, which serves every pipeline of its module."""
     module_name, _, attribute = name.partition(":")
     module = _import(module_name)
     queue = _queue_of(module, attribute, store)
@@ -27,7 +27,7 @@ def load_app(name: str, store: str | None) -> engine.Queue:
             f"{module_name} has no pipelines; make one at the top of the module: videos = Pipeline('videos')"
         )
     for pipeline in queue.pipelines.values():
-        pipeline.plan  # noqa: B018  a pipeline's mistakes show here, not at its first task
+        pipeline.plan  # noqa: B018  reports a pipeline's mistakes here, not at its first task
     return queue
 
 

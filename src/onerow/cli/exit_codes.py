@@ -1,4 +1,4 @@
-"""Exit codes, and errors as two lines: what is wrong, and what to do about it."""
+"""Exit codes, and errors as two lines: the problem and the fix."""
 
 from onerow.core.errors import (
     BadInput,
@@ -25,7 +25,7 @@ EXIT_CODES = {
     78: "the store was migrated by a newer onerow (upgrade it here), or its queue was moved to another store",
     130: "interrupted",
 }
-"""Every code that a command may end with."""
+"""Every exit code of the commands."""
 
 
 def exit_code(error: BaseException) -> int:
@@ -44,7 +44,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """What is wrong, and what to do. Our messages say both, with a semicolon between."""
+    """Return the problem and the fix. Error messages separate them with a semicolon."""
     if isinstance(error, KeyboardInterrupt):
         return "", ""
     what, _, fix = str(error).partition("; ")

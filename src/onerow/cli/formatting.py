@@ -1,4 +1,4 @@
-"""Times, spans and texts as a line shows them."""
+"""Format times, durations and numbers for one line of output."""
 
 from datetime import datetime
 from typing import Any
@@ -7,7 +7,7 @@ from onerow.core.times import FAR
 
 
 def span(seconds: float) -> str:
-    """A span in at most five characters: 850ms, 12s, 3m, 4.5h, 12d."""
+    """Format a duration in at most five characters: 850ms, 12s, 3m, 4.5h, 12d."""
     if seconds < 0:
         return f"-{span(-seconds)}"
     if seconds < 1:
@@ -32,7 +32,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def due(moment: datetime, now: datetime) -> str:
-    """When something is due, seen from now."""
+    """Format a due time relative to now."""
     if moment >= FAR:
         return "never"
     left = (moment - now).total_seconds()
@@ -44,12 +44,12 @@ def at(moment: datetime | None) -> str:
 
 
 def progress(value: Any) -> str:
-    """How far a task says it came."""
+    """Format the progress that a task reported."""
     if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
         return ""
     total = value.get("total")
-    said = f"{value['done'] / total:.0%}" if total else f"{value['done']:g}"
-    return f"{said} {value['note']}" if value.get("note") else said
+    text = f"{value['done'] / total:.0%}" if total else f"{value['done']:g}"
+    return f"{text} {value['note']}" if value.get("note") else text
 
 
 def number(value: float) -> str:

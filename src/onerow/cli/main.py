@@ -1,4 +1,4 @@
-"""The command `onerow` and its subcommands; each is imported when it is used, so that help comes at once."""
+"""The command `onerow`. Subcommands are imported on use, so that `onerow --help` is fast."""
 
 import importlib
 import os
@@ -11,53 +11,53 @@ from onerow.core.errors import OnerowError
 from onerow.engine.output.terminal import neutral
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
-    "Begin": {
-        "demo": ("onerow.cli.start.demo:command", "Watch a pipeline survive the death of its worker; needs nothing."),
-        "init": ("onerow.cli.start.init:command", "Write a small project that runs, with a test that passes."),
-        "worker": ("onerow.cli.start.worker:command", "Run the phases of an app's pipelines."),
-        "publish": ("onerow.cli.start.add:publish", "Write an app's pipelines to the store."),
-        "add": ("onerow.cli.start.add:add", "Put a task in."),
+    "Start": {
+        "demo": ("onerow.cli.start.demo:command", "Run a demo pipeline whose worker is killed; needs no setup."),
+        "init": ("onerow.cli.start.init:command", "Create a small example project with a test."),
+        "worker": ("onerow.cli.start.worker:command", "Run the pipelines of an app."),
+        "publish": ("onerow.cli.start.add:publish", "Write the pipeline definitions of an app to the store."),
+        "add": ("onerow.cli.start.add:add", "Add a task."),
     },
-    "Look": {
-        "watch": ("onerow.cli.inspect.watch:command", "A live board of all pipelines."),
-        "counts": ("onerow.cli.inspect.tasks:counts", "How many tasks stand where."),
-        "list": ("onerow.cli.inspect.tasks:list_", "Tasks that match a query, the newest first."),
-        "show": ("onerow.cli.inspect.tasks:show", "One task: its row, its timeline, its results."),
-        "why": ("onerow.cli.inspect.tasks:why", "Why a task isn't running, and what to do about it."),
-        "logs": ("onerow.cli.inspect.logs:command", "What a task's code printed and logged."),
-        "failures": ("onerow.cli.inspect.figures:failures", "The last failures, grouped by cause."),
-        "workers": ("onerow.cli.inspect.figures:workers", "Who works, and what each holds."),
-        "cron": ("onerow.cli.inspect.figures:cron", "What is started by the clock."),
-        "stats": ("onerow.cli.inspect.figures:stats", "Outcomes and times by phase."),
+    "Inspect": {
+        "watch": ("onerow.cli.inspect.watch:command", "Show a live board of all pipelines."),
+        "counts": ("onerow.cli.inspect.tasks:counts", "Count tasks by phase and status."),
+        "list": ("onerow.cli.inspect.tasks:list_", "List tasks that match a query, newest first."),
+        "show": ("onerow.cli.inspect.tasks:show", "Show one task: row, timeline, results."),
+        "why": ("onerow.cli.inspect.tasks:why", "Explain why a task is not running and what to do."),
+        "logs": ("onerow.cli.inspect.logs:command", "Show the output and log lines of a task."),
+        "failures": ("onerow.cli.inspect.figures:failures", "Group recent failures by cause."),
+        "workers": ("onerow.cli.inspect.figures:workers", "List workers and the tasks they hold."),
+        "cron": ("onerow.cli.inspect.figures:cron", "List schedules."),
+        "stats": ("onerow.cli.inspect.figures:stats", "Show outcomes and durations by phase."),
     },
     "Act": {
-        "retry": ("onerow.cli.act.tasks:retry", "Failed tasks run again, with a fresh budget."),
-        "cancel": ("onerow.cli.act.tasks:cancel", "End tasks for good; running work is stopped."),
-        "replay": ("onerow.cli.act.tasks:replay", "Ended tasks run again from an earlier phase."),
-        "finish": ("onerow.cli.act.tasks:finish", "Mark tasks, or their phase, as done by hand."),
-        "signal": ("onerow.cli.act.tasks:signal", "Tell a task that something happened."),
-        "reschedule": ("onerow.cli.act.tasks:reschedule", "Waiting tasks are due at another time."),
-        "priority": ("onerow.cli.act.tasks:priority", "Give tasks another place in the order."),
-        "pause": ("onerow.cli.act.controls:pause", "Nobody claims from a phase or pipeline."),
-        "resume": ("onerow.cli.act.controls:resume", "Undo a pause."),
-        "limit": ("onerow.cli.act.controls:limit", "How many of a phase may run at once."),
-        "purge": ("onerow.cli.act.controls:purge", "Remove tasks that ended long ago."),
+        "retry": ("onerow.cli.act.tasks:retry", "Run failed tasks again with a new retry budget."),
+        "cancel": ("onerow.cli.act.tasks:cancel", "Cancel tasks and stop their running work."),
+        "replay": ("onerow.cli.act.tasks:replay", "Run ended tasks again from an earlier phase."),
+        "finish": ("onerow.cli.act.tasks:finish", "Mark tasks, or their current phase, as completed."),
+        "signal": ("onerow.cli.act.tasks:signal", "Send a signal to a task."),
+        "reschedule": ("onerow.cli.act.tasks:reschedule", "Change when waiting tasks are due."),
+        "priority": ("onerow.cli.act.tasks:priority", "Change the priority of tasks."),
+        "pause": ("onerow.cli.act.controls:pause", "Stop claiming from a phase or pipeline."),
+        "resume": ("onerow.cli.act.controls:resume", "Resume a paused phase, pipeline or schedule."),
+        "limit": ("onerow.cli.act.controls:limit", "Show or set the concurrency limit of a phase."),
+        "purge": ("onerow.cli.act.controls:purge", "Delete tasks that ended long ago."),
     },
-    "Care": {
-        "check": ("onerow.cli.operate.maintenance:check", "Load an app and say what is wrong with it."),
-        "doctor": ("onerow.cli.operate.maintenance:doctor", "Would the promises hold here?"),
+    "Operate": {
+        "check": ("onerow.cli.operate.maintenance:check", "Load an app and report its problems."),
+        "doctor": ("onerow.cli.operate.maintenance:doctor", "Check store, clock, workers and leases."),
         "migrate": ("onerow.cli.operate.maintenance:migrate", "Create or update the tables."),
-        "backup": ("onerow.cli.operate.maintenance:backup", "Copy the store while others write."),
-        "move": ("onerow.cli.operate.move:command", "Carry a whole queue to another store."),
-        "bench": ("onerow.cli.bench:command", "Measure this machine and store against a thin loop."),
-        "completion": ("onerow.cli.start.completion:command", "Shell completion for bash, zsh or fish."),
+        "backup": ("onerow.cli.operate.maintenance:backup", "Copy the store while it is in use."),
+        "move": ("onerow.cli.operate.move:command", "Move a queue to another store."),
+        "bench": ("onerow.cli.bench:command", "Benchmark this machine and store."),
+        "completion": ("onerow.cli.start.completion:command", "Print a completion script for bash, zsh or fish."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class _Commands(click.Group):
-    """Subcommands by name, imported late; errors of ours are one line of what and one of what to do."""
+    """Import subcommands on use; print an onerow error as one line for the problem and one for the fix."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -105,6 +105,6 @@ def main(debug: bool) -> None:
 
     Start with: onerow demo
     """
-    # Commands that load the user's code find it in the folder they were started in, as `python -m` does.
+    # User code is imported from the current folder, as with `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

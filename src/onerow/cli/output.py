@@ -1,4 +1,4 @@
-"""Answers: coloured tables in a terminal, plain columns elsewhere, JSON when asked."""
+"""Output of commands: coloured tables in a terminal, plain columns elsewhere, JSON with --json."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ STATUS_STYLE = {
 
 
 class Output:
-    """Where a command's answer goes. Text of tasks can't steer the terminal: every way out of here makes it neutral."""
+    """Prints the output of a command. Every method replaces control sequences, so that task text cannot steer a terminal."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -43,7 +43,7 @@ class Output:
         return Console(highlight=False, soft_wrap=False)
 
     def json(self, value: Any) -> None:
-        """One JSON document."""
+        """Print one JSON document."""
         plain = msgspec.to_builtins(value, builtin_types=(datetime, timedelta), str_keys=True)
         click.echo(neutral_json(json.dumps(_spelled(plain), ensure_ascii=False, indent=2)))
 
@@ -57,12 +57,12 @@ class Output:
             click.echo(text)
 
     def aside(self, text: str) -> None:
-        """Something for people, that no pipe should see."""
+        """Print a remark for people to standard error."""
         if not self.as_json:
             click.echo(neutral(text), err=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "") -> None:
-        """Columns that line up, also in Korean and Chinese; a name that begins with '>' is set to the right."""
+        """Print aligned columns, also with wide (CJK) characters; a name that begins with '>' is right-aligned."""
         cells = styled(rows)
         if self.pretty:
             self.console.print(rich_table(columns, cells, neutral(title)))
@@ -73,7 +73,7 @@ class Output:
                 click.echo(line)
 
     def fields(self, pairs: Iterable[tuple[str, Cell]]) -> None:
-        """Names and values, one a line; empty values are left out."""
+        """Print names and values, one per line, without empty values."""
         shown = [(name, cell if isinstance(cell, tuple) else (cell, "")) for name, cell in pairs]
         shown = [(name, (neutral(text), style)) for name, (text, style) in shown if text]
         width = max((len(name) for name, _ in shown), default=0)
@@ -87,7 +87,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
-        """A bar for long work, in a terminal; yields a function that takes the share done."""
+        """Show a progress bar in a terminal; yield a function that takes the share done."""
         if not sys.stderr.isatty() or self.as_json:
             yield lambda share: None
             return
@@ -102,14 +102,14 @@ class Output:
             yield lambda share: bar.update(task, completed=share)
 
     def each(self, items: Sequence[Item], what: str) -> Iterator[Item]:
-        """The items one by one, with a bar when there are many."""
+        """Yield the items, with a progress bar for 100 or more."""
         if len(items) < 100:
             yield from items
             return
-        with self.progress(what) as told:
+        with self.progress(what) as report:
             for number, item in enumerate(items):
                 yield item
-                told((number + 1) / len(items))
+                report((number + 1) / len(items))
 
 
 def styled(rows: Iterable[Sequence[Cell]]) -> list[list[tuple[str, str]]]:
@@ -122,7 +122,7 @@ def status_cell(status: str, parked: bool = False) -> Cell:
 
 
 def rich_table(columns: Sequence[str], cells: list[list[tuple[str, str]]], title: str = "") -> Any:
-    """A table for a terminal; what doesn't fit is cut."""
+    """Return a table for a terminal; text that does not fit is cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -140,17 +140,17 @@ def _plain_lines(columns: Sequence[str], cells: list[list[tuple[str, str]]]) -> 
     from rich.cells import cell_len
 
     rows = [[name.lstrip(">") for name in columns], *([neutral(text) for text, _ in row] for row in cells)]
-    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(columns))]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(columns))]
     for row in rows:
         parts = []
-        for place, text in enumerate(row):
-            gap = " " * (widths[place] - cell_len(text))
-            parts.append(gap + text if columns[place].startswith(">") else text + gap)
+        for column, text in enumerate(row):
+            gap = " " * (widths[column] - cell_len(text))
+            parts.append(gap + text if columns[column].startswith(">") else text + gap)
         yield "  ".join(parts).rstrip()
 
 
 def _spelled(value: Any) -> Any:
-    """Times in the one form that everything of ours has."""
+    """Replace times by text in the format of onerow, durations by seconds."""
     if isinstance(value, dict):
         return {key: _spelled(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

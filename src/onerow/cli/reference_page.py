@@ -1,4 +1,4 @@
-"""The page about every command, in Markdown, with nothing in it but what the commands say of themselves."""
+"""Render docs/reference.md from the help texts of the commands."""
 
 import inspect
 
@@ -10,18 +10,18 @@ from onerow.engine.views.query import KEYS
 
 
 def reference_page() -> str:
-    """docs/reference.md."""
+    """Return the text of docs/reference.md."""
     context = click.Context(main, info_name="onerow")
     lines = [
         "# Reference",
         "",
         "Rendered by `python docs/render_reference.py` from the commands themselves.",
         "",
-        "Commands that only operate need a store and none of your code. The store is named by `--store`, by "
-        '`ONEROW_STORE`, or by the project: `store = "…"` in `onerow.toml`, or under `[tool.onerow]` in '
-        "`pyproject.toml`. A relative SQLite path is taken from the project's folder. `--json` answers in JSON, for "
-        "programs; without it answers are tables, coloured in a terminal and plain elsewhere. Notes for people go to "
-        "standard error. `onerow --debug COMMAND` shows tracebacks.",
+        "Commands that inspect or operate a store do not need your code. The store URL comes from `--store`, from "
+        '`ONEROW_STORE`, or from the project: `store = "…"` in `onerow.toml`, or under `[tool.onerow]` in '
+        "`pyproject.toml`. A relative SQLite path is relative to the project folder. `--json` prints JSON for "
+        "programs; otherwise the output is a table, coloured in a terminal and plain elsewhere. Remarks for people go "
+        "to standard error. `onerow --debug COMMAND` shows tracebacks.",
         "",
     ]
     for title, section in SECTIONS.items():
@@ -30,11 +30,16 @@ def reference_page() -> str:
             command = main.get_command(context, name)
             assert command is not None
             lines += _command(command, click.Context(command, info_name=f"onerow {name}"))
-    lines += ["## Queries", "", "Words without a key are one text, looked for in title, error, id and payload.", ""]
-    lines += ["| word | means |", "| --- | --- |", *(f"| `{key}:` | {text} |" for key, text in KEYS.items()), ""]
     lines += [
-        "A search through payloads or free text goes from the newest task backwards, stops after 80 ms, says how far "
-        "it looked, and offers more.",
+        "## Queries",
+        "",
+        "Words without a key form one text, which is searched in title, error, id and payload.",
+        "",
+    ]
+    lines += ["| key | meaning |", "| --- | --- |", *(f"| `{key}:` | {text} |" for key, text in KEYS.items()), ""]
+    lines += [
+        "A search in payloads or for free text starts at the newest task and stops after 80 ms. It prints how far it "
+        "searched and the command for the next page.",
         "",
         "## Exit codes",
         "",

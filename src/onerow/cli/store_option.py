@@ -1,4 +1,4 @@
-"""Where a command works: the store that was named, and how its answers are shown."""
+"""The --store and --json options of a command: open the store, choose the output."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from onerow.ports import Administrable, Store
 from onerow.wiring import configured_store, open_store
 
 HANDFUL = 5
-"""Acts on more tasks than these ask first."""
+"""Operations on more tasks than this ask for confirmation."""
 
 
 class Place:
@@ -27,12 +27,12 @@ class Place:
 
     @functools.cached_property
     def bare_store(self) -> Store:
-        """The store, whatever state it is in."""
+        """The store, without a check of its schema."""
         return open_store(store_url(self._url))
 
     @functools.cached_property
     def queue(self) -> Queue:
-        """The queue in a store that has our tables; looking at a store must not create one."""
+        """The queue; raise SchemaMissing if the store has no tables. Reading must not create them."""
         store = self.bare_store
         if isinstance(store, Administrable):
             there = store.migration()
@@ -53,7 +53,7 @@ class Place:
 
 
 def store_url(given: str | None) -> str:
-    """The store that was named: by --store or ONEROW_STORE, else by the project."""
+    """Return the store URL from --store, ONEROW_STORE or the project settings."""
     url = given or configured_store(Path.cwd())
     if url is None:
         raise BadStoreUrl(
@@ -69,10 +69,12 @@ def store_url(given: str | None) -> str:
 
 
 def operates(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command on a store: adds --store and --json, and passes a Place first."""
+    """Add --store and --json to a command, and pass it a Place as first argument."""
 
-    @click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL; else ONEROW_STORE, onerow.toml.")
-    @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+    @click.option(
+        "--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL; default: ONEROW_STORE, then onerow.toml."
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(function)
     def run(store: str | None, as_json: bool, **given: Any) -> Any:
         place = Place(store, as_json)

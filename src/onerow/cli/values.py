@@ -1,4 +1,4 @@
-"""Values from a command line: payloads, times."""
+"""Parse payloads and times from the command line."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from onerow.core.times import parse_time, to_millis
 
 
 def payload(fields: tuple[str, ...], text: str | None) -> Any:
-    """A payload from FIELD=VALUE words (a value is JSON if it can be, else text), or from JSON."""
+    """Return a payload from FIELD=VALUE words (each value is JSON if it parses, else text) or from JSON text."""
     if fields and text is not None:
         raise BadInput("give FIELD=VALUE words or --payload, not both; --payload takes the whole JSON", field="payload")
     if text is not None:
@@ -50,7 +50,7 @@ def _json(text: str) -> Any:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """A time as people say it: now, +10m, 10m (from now), or ISO with a zone."""
+    """Parse a time: now, +10m, 10m (from now), or ISO 8601 with a zone."""
     if text == "now":
         return now
     if text[:1] == "+" or (text[:1].isdigit() and "-" not in text):

@@ -1,6 +1,6 @@
-"""For users' own tests: the real rules and roles over a memory store, a clock of the test's own, and no sleeping.
+"""Test support for users: the real rules and worker roles over a memory store with a virtual clock.
 
-As a pytest plugin it gives the fixture `rehearsal`.
+The pytest plugin provides the fixture `rehearsal`.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["Rehearsal", "rehearsal"]
 
 @pytest.fixture
 def rehearsal() -> Iterator["Rehearsal"]:
-    """A queue in memory, with a virtual clock; see onerow.testing.Rehearsal."""
+    """A queue in memory with a virtual clock; see onerow.testing.Rehearsal."""
     from onerow.testing.rehearsal import Rehearsal
 
     with Rehearsal() as made:
@@ -24,7 +24,7 @@ def rehearsal() -> Iterator["Rehearsal"]:
 
 
 def __getattr__(name: str) -> object:
-    # Late, so that pytest runs which don't use it don't pay for it.
+    # Imported on use, so that other pytest runs do not pay for it.
     if name == "Rehearsal":
         from onerow.testing.rehearsal import Rehearsal
 

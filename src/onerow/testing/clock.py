@@ -1,15 +1,15 @@
-"""A clock that goes on only when told to."""
+"""A virtual clock that the test advances."""
 
 from datetime import UTC, datetime, timedelta
 
 from onerow.core.times import to_millis
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-"""A Monday morning, unless a test begins elsewhere."""
+"""The default start: a Monday morning."""
 
 
 class VirtualClock:
-    """The store's clock in a rehearsal."""
+    """The store's clock in a Rehearsal."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = to_millis(start or START)
@@ -18,7 +18,7 @@ class VirtualClock:
         return self._now
 
     def to(self, moment: datetime) -> None:
-        """Go on to a moment; never back."""
+        """Advance to a time; never go back."""
         self._now = max(self._now, to_millis(moment))
 
     def by(self, span: timedelta) -> None:

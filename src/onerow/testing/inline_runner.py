@@ -1,4 +1,4 @@
-"""The runner of rehearsals: handlers run at once, one after the other, in the test's own thread; accidents on demand."""
+"""The runner of Rehearsal: runs handlers one by one in the test's thread and injects failures."""
 
 import asyncio
 import contextvars
@@ -22,31 +22,31 @@ _GRACE = 5.0
 
 
 class WorkerDied(BaseException):
-    """Raised where the process that runs a rehearsed handler dies: nothing after it is done."""
+    """Raised where the process of a handler is to die: nothing after it runs."""
 
 
 class Accidents:
-    """What goes wrong in which phase, and how often still."""
+    """The planned failures of each phase."""
 
     def __init__(self) -> None:
-        self._planned: list[tuple[str, str, Any]] = []  # kind, phase, what
+        self._planned: list[tuple[str, str, Any]] = []  # kind, phase, detail
 
     def plan(self, kind: str, phase: str, what: Any = None, times: int = 1) -> None:
         self._planned += [(kind, phase, what)] * times
 
     def take(self, kind: str, attempt: Attempt, what: Any = None) -> Any:
-        """The next accident of this kind for the attempt's phase, or None."""
+        """Remove and return the next planned failure of this kind for the attempt's phase, or None."""
         task = attempt.task
-        for place, planned in enumerate(self._planned):
+        for index, planned in enumerate(self._planned):
             known, phase, detail = planned
             if known == kind and phase in (task.phase, f"{task.pipeline}.{task.phase}") and what in (None, detail):
-                del self._planned[place]
+                del self._planned[index]
                 return planned
         return None
 
 
 class InlineRunner:
-    """Runs whatever it is given before `submit` returns."""
+    """Runs attempts before `submit` returns."""
 
     on_loop = False
 
@@ -67,7 +67,7 @@ class InlineRunner:
             contextvars.copy_context().run(self._run, attempt)
 
     def stop(self, attempt: Attempt) -> None:
-        """Nothing runs between two calls of ours, so there is nothing to stop."""
+        """Do nothing: no attempt runs between two calls."""
 
     def close(self) -> None:
         if self._loop is not None:
@@ -125,7 +125,7 @@ class InlineRunner:
         return outcome_of_result(results[0])
 
     def _batch(self, attempts: Sequence[Attempt]) -> None:
-        going: list[Attempt] = []
+        started: list[Attempt] = []
         for attempt in attempts:
             try:
                 self._before(attempt)
@@ -135,23 +135,23 @@ class InlineRunner:
             except BaseException as error:
                 attempt.in_flight.finish(attempt, outcome_of(attempt, error))
             else:
-                going.append(attempt)
-        if going:
-            is_async = going[0].served.call.handler.is_async
-            batch = Batch(going, self._on_loop() if is_async else None)  # type: ignore[arg-type]
+                started.append(attempt)
+        if started:
+            is_async = started[0].served.call.handler.is_async
+            batch = Batch(started, self._on_loop() if is_async else None)  # type: ignore[arg-type]
             contextvars.copy_context().run(batch.run)
 
     def _die(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             if attempt.task.suspect or attempt.served.phase.isolated:
-                # It runs in a process of its own, whose death leaves the worker alive.
+                # The attempt runs in its own process, whose death leaves the worker alive.
                 message = f"the process that ran {attempt.task.phase} died, as rehearsed"
                 attempt.in_flight.finish(attempt, Crashed(failure(message, "crash", exception="Crash")))
             else:
                 attempt.in_flight.attempts.pop(attempt.task.task_id, None)
 
     def after_ask(self, attempt: Attempt, request: Request) -> None:
-        """Die right after a step was remembered, if so planned."""
+        """Raise WorkerDied after a step was stored, if that is planned."""
         if isinstance(request, Remember) and self._accidents.take("crash after step", attempt, request.name):
             raise WorkerDied
 
@@ -162,7 +162,7 @@ class InlineRunner:
 
 
 class _Loop:
-    """An event loop in a thread of its own: the test may run on one itself."""
+    """An event loop in a separate thread, because the test itself may run on one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

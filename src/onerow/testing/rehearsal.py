@@ -1,4 +1,4 @@
-"""A rehearsal: the worker's own roles, called in turn by the test, over a memory store with a clock of its own."""
+"""Rehearsal: the worker's roles, called by the test, over a memory store with a virtual clock."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -33,8 +33,14 @@ from onerow.testing.inline_runner import Accidents, InlineRunner
 _MOST_ROUNDS = 100_000
 
 
+<<<<<<< HEAD:src/onerow/testing/rehearsal.py
 class Rehearsal:
     """Runs pipelines in the test's own thread, without sleeping; time goes on only when the test says so."""
+=======
+class Rehearsal:
+    """Runs pipelines in the test's thread without sleeping; time advances only when the test advances it."""
+
+>>>>>>> p6:src/onerow/testing/rehearsal.py
 
     def __init__(self, *pipelines: Pipeline, start: datetime | None = None) -> None:
         self.clock = VirtualClock(start)
@@ -43,7 +49,7 @@ class Rehearsal:
         self._accidents = Accidents()
         self._runner = InlineRunner(self._accidents)
         self._borrowed: list[tuple[Queue, dict[str, Any]]] = []
-        self._stage: _Stage | None = None
+        self._roles: _Roles | None = None
         self.serve(*pipelines)
 
     def __enter__(self) -> Self:
@@ -55,107 +61,107 @@ class Rehearsal:
         self.close()
 
     def close(self) -> None:
-        """Give borrowed queues their stores back."""
+        """Restore the stores of borrowed queues."""
         self._runner.close()
         for queue, before in self._borrowed:
             queue.__dict__.update(before)
         self._borrowed.clear()
 
-    # ── what is rehearsed ──
+    # ── pipelines and tasks ──
 
     def serve(self, *pipelines: Pipeline) -> Self:
-        """Name the pipelines to run; `add` does so by itself."""
+        """Serve these pipelines; `add` calls this for its pipeline."""
         self.queue.serve(*pipelines)
-        self._stage = None
+        self._roles = None
         return self
 
     def borrow(self, queue: Queue) -> Self:
-        """Put the app's own queue over the memory store, until the rehearsal ends."""
+        """Connect the app's queue to the memory store until this object is closed."""
         before = {name: queue.__dict__[name] for name in ("_store", "_ready", "definitions")}
         self._borrowed.append((queue, before))
         queue.__dict__.update(_store=self.store, _ready=True, definitions=Definitions(lambda: self.store))
-        self.queue.events = queue.events  # the app's own hooks are part of what is rehearsed
+        self.queue.events = queue.events  # so that the app's hooks are called
         return self.serve(*queue.pipelines.values())
 
     def add(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
-        """`queue.add`, and the pipeline is served."""
+        """Add a task with `queue.add` and serve its pipeline."""
         if isinstance(pipeline, Pipeline) and pipeline.name not in self.queue.pipelines:
             self.serve(pipeline)
         return self.queue.add(pipeline, payload, **more)
 
     def get(self, task: Task | str) -> Task:
-        """The task as it stands now."""
+        """Return the stored task."""
         return self.queue.get(task if isinstance(task, str) else task.task_id)
 
     @property
     def now(self) -> datetime:
         return self.store.now()
 
-    # ── accidents ──
+    # ── injected failures ──
 
     def fail(self, phase: str, error: BaseException, *, times: int = 1) -> Self:
-        """The next attempts of a phase ('phase' or 'pipeline.phase') raise this instead of running."""
+        """Let the next attempts of a phase ('phase' or 'pipeline.phase') raise this error instead of running."""
         self._accidents.plan("failure", phase, error, times)
         return self
 
     def time_out(self, phase: str, *, times: int = 1) -> Self:
-        """The next attempts of a phase run too long and are stopped."""
+        """Let the next attempts of a phase time out."""
         self._accidents.plan("timeout", phase, None, times)
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
-        """The process dies before the handler begins: the worker's the first time, after that the task's own."""
+        """Kill the process before the handler starts: first the worker's process, after that the task's own."""
         self._accidents.plan("crash before", phase, None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
-        """The process dies after the handler (or one step of it) has done its work, before its outcome is recorded."""
+        """Kill the process after the handler (or the given step) has run, before its outcome is stored."""
         self._accidents.plan("crash after" if step is None else "crash after step", phase, step, times)
         return self
 
     def stub(self, phase: str, result: Any = None) -> Self:
-        """A phase returns this (or what this function of the payload returns) without running its code."""
+        """Replace the handler of a phase by a result, or by a function of the payload that returns it."""
         self._runner.stubs[phase] = lambda attempt: result(attempt.task.payload) if callable(result) else result
         return self
 
     # ── running ──
 
     def run(self) -> int:
-        """Whatever is due now, until nothing is; how many attempts that took. Time stands still."""
-        return self._onstage.run()
+        """Run due tasks until none is left, without advancing time; return the number of attempts."""
+        return self._current_roles.run()
 
     def run_until_idle(self) -> int:
-        """Whatever can happen without anyone's doing: time goes on over retries, snoozes, due times and dead leases.
+        """Run tasks and advance time over retries, snoozes, due times and expired leases; return the number of attempts.
 
-        Parked tasks stay parked: signal them, or let time go on with `forward`. Schedules fire only with `forward`.
+        Parked tasks stay parked: signal them, or advance time with `forward`. Schedules fire only with `forward`.
         """
         attempts = self.run()
-        while (moment := self._onstage.next_moment(deadlines=False)) is not None:
+        while (moment := self._current_roles.next_time(deadlines=False)) is not None:
             self.clock.to(moment)
             attempts += self.run()
         return attempts
 
     def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | None = None) -> Task:
-        """Let happen what can, until the task stands at a phase, or in a status; without either, until it has ended."""
+        """Run tasks and advance time until the task is in a phase or status; without either, until it has ended."""
 
-        def there(found: Task) -> bool:
+        def reached(found: Task) -> bool:
             if phase is None and status is None:
                 return found.ended
             return (phase is None or found.phase == phase) and (status is None or found.status is status)
 
-        stage = self._onstage
+        roles = self._current_roles
         for _ in range(_MOST_ROUNDS):
             found = self.get(task)
-            if there(found):
+            if reached(found):
                 return found
-            if stage.round():
+            if roles.round():
                 continue
-            moment = stage.next_moment(deadlines=False)
+            moment = roles.next_time(deadlines=False)
             if moment is None:
                 break
             self.clock.to(moment)
         found = self.get(task)
-        if there(found):
+        if reached(found):
             return found
         why = Views(self.queue).why(found)
         raise AssertionError(
@@ -163,24 +169,24 @@ class Rehearsal:
         )
 
     def forward(self, span: Duration) -> int:
-        """Time goes on by a span; whatever becomes due on the way happens at its time. How many attempts that took."""
+        """Advance time by a duration and run what becomes due, each at its time; return the number of attempts."""
         end = self.now + parse_duration(span, "span")
         attempts = self.run()
-        while (moment := self._onstage.next_moment(deadlines=True)) is not None and moment <= end:
+        while (moment := self._current_roles.next_time(deadlines=True)) is not None and moment <= end:
             self.clock.to(moment)
             attempts += self.run()
         self.clock.to(end)
         return attempts + self.run()
 
     @property
-    def _onstage(self) -> "_Stage":
-        if self._stage is None or self._stage.pipelines != self.queue.pipelines:
-            self._stage = _Stage(self.queue, self.store, self._runner)
-        return self._stage
+    def _current_roles(self) -> "_Roles":
+        if self._roles is None or self._roles.pipelines != self.queue.pipelines:
+            self._roles = _Roles(self.queue, self.store, self._runner)
+        return self._roles
 
 
-class _Stage:
-    """The roles of a worker, built for the pipelines of the moment."""
+class _Roles:
+    """The roles of a worker for the current pipelines."""
 
     def __init__(self, queue: Queue, store: MemoryStore, runner: InlineRunner) -> None:
         self.pipelines = dict(queue.pipelines)
@@ -190,8 +196,8 @@ class _Stage:
         self._plans = {name: pipeline.plan for name, pipeline in self.pipelines.items()}
         identity = Identity.of_this_process()
         self._in_flight = InFlight(store.now)
-        family = queue.family
-        self._in_flight.answer = _answering(CheckpointService(queue, family), runner)
+        children = queue.family
+        self._in_flight.answer = _answering(CheckpointService(queue, children), runner)
         served_phases = [
             ServedPhase(pipeline.plan, phase, Call(pipeline.handlers[phase.name], pipeline.plan), runner, runner)
             for pipeline in self.pipelines.values()
@@ -211,11 +217,11 @@ class _Stage:
         )
         self._wait_phases = WaitPhaseSweeper(store, self._plans, queue.events)
         self._queue = queue
-        self._parents = ChildrenSweeper(store, family, identity.name, pace=0)
+        self._children_sweeper = ChildrenSweeper(store, children, identity.name, pace=0)
         self._scheduler = Scheduler(queue, self._plans)
         self._moved = False
-        self._wait_phases.passed = self._parents.resumed = self._note_move
-        self._producer.concerns_family = self._wait_phases.concerns_family = self._parents.hear
+        self._wait_phases.passed = self._children_sweeper.resumed = self._note_move
+        self._producer.concerns_family = self._wait_phases.concerns_family = self._children_sweeper.hear
 
     def run(self) -> int:
         attempts = 0
@@ -229,11 +235,11 @@ class _Stage:
         )
 
     def round(self) -> int:
-        """One of each role; 0 when nothing happened, else one more than attempts were made."""
+        """Run each role once; return 0 if nothing happened, else the number of attempts plus one."""
         now = self._store.now()
         self._moved = False
-        self._queue.rescue()  # without observation: the clock is the test's own and never wrong
-        for role in (self._controls, self._scheduler, self._wait_phases, self._parents):
+        self._queue.rescue()  # without observation: the virtual clock is always right
+        for role in (self._controls, self._scheduler, self._wait_phases, self._children_sweeper):
             role.tick(now)
         producer = self._producer
         producer.look()
@@ -241,15 +247,15 @@ class _Stage:
         found = producer.found
         producer.claiming = False
         while self._in_flight.speaking or self._in_flight.finished:
-            self._keep_lines()
+            self._write_log_lines()
             producer.run_round()
         producer.claiming = True
         self._wait_phases.tick(now)
-        self._parents.tick(now)
+        self._children_sweeper.tick(now)
         return found + 1 if found or self._moved else 0
 
-    def next_moment(self, *, deadlines: bool) -> datetime | None:
-        """When something may happen next: a task is due, a dead lease ends; with deadlines also parks and schedules."""
+    def next_time(self, *, deadlines: bool) -> datetime | None:
+        """Return the next due time or end of a lease; with deadlines, also of parked tasks and schedules."""
         now = self._store.now()
         moments = [moment for moment in self._producer.soon if moment > now]
         for task in self._store.find(Filter(statuses=frozenset({WAITING, PROCESSING})), limit=1_000_000).tasks:
@@ -260,7 +266,7 @@ class _Stage:
             moments += [schedule.next_time(cron, now) for plan in self._plans.values() for cron in plan.crons]
         return min(moments, default=None)
 
-    def _keep_lines(self) -> None:
+    def _write_log_lines(self) -> None:
         while self._in_flight.speaking:
             output = self._in_flight.speaking.popleft()
             output.queued = False

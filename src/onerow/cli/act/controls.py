@@ -1,4 +1,4 @@
-"""Commands on phases and on what has ended: pause, resume, limit, purge."""
+"""Commands on phases and on ended tasks: pause, resume, limit, purge."""
 
 import sys
 
@@ -17,13 +17,13 @@ _CRON = "cron:"
 @click.command("pause")
 @click.argument("pipeline")
 @click.argument("phase", default="*")
-@click.option("--reason", default="", help="Why; `onerow why` shows it.")
-@click.option("--by", default="", help="Who; by default the user of this machine.")
+@click.option("--reason", default="", help="The reason; `onerow why` shows it.")
+@click.option("--by", default="", help="Who pauses it; default: your user name.")
 @operates
 def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None:
-    """Nobody claims from PHASE (by default the whole PIPELINE) until it is resumed; what runs goes on.
+    """Stop claiming from PHASE (default: the whole PIPELINE) until it is resumed. Running tasks continue.
 
-    With cron:NAME for PHASE, a schedule fires no more.
+    With cron:NAME as PHASE, pause the schedule NAME instead.
     """
     if phase.startswith(_CRON):
         place.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
@@ -37,7 +37,7 @@ def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None
 @click.argument("phase", default="*")
 @operates
 def resume(place: Place, pipeline: str, phase: str) -> None:
-    """Undo a pause of PHASE (or of a schedule, cron:NAME), or without PHASE of the whole PIPELINE."""
+    """Resume PHASE, a schedule (cron:NAME) or, without PHASE, the whole PIPELINE."""
     if phase.startswith(_CRON):
         was = place.queue.crons.resume(pipeline, phase.removeprefix(_CRON))
     else:
@@ -50,11 +50,14 @@ def resume(place: Place, pipeline: str, phase: str) -> None:
 @click.argument("pipeline")
 @click.argument("phase")
 @click.argument("concurrency", required=False, metavar="[N]")
-@click.option("--per-key", type=click.IntRange(1, 10_000), help="At once for each limit key.")
-@click.option("--reset", is_flag=True, help="Back to what the code says.")
+@click.option("--per-key", type=click.IntRange(1, 10_000), help="Concurrency limit for each limit key.")
+@click.option("--reset", is_flag=True, help="Remove the override; the limit in the code applies again.")
 @operates
 def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_key: int | None, reset: bool) -> None:
-    """At most N of PHASE at once over all workers ('none': no limit), whatever the code says; without N, show it."""
+    """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without N, show the limit.
+
+    The limit overrides the one in the code.
+    """
     queue = place.queue
     if reset:
         queue.reset_limit(pipeline, phase)
@@ -77,22 +80,22 @@ def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_
 
 
 @click.command("purge")
-@click.option("--older-than", required=True, metavar="SPAN", help="Ended so long ago: 30d, 12h.")
+@click.option("--older-than", required=True, metavar="SPAN", help="Minimum time since the end: 30d, 12h.")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice([status.value for status in Status if status in ENDS]),
-    help="Only these; else all ended.",
+    help="Only tasks with this status; default: all ended tasks.",
 )
-@click.option("--pipeline", help="Only of this pipeline.")
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option("--pipeline", help="Only tasks of this pipeline.")
+@click.option("--dry-run", is_flag=True, help="Only print the number of tasks.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @operates
 def purge(
     place: Place, older_than: str, statuses: tuple[str, ...], pipeline: str | None, dry_run: bool, yes: bool
 ) -> None:
-    """Remove tasks that ended long ago, with their output; remembered unique keys stay behind."""
+    """Delete tasks that ended long ago and their output. Unique keys that are still remembered are kept."""
     span = parse_duration(older_than, "--older-than")
     chosen = frozenset(Status(status) for status in statuses) or ENDS
     before = place.queue.store.now() - span
@@ -107,10 +110,10 @@ def purge(
             raise BadInput(f"this would purge {count:,} tasks; say so with --yes, or look first with --dry-run")
         click.confirm(f"purge {count:,} tasks?", abort=True, err=True)
     gone = 0
-    with place.out.progress("purge") as told:
+    with place.out.progress("purge") as report:
         while step := place.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):
             gone += step
-            told(min(gone / max(count, 1), 1.0))
+            report(min(gone / max(count, 1), 1.0))
     _say(place, {"purged": gone}, f"purged {gone:,} tasks")
 
 

@@ -1,4 +1,4 @@
-"""Commands that act on tasks: by id, or on all that match a query, and then they ask first."""
+"""Commands that change tasks, by id or by query; many tasks need a confirmation."""
 
 import functools
 import sys
@@ -21,18 +21,20 @@ _PAGE = 500
 
 
 def acts(*statuses: Status) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A command on many tasks: adds ID…, --where, --dry-run, --yes, --by, --note, and applies the act it returns.
+    """Add ID…, --where, --dry-run, --yes, --by and --note to a command, and apply the operation that it returns.
 
-    statuses: those that --where looks in, unless its query names others.
+    statuses: the default statuses for --where, unless its query names some.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @click.argument("ids", nargs=-1, metavar="[ID]...")
-        @click.option("--where", metavar="QUERY", help="All tasks that match, instead of ids.")
-        @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-        @click.option("--yes", "-y", is_flag=True, help=f"Don't ask, however many (else from {HANDFUL + 1} on).")
-        @click.option("--by", default="", help="Who acts; by default the user of this machine.")
-        @click.option("--note", default="", help="Why; kept in the task's history.")
+        @click.option("--where", metavar="QUERY", help="All tasks that match the query, instead of ids.")
+        @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+        @click.option(
+            "--yes", "-y", is_flag=True, help=f"Don't ask for confirmation (asked from {HANDFUL + 1} tasks on)."
+        )
+        @click.option("--by", default="", help="Who does this; default: your user name.")
+        @click.option("--note", default="", help="The reason; kept in the task's history.")
         @operates
         @functools.wraps(function)
         def run(
@@ -57,30 +59,32 @@ def acts(*statuses: Status) -> Callable[[Callable[..., Any]], Callable[..., Any]
 @click.command("retry")
 @acts(FAILED)
 def retry(place: Place, said: dict[str, Any]) -> Act:
-    """Failed tasks run again from their phase, with a fresh budget of retries."""
+    """Run failed tasks again from their current phase, with a new retry budget."""
     return lambda task_id: place.queue.retry(task_id, by=said["by"], note=said["note"])
 
 
 @click.command("cancel")
 @acts(WAITING, PROCESSING, FAILED)
 def cancel(place: Place, said: dict[str, str]) -> Act:
-    """End tasks for good; running work is stopped within about a second. Their children go with them."""
+    """Cancel tasks and their children. Running work is stopped within about a second."""
     return lambda task_id: place.queue.cancel(task_id, **said)
 
 
 @click.command("replay")
-@click.option("--phase", help="The phase to begin with; by default the first.")
+@click.option("--phase", help="The phase to start from; default: the first.")
 @acts(COMPLETED, FAILED)
 def replay(place: Place, said: dict[str, str], phase: str | None) -> Act:
-    """Completed or failed tasks run again from an earlier phase; later results are cleared."""
+    """Run completed or failed tasks again from an earlier phase; the results from that phase on are cleared."""
     return lambda task_id: place.queue.replay(task_id, phase, **said)
 
 
 @click.command("finish")
-@click.option("--phase", "phase_only", is_flag=True, help="Only the phase that they stand at; the next one follows.")
+@click.option(
+    "--phase", "phase_only", is_flag=True, help="Complete only the current phase; the task continues with the next."
+)
 @acts(WAITING, FAILED)
 def finish(place: Place, said: dict[str, str], phase_only: bool) -> Act:
-    """Mark waiting or failed tasks as done by hand."""
+    """Mark waiting or failed tasks as completed without running them."""
     return lambda task_id: place.queue.finish(task_id, phase_only=phase_only, **said)
 
 
@@ -88,7 +92,7 @@ def finish(place: Place, said: dict[str, str], phase_only: bool) -> Act:
 @click.option("--to", "when", required=True, help="now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
 @acts(WAITING)
 def reschedule(place: Place, said: dict[str, str], when: str) -> Act:
-    """Waiting tasks are due at another time; parked ones wait until then."""
+    """Change when waiting tasks are due; for parked tasks, change the deadline."""
     run_at: datetime = moment(when, place.queue.store.now())
     return lambda task_id: place.queue.reschedule(task_id, run_at, **said)
 
@@ -97,7 +101,7 @@ def reschedule(place: Place, said: dict[str, str], when: str) -> Act:
 @click.option("--to", "value", type=click.IntRange(-100, 100), required=True, help="-100…100, lower runs first.")
 @acts(*OPEN)
 def priority(place: Place, said: dict[str, str], value: int) -> Act:
-    """Give tasks another place in the order."""
+    """Change the priority of tasks; lower numbers run first."""
     return lambda task_id: place.queue.set_priority(task_id, value, **said)
 
 
@@ -106,10 +110,10 @@ def priority(place: Place, said: dict[str, str], value: int) -> Act:
 @click.argument("name")
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--payload", "text", help="The payload as JSON, or @FILE, or - for standard input.")
-@click.option("--signal-id", default="", help="Given again, the same signal counts once.")
+@click.option("--signal-id", default="", help="Idempotency key: a signal sent again with this id counts once.")
 @operates
 def signal(place: Place, task_id: str, name: str, fields: tuple[str, ...], text: str | None, signal_id: str) -> None:
-    """Tell a task that NAME happened; one that doesn't wait for it yet will find it when it does."""
+    """Send the signal NAME to a task. A signal that arrives before the wait is kept for it."""
     task = place.queue.signal(task_id, name, payload(fields, text), signal_id=signal_id)
     if place.out.as_json:
         place.out.json({"task_id": task.task_id, "status": task.status, "awaiting": task.awaiting})

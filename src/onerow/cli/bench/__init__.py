@@ -1,4 +1,4 @@
-"""`onerow bench`: what this machine and store reach, each figure a ratio to a thin loop in the same run."""
+"""`onerow bench`: measure this machine and store, each figure as a ratio to a minimal baseline in the same run."""
 
 import json
 import statistics
@@ -14,22 +14,31 @@ from onerow.core.errors import BadInput
 
 
 @click.command("bench")
-@click.option("--store", help="A database to measure in; by default a new SQLite file. Its tasks are left behind.")
-@click.option("--only", multiple=True, help="Only this figure; may be given more than once.")
+@click.option("--store", help="Store to measure; default: a new SQLite file. Its tasks are not deleted.")
+@click.option("--only", multiple=True, help="Measure only this figure; repeatable.")
 @click.option(
-    "--tasks", type=click.IntRange(1_000, 1_000_000), default=40_000, show_default=True, help="Tasks to drain."
+    "--tasks",
+    type=click.IntRange(1_000, 1_000_000),
+    default=40_000,
+    show_default=True,
+    help="Number of tasks to drain.",
 )
-@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs; the median is shown.")
+@click.option(
+    "--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Number of runs; the median is shown."
+)
 @click.option(
     "--scale",
     type=click.IntRange(10_000, 5_000_000),
     default=1_000_000,
     show_default=True,
-    help="Rows in front of a claim.",
+    help="Number of rows in front of a claim.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(store: str | None, only: Sequence[str], tasks: int, runs: int, scale: int, as_json: bool) -> None:
-    """Measure drain, add, latency, scale, idle cost, logs and commands; each as a ratio to a thin loop where there is one."""
+    """Measure drain, add, latency, scale, idle cost, logs and commands.
+
+    Where the store has a minimal baseline program, the figure is shown as a ratio to it.
+    """
     for name in only:
         if name not in FIGURES:
             raise BadInput(f"no figure {name!r}; there are {', '.join(FIGURES)}", field="only")
@@ -47,7 +56,7 @@ def command(store: str | None, only: Sequence[str], tasks: int, runs: int, scale
 
 
 def _median(found: list[Figure]) -> Figure:
-    """The run whose ratio (or value) is the median one."""
+    """Return the run with the median ratio (or value)."""
     ranked = sorted(found, key=lambda figure: figure.value if figure.ratio is None else figure.ratio)
     middle = ranked[(len(ranked) - 1) // 2]
     spread = [figure.value for figure in found]

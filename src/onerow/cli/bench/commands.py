@@ -1,4 +1,4 @@
-"""Figures of commands and of the task log."""
+"""Benchmarks of command phases and of the task log."""
 
 import statistics
 import subprocess
@@ -23,7 +23,7 @@ _TALKERS = 20
 
 
 def log_lines(ground: Ground) -> Iterator[Figure]:
-    """Lines that programs print, until they are in the store, against a thin batched insert of the same lines."""
+    """Rate of lines from a program to the store, against a plain batched insert of the same lines."""
     lines = max(1_000, ground.tasks // _TALKERS * 5)
     thin = thin_loop(ground.url, ground.folder)
     if (log := getattr(thin, "log", None)) is None:
@@ -42,7 +42,7 @@ def log_lines(ground: Ground) -> Iterator[Figure]:
 
 
 def log_delay(ground: Ground) -> Iterator[Figure]:
-    """The start of other tasks while one logs 100,000 lines again and again, against the same on a quiet system."""
+    """Start delay of tasks while another logs 100,000 lines repeatedly, against a quiet system."""
     pipeline, queue = ground.pipeline(), ground.queue()
     pipeline.phase(name="noop", timeout="30s")(lambda job: None)
     flood = Pipeline(f"{pipeline.name}-flood")
@@ -81,22 +81,22 @@ def _floods(queue: Queue, flood: Pipeline, enough: threading.Event) -> None:
 
 
 def talking(pipeline: Pipeline) -> None:
-    """A phase that prints many lines and costs next to nothing itself."""
+    """Add a command phase that prints many lines at almost no cost."""
     script = f"yes '{LINE}' | head -n \"$1\""
     pipeline.command("talk", ["sh", "-c", script, "sh", "{lines}"])
 
 
 def command_start(ground: Ground) -> Iterator[Figure]:
-    """/bin/true from its claim to its outcome, without the store, against subprocess.run with its output captured."""
+    """Time of /bin/true from claim to outcome, without the store, against subprocess.run with captured output."""
     rounds, count = 6, 60
     for figure, threads in (("command", 1), ("command, 8 at once", 8)):
         with ProcessHost() as process_host, ThreadPoolExecutor(threads) as pool:
-            ours = _runner(process_host)
-            times: dict[str, list[float]] = {"ours": [], "theirs": []}
-            for _ in range(rounds):  # in turn, so that what else runs here weighs on both
-                times["theirs"].append(_timed(pool, count, _subprocess))
-                times["ours"].append(_timed(pool, count, ours))
-        value, floor = (statistics.median(times[who]) * 1000 for who in ("ours", "theirs"))
+            onerow = _runner(process_host)
+            times: dict[str, list[float]] = {"onerow": [], "subprocess": []}
+            for _ in range(rounds):  # alternating, so that other load affects both
+                times["subprocess"].append(_timed(pool, count, _subprocess))
+                times["onerow"].append(_timed(pool, count, onerow))
+        value, floor = (statistics.median(times[name]) * 1000 for name in ("onerow", "subprocess"))
         yield Figure(figure, "none", value, "ms", floor, "subprocess.run")
 
 
@@ -107,9 +107,9 @@ def _runner(process_host: ProcessHost) -> Callable[[], object]:
     task = queue.add(pipeline)
     in_flight = InFlight(queue.store.now)
     run = Commands(process_host, 5.0)
-    nobody = ThreadRunner(1, run, "bench")
+    unused = ThreadRunner(1, run, "bench")
     served = ServedPhase(
-        pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), nobody, nobody
+        pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), unused, unused
     )
     return lambda: run(Attempt(task, served, in_flight, time.monotonic()))
 
@@ -118,9 +118,11 @@ def _subprocess() -> object:
     return subprocess.run(["/bin/true"], capture_output=True, check=True)
 
 
-def _timed(pool: ThreadPoolExecutor, count: int, act: Callable[[], object]) -> float:
+def _timed(pool: ThreadPoolExecutor, count: int, call: Callable[[], object]) -> float:
     began = time.perf_counter()
-    ended, _ = wait([pool.submit(act) for _ in range(count)])  # woken once, so that we don't weigh on either
+    ended, _ = wait(
+        [pool.submit(call) for _ in range(count)]
+    )  # one wake-up, so that waiting does not affect the result
     span = (time.perf_counter() - began) / count
     for future in ended:
         future.result()

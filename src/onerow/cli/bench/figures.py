@@ -1,4 +1,4 @@
-"""The figures: how each is measured. Workers run in processes of their own, as users run them."""
+"""The benchmarks. Workers run in separate processes, as in production."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from onerow.wiring import thin_loop
 
 
 def drain(ground: Ground) -> Iterator[Figure]:
-    """A backlog worked off by one worker process; statements and CPU seen on the way."""
+    """Rate at which one worker process drains a backlog, with statements and CPU per task."""
     thin = thin_loop(ground.url, ground.folder)
     thin.add_many(ground.tasks)
     floor = ground.tasks / thin.drain(ground.tasks)
@@ -34,14 +34,14 @@ def drain(ground: Ground) -> Iterator[Figure]:
 
 
 def drain_sync(ground: Ground) -> Iterator[Figure]:
-    """`def` handlers in threads, against `async def` ones in the same run."""
+    """Drain rate of `def` handlers in threads, against `async def` handlers in the same run."""
     loop = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
     threads = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks, threads=True)
     yield Figure("drain in threads", ground.store, threads["rate"], "tasks/s", loop["rate"], "async")
 
 
 def drain_two(ground: Ground) -> Iterator[Figure]:
-    """Two worker processes, against one in the same run."""
+    """Drain rate of two worker processes, against one in the same run."""
     one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
     pipeline = one_phase(ground, ground.tasks)
     both = [start(ground.url, pipeline.name, count=ground.tasks, go=True) for _ in range(2)]
@@ -58,7 +58,7 @@ def drain_two(ground: Ground) -> Iterator[Figure]:
 
 
 def drain_five(ground: Ground) -> Iterator[Figure]:
-    """Five phases in one row: moves per second, against the drain of one phase in the same run."""
+    """Phase transitions per second of a five-phase pipeline, against a pipeline of one phase in the same run."""
     one = ground.worker(one_phase(ground, ground.tasks).name, count=ground.tasks)
     pipeline = ground.pipeline()
     for number in range(5):
@@ -72,7 +72,7 @@ def drain_five(ground: Ground) -> Iterator[Figure]:
 
 
 def add(ground: Ground) -> Iterator[Figure]:
-    """One by one, a transaction each."""
+    """Rate of single adds, one transaction each."""
     count = max(1000, ground.tasks // 8)
     thin = thin_loop(ground.url, ground.folder)
     floor = count / thin.add(count)
@@ -86,7 +86,7 @@ def add(ground: Ground) -> Iterator[Figure]:
 
 
 def add_many(ground: Ground) -> Iterator[Figure]:
-    """A thousand a transaction."""
+    """Rate of bulk adds, 1,000 per transaction."""
     thin = thin_loop(ground.url, ground.folder)
     floor = ground.tasks / thin.add_many(ground.tasks)
     thin.close()
@@ -98,7 +98,7 @@ def add_many(ground: Ground) -> Iterator[Figure]:
 
 
 def latency(ground: Ground) -> Iterator[Figure]:
-    """From add to the handler's first line, in another process, on an idle system."""
+    """Time from add to the first line of the handler in another process, on an idle system."""
     count = 200
     pipeline, queue = one_phase(ground, 0), ground.queue()
     process = start(ground.url, pipeline.name, count=count, latency=True)
@@ -115,7 +115,7 @@ def latency(ground: Ground) -> Iterator[Figure]:
 
 
 def idle(ground: Ground) -> Iterator[Figure]:
-    """What a worker costs while there is nothing to do."""
+    """CPU and memory of an idle worker."""
     pipeline = one_phase(ground, 0)
     process = start(ground.url, pipeline.name, count=1, idle_for=5.0)
     found = finish(process)
@@ -124,11 +124,11 @@ def idle(ground: Ground) -> Iterator[Figure]:
 
 
 def scale(ground: Ground) -> Iterator[Figure]:
-    """One claim of 100 with very many rows in front, against the same with a thousand."""
+    """Time of a claim of 100 with `scale` rows in front, against 1,000 rows."""
     for what, waiting, not_due in (("waiting", ground.scale, 0), ("not due", 1_000, ground.scale)):
         apart = replace(ground, folder=ground.folder / what)
         apart.folder.mkdir()
-        # Turn by turn, since a machine that others use is not as fast now as it was then.
+        # Alternating, because the speed of a shared machine changes over time.
         claims = _claims(apart, waiting=1_000), _claims(ground, waiting=waiting, not_due=not_due)
         times = [[next(each) for each in claims] for _ in range(9)]
         few, many = (sorted(column)[len(times) // 2] * 1000 for column in zip(*times, strict=True))
@@ -136,7 +136,7 @@ def scale(ground: Ground) -> Iterator[Figure]:
 
 
 def _claims(ground: Ground, *, waiting: int, not_due: int = 0) -> Iterator[float]:
-    """How long each claim of 100 takes."""
+    """Yield the duration of each claim of 100."""
     pipeline, queue = ground.pipeline(), ground.queue()
     pipeline.phase(name="noop")(noop)
     queue.publish(pipeline)
@@ -145,11 +145,11 @@ def _claims(ground: Ground, *, waiting: int, not_due: int = 0) -> Iterator[float
         queue.add_many(pipeline, [Addition(PAYLOAD, run_at=later, priority=-50)] * min(10_000, not_due - first))
     for first in range(0, waiting, 10_000):
         queue.add_many(pipeline, [PAYLOAD] * min(10_000, waiting - first))
-    want = PhaseClaim(pipeline=pipeline.name, phase="noop", limit=100, lease_for=timedelta(minutes=5))
+    phase_claim = PhaseClaim(pipeline=pipeline.name, phase="noop", limit=100, lease_for=timedelta(minutes=5))
     try:
         while True:
             began = time.perf_counter()
-            found = queue.store.claim(Claim("bench", [want]))
+            found = queue.store.claim(Claim("bench", [phase_claim]))
             took = time.perf_counter() - began
             assert len(found) == 100
             assert found[0].status is not WAITING

@@ -1,4 +1,4 @@
-"""What every figure stands on: where it is measured, by which worker process, and how it is told."""
+"""Shared parts of the benchmarks: the store, the measured worker process and the result."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ class Figure:
 
 @dataclass
 class Ground:
-    """Where one run takes place."""
+    """The store and sizes of one run."""
 
     folder: Path
     given: str | None
@@ -61,12 +61,12 @@ class Ground:
         return Queue(open_store(self.url))
 
     def pipeline(self) -> Pipeline:
-        """A pipeline whose name nobody has used, so that an old database can be measured in as well."""
+        """Return a pipeline with a new name, so that an existing database can be measured too."""
         self._names += 1
         return Pipeline(f"bench-{time.time_ns()}-{self._names}")
 
     def worker(self, pipeline: str, **terms: Any) -> dict[str, Any]:
-        """Run a worker process until all is done; what it measured."""
+        """Run a worker process until it is done; return its measurements."""
         return finish(start(self.url, pipeline, **terms))
 
 

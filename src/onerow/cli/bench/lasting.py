@@ -1,4 +1,4 @@
-"""Figures of a queue that has grown, or whose dead rows nobody may clean away."""
+"""Benchmarks of a large backlog and of dead rows that a vacuum cannot remove."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _KEYS = 1_000
 
 
 def backlog(ground: Ground) -> Iterator[Figure]:
-    """A worker's rate with very many tasks waiting, against the same number of tasks with few behind them."""
+    """Drain rate with `scale` tasks waiting, against a short backlog."""
     thin = thin_loop(ground.url, ground.folder)
     rates = []
     for waiting in (_TAKE + 1_000, ground.scale):
@@ -33,9 +33,9 @@ def backlog(ground: Ground) -> Iterator[Figure]:
 
 
 def snapshot(ground: Ground) -> Iterator[Figure]:
-    """A worker's rate late in a backlog while a transaction holds an old snapshot, against its rate at first.
+    """Drain rate late in a backlog while a transaction holds an old snapshot, against the initial rate.
 
-    Without limits, with `concurrency=`, and with `per_key=`, where each has its own way to claim.
+    Measured without limits, with `concurrency=` and with `per_key=`, because each uses a different claim statement.
     """
     yield from _snapshot(ground, "drain, old snapshot", _SNAPSHOT_TASKS, {})
     yield from _snapshot(ground, "the same, concurrency=", _LIMITED_TASKS, {"concurrency": 16})
@@ -57,4 +57,4 @@ def _snapshot(ground: Ground, name: str, tasks: int, limits: dict[str, int]) -> 
 
 
 def _nothing() -> None:
-    """A store that cleans up as it goes."""
+    """Do nothing: the store needs no vacuum."""

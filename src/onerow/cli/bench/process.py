@@ -1,4 +1,4 @@
-"""A worker process that measures itself: told by one JSON argument, answers with one JSON line."""
+"""A worker process that measures itself: one JSON argument in, one JSON line out."""
 
 import json
 import resource
@@ -17,7 +17,7 @@ from onerow.wiring import Queue, count_statements, open_store
 
 
 class Probe:
-    """Counts calls and notes when they came."""
+    """Counts calls and records their times."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -25,7 +25,7 @@ class Probe:
         self.first = self.last = 0.0
         self.latencies: list[float] = []
         self.done = threading.Event()
-        self.marks: list[float] = []  # when each thousandth came
+        self.marks: list[float] = []  # time of every thousandth call
 
     def tick(self, job: Any) -> None:
         now = time.time()
@@ -41,7 +41,7 @@ class Probe:
 
 
 def main() -> None:
-    """Serve the pipeline until it has seen all its tasks, or nothing is left."""
+    """Serve the pipeline until all its tasks have run, or it is idle."""
     order = json.loads(sys.argv[1])
     probe = Probe(order["count"])
     pipeline = Pipeline(order["pipeline"])

@@ -1,4 +1,4 @@
-"""Tasks to measure with: nothing to do, and a payload as people have it."""
+"""Benchmark tasks: a no-op handler and a typical payload."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 
 
 def fill(queue: Queue, pipeline: Pipeline, count: int, *, keys: int = 0) -> None:
-    """Add tasks without a key, or with `keys` different ones."""
+    """Add tasks without a limit key, or with `keys` different ones."""
     for first in range(0, count, 1000):
         numbers = range(first, min(first + 1000, count))
         queue.add_many(pipeline, [Addition(PAYLOAD, limit_key=f"key-{n % keys}") if keys else PAYLOAD for n in numbers])
@@ -28,4 +28,4 @@ def one_phase(ground: Ground, count: int, *, keys: int = 0) -> Pipeline:
 
 
 async def noop(job: Any) -> None:
-    """Nothing, quickly."""
+    """Do nothing."""

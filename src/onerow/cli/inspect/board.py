@@ -1,4 +1,4 @@
-"""The board as rows of cells: the same in a terminal, in a pipe, and in the picture of the README."""
+"""The board as rows of cells, for a terminal, a pipe and the picture in the README."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -19,22 +19,22 @@ Curves = dict[tuple[str, str], list[int]]
 
 
 def look(views: Views) -> tuple[Overview, Board, Curves]:
-    """One look at everything that the board shows."""
+    """Read everything that the board shows."""
     return views.overview(), views.board(), _curves(views)
 
 
 def _curves(views: Views) -> Curves:
     found = views.minutes(_CURVE)
     minutes = sorted(found)
-    places = {place for by_place in found.values() for place in by_place}
+    phases = {phase for by_phase in found.values() for phase in by_phase}
     return {
-        place: [found[minute][place].done if place in found[minute] else 0 for minute in minutes[-10:]]
-        for place in places
+        phase: [found[minute][phase].done if phase in found[minute] else 0 for minute in minutes[-10:]]
+        for phase in phases
     }
 
 
 def pipeline_rows(pipeline: PipelineBoard, curves: Curves, now: datetime) -> list[list[Cell]]:
-    """The phases of one pipeline, a row each."""
+    """Return one row per phase of a pipeline."""
     return [_lane_row(lane, curves.get((lane.pipeline, lane.phase), []), now) for lane in pipeline.lanes]
 
 
@@ -85,7 +85,7 @@ def _state(lane: Lane, now: datetime) -> Cell:
 
 
 def headline(overview: Overview) -> str:
-    """The whole store in one line."""
+    """Summarize the store in one line."""
     parts = [
         f"{overview.waiting:,} waiting",
         f"{overview.processing:,} running",
@@ -98,7 +98,7 @@ def headline(overview: Overview) -> str:
 
 
 def print_board(out: Output, views: Views) -> None:
-    """The board, once, as text."""
+    """Print the board once, as text."""
     overview, board, curves = look(views)
     out.line(headline(overview))
     for pipeline in board.pipelines:
@@ -107,7 +107,7 @@ def print_board(out: Output, views: Views) -> None:
 
 
 def rich_board(views: Views) -> Any:
-    """The board for a terminal that is painted again and again."""
+    """Return the board for a live terminal display."""
     from rich.console import Group
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Commands that show who works and how it goes: failures, workers, cron, stats."""
+"""Commands that show failures, workers, schedules and statistics."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from onerow.engine.control.stats import quantile
 @click.argument("query", nargs=-1)
 @operates
 def failures(place: Place, query: tuple[str, ...]) -> None:
-    """The last failures, grouped by class, exception and place in your code; QUERY narrows them."""
+    """Group recent failures by error class, exception and line of code; QUERY filters them."""
     found = place.views.failures(" ".join(query))
     if place.out.as_json:
         place.out.json(found)
@@ -43,7 +43,7 @@ def failures(place: Place, query: tuple[str, ...]) -> None:
 @click.command("workers")
 @operates
 def workers(place: Place) -> None:
-    """Who works, and what each holds."""
+    """List workers and the tasks they hold."""
     found = place.views.workers()
     if place.out.as_json:
         place.out.json(found)
@@ -84,7 +84,7 @@ def workers(place: Place) -> None:
 @click.command("cron")
 @operates
 def cron(place: Place) -> None:
-    """What is started by the clock."""
+    """List schedules with their last and next run."""
     found = place.views.schedules()
     if place.out.as_json:
         place.out.json(found)
@@ -109,10 +109,10 @@ def cron(place: Place) -> None:
 
 
 @click.command("stats")
-@click.option("--over", default="1h", show_default=True, help="How far back, up to 24h.")
+@click.option("--over", default="1h", show_default=True, help="Time window, up to 24h.")
 @operates
 def stats(place: Place, over: str) -> None:
-    """Outcomes and times by phase, as workers counted them; the last few seconds may be missing."""
+    """Show outcomes and durations by phase, as counted by the workers. The last few seconds may be missing."""
     back = parse_duration(over, "--over")
     found = place.views.statistics(back)
     minutes = max(back / timedelta(minutes=1), 1)

@@ -1,4 +1,4 @@
-"""`onerow logs`: what a task's code printed and logged, now or as it comes."""
+"""`onerow logs`: print or follow the output and log lines of a task."""
 
 import click
 import msgspec
@@ -13,13 +13,15 @@ _STYLE = {"err": "yellow", "warning": "yellow", "error": "red", "critical": "red
 
 @click.command("logs")
 @click.argument("task_id", metavar="ID")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended, whoever works on it.")
-@click.option("--tail", type=click.IntRange(1, 100_000), help="Only the last so many lines.")
-@click.option("--attempt", type=click.IntRange(1), help="Only of this attempt.")
-@click.option("--phase", help="Only of this phase.")
-@click.option("--level", type=click.Choice(task_log.LEVELS), help="At least this; 'out' or 'err': only these.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Print new lines until the task has ended, across retries and workers."
+)
+@click.option("--tail", type=click.IntRange(1, 100_000), help="Only the last N lines.")
+@click.option("--attempt", type=click.IntRange(1), help="Only lines of this attempt.")
+@click.option("--phase", help="Only lines of this phase.")
+@click.option("--level", type=click.Choice(task_log.LEVELS), help="Minimum level; 'out' or 'err': only that stream.")
 @click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
-@click.option("--raw", is_flag=True, help="Texts alone, as they came, control sequences and all.")
+@click.option("--raw", is_flag=True, help="Only the text, unchanged, with control sequences.")
 @operates
 def command(
     place: Place,
@@ -32,7 +34,7 @@ def command(
     grep: str | None,
     raw: bool,
 ) -> None:
-    """What a task's code printed and logged, by attempt. With --json one object a line."""
+    """Show the output and log lines of a task, by attempt. With --json, print one object per line."""
     wanted = task_log.Wanted(
         attempt=attempt, phase=phase, level=level, grep=None if grep is None else task_log.pattern(grep)
     )

@@ -1,4 +1,4 @@
-"""One task on a page: fields, reason, timeline with bars, payload and results."""
+"""The page of one task: fields, reason, timeline with bars, payload and results."""
 
 import json
 from datetime import datetime
@@ -15,7 +15,7 @@ _BLOCK = {"advanced": "green", "completed": "green", "failed": "red", "rescued":
 
 
 def show_task(out: Output, view: TaskView, now: datetime) -> None:
-    """Write the page."""
+    """Print the page of a task."""
     task = view.task
     parked = task["status"] == "waiting" and task["awaiting"] is not None
     text = "parked" if parked else str(task["status"])
@@ -68,14 +68,14 @@ def _timeline(out: Output, moments: list[Moment]) -> None:
                 formatting.millis(moment.ms),
                 (_bar(moment, first, whole), _BLOCK.get(moment.what, "dim")),
                 moment.by,
-                _said(moment),
+                _note(moment),
             ]
         )
     out.table(["time", "what", "phase", ">took", "", "by", "note"], rows)
 
 
 def _bar(moment: Moment, first: datetime, whole: float) -> str:
-    """Where in the task's whole life something happened, and how long it took."""
+    """Return a bar that shows the start and duration of an entry within the task's lifetime."""
     end = (moment.at - first).total_seconds() / whole
     start = end if moment.began_at is None else max(0.0, (moment.began_at - first).total_seconds() / whole)
     left = min(int(start * _WIDTH), _WIDTH - 1)
@@ -84,6 +84,6 @@ def _bar(moment: Moment, first: datetime, whole: float) -> str:
     return (" " * left + block).ljust(_WIDTH)
 
 
-def _said(moment: Moment) -> Cell:
+def _note(moment: Moment) -> Cell:
     parts: list[Any] = [f"{moment.error_class}: {moment.error}" if moment.error else "", moment.where, moment.note]
     return " · ".join(part for part in parts if part), "red" if moment.error else "dim"

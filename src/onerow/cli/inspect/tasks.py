@@ -1,4 +1,4 @@
-"""Commands that look at tasks: counts, list, show, why."""
+"""Commands that read tasks: counts, list, show, why."""
 
 import shlex
 from datetime import datetime
@@ -14,11 +14,11 @@ from onerow.engine.views import Row, TaskPage
 
 @click.command("list")
 @click.argument("query", nargs=-1)
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=50, show_default=True, help="Tasks on a page.")
-@click.option("--after", help="Where an earlier page ended (it says so).")
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=50, show_default=True, help="Tasks per page.")
+@click.option("--after", help="Cursor printed at the end of the previous page.")
 @operates
 def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -> None:
-    """Tasks that match QUERY, the newest first.
+    """List tasks that match QUERY, newest first.
 
     \b
     onerow list status:failed phase:video
@@ -82,7 +82,7 @@ def _say_more(place: Place, asked: str, page: TaskPage) -> None:
 @click.argument("query", nargs=-1)
 @operates
 def counts(place: Place, query: tuple[str, ...]) -> None:
-    """How many tasks stand where; with QUERY, how many of those that match it."""
+    """Count tasks by phase and status; with QUERY, count only tasks that match."""
     if query:
         _count_matching(place, " ".join(query))
         return
@@ -125,7 +125,7 @@ def _count_matching(place: Place, query: str) -> None:
 @click.argument("task_id", metavar="ID")
 @operates
 def show(place: Place, task_id: str) -> None:
-    """One task: its row, why it stands where it stands, its timeline, payload and results."""
+    """Show one task: its row, why it is in its status, its timeline, payload and results."""
     view = place.views.task(task_id)
     if place.out.as_json:
         place.out.json(view)
@@ -137,7 +137,7 @@ def show(place: Place, task_id: str) -> None:
 @click.argument("task_id", metavar="ID")
 @operates
 def why(place: Place, task_id: str) -> None:
-    """Why a task isn't running, in one sentence, and the command that changes it."""
+    """Explain in one sentence why a task is not running, and print the command that changes it."""
     reason = place.views.why(task_id)
     if place.out.as_json:
         place.out.json(reason)

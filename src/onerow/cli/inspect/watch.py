@@ -1,4 +1,4 @@
-"""`onerow watch`: the board, painted again and again until Ctrl-C."""
+"""`onerow watch`: redraw the board until Ctrl-C."""
 
 import time
 
@@ -11,11 +11,11 @@ from onerow.core.errors import StoreUnavailable
 
 
 @click.command("watch")
-@click.option("--interval", default="1s", show_default=True, help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once.")
+@click.option("--interval", default="1s", show_default=True, help="Refresh interval.")
+@click.option("--once", is_flag=True, help="Print the board once and exit.")
 @operates
 def command(place: Place, interval: str, once: bool) -> None:
-    """A live board of all pipelines and their phases; Ctrl-C ends it."""
+    """Show a live board of all pipelines and their phases; press Ctrl-C to exit."""
     rest = max(parse_duration(interval, "--interval").total_seconds(), 0.1)
     views = place.views
     if place.out.as_json:

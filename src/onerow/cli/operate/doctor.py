@@ -1,4 +1,4 @@
-"""What check says of an app, and doctor of a store at work."""
+"""Findings of `onerow check` about an app and of `onerow doctor` about a store in use."""
 
 import shlex
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def check_app(queue: Queue) -> list[Finding]:
-    """What can be said of an app without running it."""
+    """Return findings about an app, without running it."""
     findings = []
     for pipeline in queue.pipelines.values():
         phases = " → ".join(phase.name for phase in pipeline.plan.phases)
@@ -44,7 +44,7 @@ def check_app(queue: Queue) -> list[Finding]:
 
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
-    """What can be seen of a store at work."""
+    """Return findings about a store in use."""
     return [*_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
 
 

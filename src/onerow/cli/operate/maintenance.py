@@ -1,4 +1,4 @@
-"""Commands for those who look after it: check, doctor, migrate, backup."""
+"""Commands for operators: check, doctor, migrate, backup."""
 
 import sys
 from pathlib import Path
@@ -17,20 +17,20 @@ _MARK = {"good": ("✓", "green"), "slow": ("!", "yellow"), "bad": ("✗", "bold
 
 @click.command("check")
 @click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app without a queue of its own.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app that defines no queue.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(app: str, store: str | None, as_json: bool) -> None:
-    """Load APP (module[:queue]) and say what is wrong with it. Opens no store and runs nothing."""
+    """Load APP (module[:queue]) and report its problems. Opens no store and runs no task."""
     queue = load_app(app, store)
     findings = check_app(queue)
     _report(Output(as_json), findings)
 
 
 @click.command("doctor")
-@click.option("--repair", is_flag=True, help="Put right what can be put right without loss (counters).")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired without data loss (counters).")
 @operates
 def doctor(place: Place, repair: bool) -> None:
-    """Would the promises hold here? Looks at the store, its clock, workers, leases and tasks that nobody serves."""
+    """Check the store, its clock, workers, leases, pauses and tasks that no worker serves."""
     store = place.bare_store
     if repair and hasattr(store, "repair"):
         store.repair()
@@ -55,11 +55,11 @@ def _report(out: Output, findings: list[Finding]) -> None:
 
 
 @click.command("migrate")
-@click.option("--check", is_flag=True, help="Only say whether there is something to do: exit 1 if so.")
-@click.option("--sql", is_flag=True, help="Print what would be run, for someone else to run.")
+@click.option("--check", is_flag=True, help="Only check: exit 1 if a migration is pending.")
+@click.option("--sql", is_flag=True, help="Print the migration instead of running it.")
 @operates
 def migrate(place: Place, check: bool, sql: bool) -> None:
-    """Create or update the tables of the store; safe while others work, and from many at once."""
+    """Create or update the tables of the store. Safe while workers run, and from several processes at once."""
     store = place.bare_store
     before = store.migration() if isinstance(store, Administrable) else None
     pending = before is not None and before.stored < before.known
@@ -98,12 +98,12 @@ def _say_migration(place: Place, found: Migration | None, verb: str) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @operates
 def backup(place: Place, file: Path) -> None:
-    """Copy the whole store to FILE while others write. (A plain copy of an SQLite file loses what is in its -wal.)"""
+    """Copy the whole store to FILE while it is in use. (A plain copy of an SQLite file misses the data in its -wal.)"""
     store = place.queue.store
     if not isinstance(store, Administrable):
         raise BadInput(f"{store.url} has tools of its own for backups; use those of its server", field="store")
-    with place.out.progress("backup") as told:
-        store.backup(file, told)
+    with place.out.progress("backup") as report:
+        store.backup(file, report)
     size = file.stat().st_size
     if place.out.as_json:
         place.out.json({"file": str(file.absolute()), "bytes": size})

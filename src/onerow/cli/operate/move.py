@@ -1,4 +1,4 @@
-"""The command that moves a queue to another store."""
+"""`onerow move`: move a queue to another store."""
 
 import click
 
@@ -12,16 +12,14 @@ from onerow.wiring import open_store
 @click.command("move")
 @click.argument("source", metavar="SRC_URL")
 @click.argument("target", metavar="DST_URL")
-@click.option(
-    "--undo", is_flag=True, help="Let SRC_URL take new tasks and workers again; only where none ran at DST_URL."
-)
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--undo", is_flag=True, help="Reopen SRC_URL for tasks and workers; refused if a worker ran at DST_URL.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(source: str, target: str, undo: bool, as_json: bool) -> None:
-    """Carry a whole queue from one store to another: tasks, their history and output, definitions, limits, pauses.
+    """Move a queue to another store: tasks with history and output, definitions, limits, pauses.
 
-    Pauses the source first, refuses while tasks are being worked on, compares every row, and goes on where it was if it
-    is run again. At the end the source refuses new tasks and workers. Then let the workers start at the new place. Run
-    it again later to add tasks that still reached the source; what happened at the target since is left alone.
+    Pauses the source first, refuses while tasks are processing, and compares every row. If it is interrupted, run it
+    again: it resumes. At the end the source refuses new tasks and workers; start the workers with the new URL. Run it
+    again later to add tasks that still reached the source; tasks at the target are not changed.
     """
     out = Output(as_json)
     old, new = open_store(source), open_store(target)
@@ -30,8 +28,8 @@ def command(source: str, target: str, undo: bool, as_json: bool) -> None:
         if undo:
             _undo(out, old)
             return
-        with out.progress("move") as told:
-            moved = move(old, new, lambda far: told(_share(far)))
+        with out.progress("move") as report:
+            moved = move(old, new, lambda moved_so_far: report(_share(moved_so_far)))
         if as_json:
             out.json({"source": old.url, "target": new.url, "tasks": moved.seen, "added": moved.added,
                       "renewed": moved.renewed, "lines": moved.lines, "notes": moved.notes, "left": moved.left})  # fmt: skip
@@ -61,5 +59,5 @@ def _undo(out: Output, old: Store) -> None:
         out.line(f"{old.url} takes new tasks again" if undone else f"{old.url} was not moved")
 
 
-def _share(far: Moved) -> float:
-    return min(1.0, far.seen / far.total) if far.total else 1.0
+def _share(moved: Moved) -> float:
+    return min(1.0, moved.seen / moved.total) if moved.total else 1.0

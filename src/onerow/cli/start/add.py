@@ -1,4 +1,4 @@
-"""Commands that bring work in: publish, add."""
+"""Commands that add work: publish, add."""
 
 import json
 import sys
@@ -21,13 +21,13 @@ _BATCH = 1_000
 
 @click.command("publish")
 @click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app without a queue of its own.")
-@click.option("--force", is_flag=True, help="Also where a newer definition is published: a deliberate rollback.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app that defines no queue.")
+@click.option("--force", is_flag=True, help="Replace a newer definition: a deliberate rollback.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
-    """Write the pipelines of APP (module[:queue]) to the store, for those who add by name and for workers.
+    """Write the pipeline definitions of APP (module[:queue]) to the store.
 
-    Where workers run, it returns when all of them follow what was written.
+    Workers and commands use them. If workers run, the command returns when all of them follow the new definitions.
     """
     out = Output(as_json)
     queue = load_app(app, store)
@@ -48,23 +48,25 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
 @click.argument("pipeline")
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--payload", "text", help="The payload as JSON, or @FILE, or - for standard input.")
-@click.option("--lines", type=click.File("r", encoding="utf-8"), help="Add a task for each line of JSON in a file.")
-@click.option("--id", "task_id", help="An id of your own; adding it again adds nothing.")
-@click.option("--user", "user_id", default="", help="The owner.")
-@click.option("--title", help="What people see; by default the pipeline makes it.")
-@click.option("--at", "run_at", help="Not before: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
+@click.option(
+    "--lines", type=click.File("r", encoding="utf-8"), help="Add one task per line; each line is a JSON payload."
+)
+@click.option("--id", "task_id", help="Your own task id; adding it again adds nothing.")
+@click.option("--user", "user_id", default="", help="The user id of the owner.")
+@click.option("--title", help="Title; default: made by the pipeline.")
+@click.option("--at", "run_at", help="Earliest start: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, help="-100…100, lower runs first.")
-@click.option("--unique", help="No second open task with this key.")
-@click.option("--unique-for", help="Remember the key so long after the end ('7d', 'forever').")
-@click.option("--key", "limit_key", default="", help="The group for limits per key.")
-@click.option("--max-retries", type=click.IntRange(0, 1000), help="Instead of each phase's own.")
-@click.option("--metadata", help="A JSON object of yours, kept with the task.")
+@click.option("--unique", help="Unique key: no second open task is added with it.")
+@click.option("--unique-for", help="Keep the unique key after the end of the task ('7d', 'forever').")
+@click.option("--key", "limit_key", default="", help="Limit key: the group for limits per key.")
+@click.option("--max-retries", type=click.IntRange(0, 1000), help="Retry limit, instead of that of each phase.")
+@click.option("--metadata", help="Your own JSON object, stored with the task.")
 @operates
 def add(
     place: Place, pipeline: str, fields: tuple[str, ...], text: str | None, lines: Any, run_at: str | None,
     metadata: str | None, **terms: Any,
 ) -> None:  # fmt: skip
-    """Put a task into PIPELINE; its definition must be in the store (onerow publish, or a worker, sees to it).
+    """Add a task to PIPELINE. The definition must be in the store: onerow publish or a worker writes it.
 
     \b
     onerow add videos topic=tides seconds=30

@@ -1,4 +1,4 @@
-"""`onerow completion`: the script that teaches a shell our commands and options."""
+"""`onerow completion`: print the completion script of a shell."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""`onerow init`: a starter project that runs, with a test that passes."""
+"""`onerow init`: write an example project with a test."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ FILES = {"app.py": APP, "test_app.py": TEST, "onerow.toml": SETTINGS}
 @click.command("init")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
 def command(folder: Path) -> None:
-    """Write a small project into FOLDER (by default here) that runs, with a test that passes."""
+    """Create a small example project with a test in FOLDER (default: the current folder)."""
     for name in FILES:
         if (folder / name).exists():
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Watching a project's source files, for `onerow worker --reload`."""
+"""Watch source files for `onerow worker --reload`."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ _LEFT_OUT = {"node_modules", "site-packages", "__pycache__"}
 
 
 def watch_sources(folder: Path, changed: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Call `changed` whenever a .py file below the folder is written, comes or goes; from a thread of its own."""
+    """Call `changed`, in a new thread, whenever a .py file below the folder is written, created or deleted."""
     threading.Thread(target=_watch, args=(folder, changed, say), name="onerow-reload", daemon=True).start()
 
 

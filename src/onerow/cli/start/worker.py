@@ -26,24 +26,24 @@ _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 
 @click.command("worker")
 @click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", help="Store URL, for an app without a queue of its own.")
+@click.option("--store", envvar="ONEROW_STORE", help="Store URL, for an app that defines no queue.")
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, 10_000),
     default=16,
     show_default=True,
-    help="Tasks at once in each process.",
+    help="Concurrent tasks per process.",
 )
-@click.option("--processes", "-p", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @click.option(
-    "--interval", default="1s", show_default=True, help="How often to look for due work when nothing wakes us."
+    "--processes", "-p", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of worker processes."
 )
-@click.option("--grace", default="30s", show_default=True, help="How long running work may go on after a stop.")
-@click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); may be given more than once.")
-@click.option("--drain", is_flag=True, help="Work off what is due, then exit.")
-@click.option("--reload", is_flag=True, help="Start anew whenever a .py file of the project changes.")
-@click.option("--verbose", "-v", is_flag=True, help="A log line for each task.")
+@click.option("--interval", default="1s", show_default=True, help="Poll interval when the store sends no wake-up.")
+@click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
+@click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); repeatable.")
+@click.option("--drain", is_flag=True, help="Run all due tasks, then exit.")
+@click.option("--reload", is_flag=True, help="Restart when a .py file of the project changes.")
+@click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
 def command(
     app: str,
     store: str | None,
@@ -56,13 +56,13 @@ def command(
     reload: bool,
     verbose: bool,
 ) -> None:
-    """Run the phases of APP (module[:queue]) until stopped.
+    """Run the pipelines of APP (module[:queue]) until stopped.
 
-    A first SIGTERM or Ctrl-C drains: no new work, running work may end within the grace period. A second one ends the
-    grace period at once, a third one kills the workers.
+    The first SIGTERM or Ctrl-C drains: the worker claims nothing more, and running work may end within the grace period.
+    The second ends the grace period, the third kills the worker processes.
     """
     logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
-    own_handlers = list(logging.getLogger().handlers)  # those that the app adds are its own
+    own_handlers = list(logging.getLogger().handlers)  # handlers that the app adds later keep their formatter
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
@@ -77,7 +77,7 @@ def command(
         handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
     worker = Worker(
         queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
-        republish=reload,  # while someone edits the code, its latest state is the definition
+        republish=reload,  # during development the latest code is the definition
     )  # fmt: skip
     write_log(queue.events, queue.masker)
     _announce(queue)
@@ -97,7 +97,7 @@ def _announce(queue: Queue) -> None:
 
 def _run(worker: Worker, supervised: Supervised) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
-        # However often: a service manager may signal every process, and the supervisor passes the same stop on.
+        # May be called twice: a service manager may signal every process, and the supervisor passes the same stop on.
         worker.stop(by_signal=True)
 
     signal.signal(signal.SIGTERM, stop)
@@ -105,7 +105,7 @@ def _run(worker: Worker, supervised: Supervised) -> int:
     supervised.serve(worker)
     code = worker.run()
     if worker.condemned:
-        # A thread that won't end would keep the interpreter from ending.
+        # A thread that does not end would block interpreter shutdown.
         sys.stderr.flush()
         os._exit(code)
     return code

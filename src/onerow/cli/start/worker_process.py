@@ -1,4 +1,4 @@
-"""The worker process that a supervisor starts: the same command, told by its lifeline that it is the worker."""
+"""Entry point of the worker process: the same command; the lifeline in its environment marks it as supervised."""
 
 from onerow.cli.main import main
 

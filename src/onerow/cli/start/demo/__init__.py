@@ -1,4 +1,4 @@
-"""`onerow demo`: a pipeline on a live board, whose worker is killed midway and whose tasks go on."""
+"""`onerow demo`: show on a live board how tasks resume after their worker was killed."""
 
 import shutil
 import sys
@@ -23,20 +23,20 @@ _Show = Callable[[Story, list[str], list[str], Queue], None]
 
 
 @click.command("demo")
-@click.option("--keep", is_flag=True, help="Leave the database, to look around in it.")
-@click.option("--fast", is_flag=True, help="In a few seconds, for tests.")
+@click.option("--keep", is_flag=True, help="Keep the database.")
+@click.option("--fast", is_flag=True, help="Run in a few seconds, for tests.")
 def command(keep: bool, fast: bool) -> None:
-    """Watch a five-phase pipeline survive the death of its worker.
+    """Run a five-phase pipeline, kill its worker, and show how another worker resumes the tasks.
 
-    Everything is real: an SQLite file in a new folder, `onerow worker` as a process, kill -9.
+    The demo uses an SQLite file in a new folder, an `onerow worker` process and kill -9.
     """
     folder = Path(tempfile.mkdtemp(prefix="onerow-demo-"))
     url = f"sqlite:///{folder / 'demo.db'}"
-    theatre = DemoProcess(folder, url, 0.25 if fast else 1.0)
+    process = DemoProcess(folder, url, 0.25 if fast else 1.0)
     try:
-        code = _perform(url, theatre)
+        code = _run(url, process)
     finally:
-        theatre.close()
+        process.close()
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     if keep:
@@ -46,30 +46,30 @@ def command(keep: bool, fast: bool) -> None:
     sys.exit(code)
 
 
-def _perform(url: str, theatre: DemoProcess) -> int:
+def _run(url: str, process: DemoProcess) -> int:
     from onerow.cli.start.demo.studio import videos
 
     queue = Queue(open_store(url))
     queue.publish(videos)
     phases = [phase.name for phase in videos.plan.phases]
-    told: list[str] = []
+    lines: list[str] = []
     began = time.monotonic()
     live = sys.stdout.isatty()
 
-    def tell(line: str) -> None:
-        told.append(f"{'':8}{line}" if line.startswith(" ") else f"{time.monotonic() - began:5.1f}s  {line}")
+    def report(line: str) -> None:
+        lines.append(f"{'':8}{line}" if line.startswith(" ") else f"{time.monotonic() - began:5.1f}s  {line}")
         if not live:
-            click.echo(told[-1])
+            click.echo(lines[-1])
 
-    story = Story(queue, theatre, tell)
+    story = Story(queue, process, report)
     try:
         story.begin()
-        theatre.open()
+        process.open()
         with _screen(live) as show:
             while not story.over:
                 story.look()
-                show(story, phases, told, queue)
-                if not theatre.running or time.monotonic() - began > _LONGEST:
+                show(story, phases, lines, queue)
+                if not process.running or time.monotonic() - began > _LONGEST:
                     break
                 time.sleep(_FRAME)
     finally:
@@ -77,14 +77,14 @@ def _perform(url: str, theatre: DemoProcess) -> int:
     for line in story.summary():
         click.echo(line)
     if not story.went_well:
-        raise StoreError(f"the demo did not end as it should; the worker said:\n{theatre.last_words()}")
+        raise StoreError(f"the demo did not end as it should; the worker said:\n{process.log_tail()}")
     return 0
 
 
 @contextmanager
 def _screen(live: bool) -> Iterator[_Show]:
     if not live:
-        yield lambda story, phases, told, queue: None
+        yield lambda story, phases, lines, queue: None
         return
     from rich.console import Console
     from rich.live import Live
@@ -93,8 +93,8 @@ def _screen(live: bool) -> Iterator[_Show]:
 
     with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="crop") as screen:
 
-        def show(story: Story, phases: list[str], told: list[str], queue: Queue) -> None:
-            picture = paint(story.tasks, phases, story.cast(), told, queue.store.now(), queue.url)
+        def show(story: Story, phases: list[str], lines: list[str], queue: Queue) -> None:
+            picture = paint(story.tasks, phases, story.cast(), lines, queue.store.now(), queue.url)
             screen.update(picture, refresh=True)
 
         yield show

@@ -1,4 +1,4 @@
-"""The demo's picture: one row for each task, one column for each phase, and what was told so far."""
+"""The screen of the demo: one row per task, one column per phase, and the messages so far."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,11 +15,11 @@ def paint(
     tasks: Sequence[Task],
     phases: Sequence[str],
     cast: Sequence[tuple[int, bool]],
-    told: Sequence[str],
+    lines: Sequence[str],
     now: datetime,
     url: str,
 ) -> Any:
-    """The whole picture."""
+    """Return the whole screen; `cast` lists worker pids and whether each is alive."""
     from rich.box import ROUNDED, SIMPLE
     from rich.console import Group
     from rich.panel import Panel
@@ -38,7 +38,7 @@ def paint(
         head.append(
             f"● worker {pid}  " if lives else f"✝ worker {pid} killed  ", style="green" if lives else "bold red"
         )
-    story = Text("\n").join(Text(line, style=_style(line)) for line in told[-9:])
+    story = Text("\n").join(Text(line, style=_style(line)) for line in lines[-9:])
     return Group(head, grid, Panel(story, box=ROUNDED, title="what happens", title_align="left", border_style="dim"))
 
 

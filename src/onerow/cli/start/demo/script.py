@@ -1,4 +1,4 @@
-"""The demo's plot: looks at the rows, sends the signals, kills the worker once, and tells what it sees."""
+"""The script of the demo: read the rows, send the signals, kill the worker once, report what happens."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,91 +15,93 @@ _MIDWAY = 0.3
 
 
 class Story:
-    """One performance. `look` is a step of it; everything told is read from the database."""
+    """One run of the demo. Call `look` repeatedly; all messages come from the database."""
 
-    def __init__(self, queue: Queue, theatre: DemoProcess, tell: Callable[[str], None]) -> None:
+    def __init__(self, queue: Queue, process: DemoProcess, report: Callable[[str], None]) -> None:
         self._queue = queue
         self._views = Views(queue)
-        self._theatre = theatre
-        self._tell = tell
+        self._process = process
+        self._report = report
         self._ids: list[str] = []
         self._seen_workers: list[str] = []
         self._victim: WorkerLine | None = None
-        self._struck: dict[str, Task] = {}  # what the dead worker held, as its rows stood
+        self._interrupted: dict[str, Task] = {}  # the tasks that the killed worker held, as of the kill
         self._resumed: set[str] = set()
-        self._tripped: set[str] = set()
+        self._failed: set[str] = set()
         self.killed_at: datetime | None = None
         self.tasks: list[Task] = []
         self.workers: list[WorkerLine] = []
 
     def begin(self) -> None:
-        """Put the tasks in: from here on they can't be lost."""
-        for place, topic in enumerate(TOPICS):
-            payload = {"topic": topic, "unlucky": place == 2}
-            self._ids.append(self._queue.add("videos", payload, priority=place).task_id)
-        self._tell(f"{len(TOPICS)} tasks added: {len(TOPICS)} rows in one SQLite file")
+        """Add the tasks."""
+        for number, topic in enumerate(TOPICS):
+            payload = {"topic": topic, "unlucky": number == 2}
+            self._ids.append(self._queue.add("videos", payload, priority=number).task_id)
+        self._report(f"{len(TOPICS)} tasks added: {len(TOPICS)} rows in one SQLite file")
 
     @property
     def over(self) -> bool:
         return bool(self.tasks) and all(task.ended for task in self.tasks)
 
     def look(self) -> None:
-        """Read the rows; act where the plot says so."""
+        """Read the rows, send due signals, and kill the worker at the right moment."""
         found = {task.task_id: task for task in self._queue.store.fetch(self._ids)}
         self.tasks = [found[task_id] for task_id in self._ids]
         self.workers = self._views.workers(holds=False)
-        self._greet()
+        self._report_workers()
         for task in self.tasks:
             if task.awaiting == "signal:images.ready":
                 self._queue.signal(task.task_id, "images.ready", ["cover.png", "moon.png"], by="demo")
-            if task.phase == "upload" and task.error and task.task_id not in self._tripped:
-                self._tripped.add(task.task_id)
-                self._tell(f"“{task.title}” failed to upload ({task.error_class}); it waits a second and tries again")
+            if task.phase == "upload" and task.error and task.task_id not in self._failed:
+                self._failed.add(task.task_id)
+                self._report(f"“{task.title}” failed to upload ({task.error_class}); it waits a second and tries again")
         if self.killed_at is None:
-            self._strike()
+            self._kill_worker()
         else:
-            self._follow()
+            self._report_resumed()
 
-    def _greet(self) -> None:
+    def _report_workers(self) -> None:
         for worker in self.workers:
             if worker.name not in self._seen_workers:
                 self._seen_workers.append(worker.name)
                 again = "a new worker" if self.killed_at is not None else "worker"
-                self._tell(f"{again} started: process {worker.pid}")
+                self._report(f"{again} started: process {worker.pid}")
 
-    def _strike(self) -> None:
+    def _kill_worker(self) -> None:
         rendering = [t for t in self.tasks if t.status is PROCESSING and t.phase == "video" and _share(t) >= _MIDWAY]
         victim = next((w for w in self.workers if rendering and w.name == rendering[0].leased_by), None)
         if victim is None:
             return
-        self._theatre.kill(victim.pid)
+        self._process.kill(victim.pid)
         self._victim, self.killed_at = victim, self._queue.store.now()
         held = [task for task in self._queue.store.fetch(self._ids) if task.leased_by == victim.name]
-        self._struck = {task.task_id: task for task in held}
-        self._tell(f"kill -9 {victim.pid}: the worker is dead, in the middle of {len(held)} tasks")
+        self._interrupted = {task.task_id: task for task in held}
+        self._report(f"kill -9 {victim.pid}: the worker is dead, in the middle of {len(held)} tasks")
         for task in held:
             done = ", ".join(task.results) or "nothing"
             at = formatting.progress(task.progress)
-            self._tell(f"  the row of “{task.title}” still says: {task.phase}{f' at {at}' if at else ''}; done: {done}")
+            self._report(
+                f"  the row of “{task.title}” still says: {task.phase}{f' at {at}' if at else ''}; done: {done}"
+            )
 
-    def _follow(self) -> None:
+    def _report_resumed(self) -> None:
         for task in self.tasks:
-            before = self._struck.get(task.task_id)
+            before = self._interrupted.get(task.task_id)
             if before is None or task.task_id in self._resumed or task.token <= before.token + 1:
                 continue
             self._resumed.add(task.task_id)
             after = formatting.ago(self.killed_at, task.started_at or self._queue.store.now())
             at = formatting.progress(before.progress)
             where = f"{before.phase}{f', from {at}' if at else ''}"
-            self._tell(f"“{task.title}” goes on {after} after the kill: {where}, attempt {before.attempt + 1}")
+            self._report(f"“{task.title}” goes on {after} after the kill: {where}, attempt {before.attempt + 1}")
 
     def cast(self) -> list[tuple[int, bool]]:
-        """The workers on stage: the process, and whether it lives."""
+        """Return the pid of each worker and whether it is alive."""
         victim = "" if self._victim is None else self._victim.name
         return [(worker.pid, worker.name != victim) for worker in self.workers if worker.alive]
 
     def summary(self) -> list[str]:
-        """What it showed, counted from the histories of the rows."""
+        """Return the result of the demo, counted from the histories of the rows."""
         done = [t for t in self.tasks if t.status is COMPLETED]
         phases = [(t.task_id, e.phase) for t in self.tasks for e in t.history if e.what in ("advanced", "completed", "passed")]  # fmt: skip
         rescued = sum(e.what == "rescued" for t in self.tasks for e in t.history)
@@ -117,7 +119,7 @@ class Story:
         return (
             all(task.status is COMPLETED for task in self.tasks)
             and self.killed_at is not None
-            and set(self._resumed) == set(self._struck)
+            and set(self._resumed) == set(self._interrupted)
         )
 
 

@@ -1,4 +1,4 @@
-"""The demo's app: a small film studio. Plain functions, in order; onerow does the rest."""
+"""The app of the demo: a video pipeline of plain functions."""
 
 import os
 import time
@@ -16,7 +16,7 @@ videos = Pipeline("videos", title="{topic}")
 
 @videos.phase(concurrency=2, lease="3s", timeout="1m")
 def script(job: dict[str, Any]) -> str:
-    """Write it."""
+    """Write the script."""
     time.sleep(0.5 * PACE)
     return f"Everything about {job['topic']}, in two minutes."
 
@@ -26,7 +26,7 @@ videos.wait_for("images", signal="images.ready", timeout="10m")
 
 @videos.phase(concurrency=2, lease="3s", timeout="1m")
 def video(job: dict[str, Any], script: str, images: list[str], ctx: Context) -> str:
-    """Render it; a second attempt begins at the frame that the row says the first one came to."""
+    """Render the video; a second attempt starts at the frame recorded in the row."""
     done = ctx.task.progress["done"] if ctx.task.progress else 0
     print(f"rendering from frame {done} of {FRAMES}")
     for frame in range(done, FRAMES):
@@ -38,14 +38,14 @@ def video(job: dict[str, Any], script: str, images: list[str], ctx: Context) -> 
 
 @videos.phase(concurrency=3, lease="3s", timeout="1m")
 def subtitles(job: dict[str, Any], script: str) -> int:
-    """Count the words that people will read."""
+    """Count the words of the subtitles."""
     time.sleep(0.4 * PACE)
     return len(script.split())
 
 
 @videos.phase(retry=Retry(3, wait=1.0, factor=1), lease="3s", timeout="1m")
 def upload(job: dict[str, Any], video: str, ctx: Context) -> str:
-    """Send it off; the network fails once, as networks do."""
+    """Upload the video; the network fails once."""
     time.sleep(0.3 * PACE)
     if job.get("unlucky") and ctx.attempt == 1:
         raise ConnectionError("the network went away")
