@@ -108,13 +108,13 @@ class Attempt:
     def log(self, level: str, text: str) -> None:
         output = self.in_flight.output_of(self)
         output.log(level, text)
-        self.in_flight.let_speak(output)
+        self.in_flight.queue_output(output)
 
     def write(self, level: str, text: str) -> None:
         output = self.in_flight.output_of(self)
         output.write(level, text)
         if len(output):
-            self.in_flight.let_speak(output)
+            self.in_flight.queue_output(output)
 
     def ask(self, request: Request) -> str:
         """Answered in the handler's own thread, where no interruption may hit the store's work."""

@@ -54,7 +54,7 @@ class OutputParser:
         lines = stream.feed(text) if text else stream.end()
         if lines:
             output.keep(level, lines)
-            self._attempt.in_flight.let_speak(output)
+            self._attempt.in_flight.queue_output(output)
             self._words[level] = next((line for line in reversed(lines) if line.strip()), self._words.get(level, ""))
         if self._command.result == "last_line" and level == "out":
             self._last.feed(text)
