@@ -138,14 +138,14 @@ def test_an_exit_tells_the_signal_that_ended_the_child(runs: Runs) -> None:
 
 def test_what_is_to_be_done_meanwhile_is_done_once_and_its_mistake_ends_the_child(runs: Runs) -> None:
     done: list[str] = []
-    assert ended(runs.start("", meanwhile=lambda: done.append("x"))).code == 0
+    assert ended(runs.start("", while_starting=lambda: done.append("x"))).code == 0
     assert done == ["x"]
 
     def mistaken() -> None:
         raise ValueError("meanwhile")
 
     with pytest.raises(ValueError, match="meanwhile"):
-        runs.start("note('child'); idle()", meanwhile=mistaken)
+        runs.start("note('child'); idle()", while_starting=mistaken)
     assert ended(runs.start("")).code == 0
     runs.process_host.close()
     assert not (runs.folder / "child").exists() or not alive(noted(runs.folder, "child"))

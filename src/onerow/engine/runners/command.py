@@ -77,7 +77,7 @@ class Commands:
                 cpu_seconds=command.cpu_limit,
                 deadline=process_deadline(attempt) if self._leased else None,
                 on_exit=_ignore,
-                meanwhile=lambda: pump.open(out, err),
+                while_starting=lambda: pump.open(out, err),
             )
         except CannotStart as error:
             os.close(out)
