@@ -22,7 +22,7 @@ from tests.faults.kit import ROOT, a_place
 
 pytestmark = pytest.mark.faults
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 @pytest.fixture
@@ -90,12 +90,12 @@ def test_a_worker_on_a_full_disk_waits_for_space_and_continues(small_disk: Path)
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
+def as_unprivileged() -> Iterator[None]:
     """Run as a user to whom file permissions apply, unlike root."""
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(UNPRIVILEGED)
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ def read_only() -> Iterator[Path]:
 
 def test_the_error_for_a_read_only_file_names_it_and_nothing_is_stored(read_only: Path) -> None:
     queue = Queue(f"sqlite:///{read_only}")
-    with as_nobody():
+    with as_unprivileged():
         with pytest.raises(StoreError, match=str(read_only)) as refused:
             queue.add(app.quick, 2)
         queue.close()
@@ -135,7 +135,7 @@ def test_a_worker_on_a_read_only_file_reports_it(read_only: Path) -> None:
     # Without the supervisor, which would restart it; as another user after the imports.
     script = (
         "import os, onerow.cli.start.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
-        f"os.geteuid() or os.seteuid({NOBODY})\n"
+        f"os.geteuid() or os.seteuid({UNPRIVILEGED})\n"
         "onerow.cli.main.main(['worker', 'tests.faults.app', '--drain'])"
     )
     found = subprocess.run(

@@ -107,7 +107,7 @@ def test_an_isolated_process_that_dies_by_itself_counts_as_a_crash(queue: Queue,
 
 @ON_SQLITE
 @pytest.mark.parametrize("how", [kill_host, terminate_process])
-def test_an_isolated_process_that_was_ended_from_outside_does_not_count_as_a_crash(
+def test_an_isolated_process_that_was_ended_from_outside_counts_as_nothing(
     queue: Queue, how: Callable[[int, int], None]
 ) -> None:
     task = queue.add(suspect_app.isolated)

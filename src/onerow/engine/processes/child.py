@@ -55,7 +55,7 @@ class Child:
         """Send the start request and return the reaper's answer, None if it died first; for HostPool."""
         # Locked, so that a report of the end before this answer is read does not release the socket.
         with self._lock:
-            self.tag = message["mark"].decode()
+            self.tag = message["tag"].decode()
             self.link.ask(message, fds)
             while_starting()
             try:

@@ -60,7 +60,7 @@ class Host:
         link = Link(ours, self, next(self._numbers))
         with theirs:
             try:
-                protocol.send(self.line, {"warden": link.number}, fds=[theirs.fileno()])
+                protocol.send(self.line, {"reaper": link.number}, fds=[theirs.fileno()])
             except ConnectionError:
                 link.close()
                 raise LineLost from None

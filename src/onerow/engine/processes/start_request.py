@@ -45,7 +45,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             "start": [self._checked(os.fsencode(part)) for part in self.argv],
             "cwd": os.getcwdb() if self.cwd is None else self._checked(os.fsencode(self.cwd)),
             "env": _inherited() if self.env is None else self._variables(self.env),
-            "mark": tag.encode(),
+            "tag": tag.encode(),
             "targets": list(given),
             "nice": self.nice,
             "umask": self.umask,

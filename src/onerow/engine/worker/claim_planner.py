@@ -188,7 +188,7 @@ class ClaimPlanner:
         ]
 
     def _gets_a_process(self, task: Task) -> bool:
-        """Whether the task runs in a process of its own only because it is a suspect."""
+        """Whether the task runs in its own process only because it is a suspect."""
         served = self._served[task.pipeline, task.phase]
         return served.runner is not served.isolated
 

@@ -1,6 +1,6 @@
 """The loop of the host process: fork reapers, and end the descendants of killed reapers.
 
-It receives `{"warden": number}` with one end of a new socket, and reports when that reaper and everything
+It receives `{"reaper": number}` with one end of a new socket, and reports when that reaper and everything
 under it have ended.
 """
 
@@ -59,7 +59,7 @@ class HostProcess:
                 self._poll.unregister(self._worker)
             return
         message, fds = received
-        self._fork_reaper(message["warden"], _socket.socket(fileno=fds[0]))
+        self._fork_reaper(message["reaper"], _socket.socket(fileno=fds[0]))
 
     def _fork_reaper(self, number: int, line: _socket.socket) -> None:
         try:

@@ -90,7 +90,7 @@ class Reaper:
 
     def serve(self) -> None:
         """Work until the worker and the tree of the last child have ended."""
-        self._send({"warden": os.getpid()})
+        self._send({"reaper": os.getpid()})
         while self._run or not self._worker_ended:
             for fd, _ in self._poll.poll(self._rest_ms()):
                 self._callbacks[fd]()

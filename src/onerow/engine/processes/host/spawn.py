@@ -21,7 +21,7 @@ class Order:
     def __init__(self, message: Message, env: dict[bytes, bytes], fds: Sequence[int]) -> None:
         self.argv: list[bytes] = message["start"]
         self.cwd: bytes = message["cwd"]
-        self.env = {**env, TAG.encode(): message["mark"]}
+        self.env = {**env, TAG.encode(): message["tag"]}
         self.fds = fds
         self.targets: list[int] = message["targets"]
         self.nice: int = message["nice"]
