@@ -1,4 +1,4 @@
-"""Command phases: what a program is given, what its end means, and that nothing of it stays behind."""
+"""Command phases: the input of a program, the outcome of its exit, and that no process of it survives."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ QUICK = Retry(3, wait="10ms", jitter=0)
 
 @pytest.fixture(params=[ENTRIES["memory"], ENTRIES["sqlite"]], ids=lambda entry: entry.name)
 def entry(request: pytest.FixtureRequest) -> Entry:
-    """What a store keeps of a log is the conformance suite's matter; here two are enough."""
+    """Two stores only: the conformance suite tests how each store keeps a log."""
     found: Entry = request.param
     return found
 
@@ -47,7 +47,7 @@ def lines(queue: Queue, task: Task, level: str | None = None) -> list[str]:
     return [line.text for line in found if level in (None, line.level)]
 
 
-def test_a_program_gets_its_arguments_as_they_are_and_never_a_shell(queue: Queue, films: Pipeline) -> None:
+def test_a_program_gets_its_arguments_unchanged_and_without_a_shell(queue: Queue, films: Pipeline) -> None:
     films.command(
         "cut", [*script("import sys, json; print(json.dumps(sys.argv[1:]))"), "{name}", "{x?--x}"], result="last_line"
     )
@@ -56,14 +56,14 @@ def test_a_program_gets_its_arguments_as_they_are_and_never_a_shell(queue: Queue
     assert (task.status, task.result) == (Status.COMPLETED, [nasty, "--x"])
 
 
-def test_an_earlier_phase_result_is_a_value(queue: Queue, films: Pipeline) -> None:
+def test_the_result_of_an_earlier_phase_can_be_an_argument(queue: Queue, films: Pipeline) -> None:
     films.command("fetch", ["echo", '{{"file": "/a b"}}'], result="last_line")
     films.command("cut", ["echo", "{fetch.file}", "{ctx.attempt}"], result="last_line")
     task = run(queue, films, {})
     assert task.results == {"fetch": {"file": "/a b"}, "cut": "/a b 1"}
 
 
-def test_a_value_that_would_be_an_option_fails_the_task_for_good(queue: Queue, films: Pipeline) -> None:
+def test_a_value_that_would_be_an_option_fails_the_task_permanently(queue: Queue, films: Pipeline) -> None:
     films.command("cut", ["rm", "{name}"])
     task = run(queue, films, {"name": "-rf"})
     assert (task.status, task.error_class, task.attempt) == (Status.FAILED, "permanent", 1)
@@ -83,24 +83,24 @@ def test_an_exit_code_is_an_error_class(queue: Queue, films: Pipeline, code: int
     assert task.error == f"cut ended with exit code {code}: it broke"
 
 
-def test_an_exit_code_may_be_declared_fine(queue: Queue, films: Pipeline) -> None:
+def test_an_exit_code_can_be_declared_a_success(queue: Queue, films: Pipeline) -> None:
     films.command("cut", ["false"], exits={1: "ok"})
     assert run(queue, films).status is Status.COMPLETED
 
 
-def test_a_program_killed_from_outside_is_told_from_one_that_failed(queue: Queue, films: Pipeline) -> None:
+def test_a_killed_program_is_distinguished_from_one_that_failed(queue: Queue, films: Pipeline) -> None:
     films.command("cut", script("import os; os.kill(os.getpid(), 9)"), retry=0)
     task = run(queue, films)
     assert (task.error_class, "SIGKILL" in str(task.error)) == ("resource", True)
 
 
-def test_a_program_that_is_not_there_fails_the_task_for_good(queue: Queue, films: Pipeline) -> None:
+def test_a_missing_program_fails_the_task_permanently(queue: Queue, films: Pipeline) -> None:
     films.command("cut", ["no-such-program-here"])
     task = run(queue, films)
     assert (task.error_class, "PATH" in str(task.error)) == ("permanent", True)
 
 
-def test_a_program_sees_only_what_it_may_of_the_environment(
+def test_a_program_gets_only_the_declared_environment_variables(
     queue: Queue, films: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANTED", "yes")
@@ -117,7 +117,9 @@ def test_a_program_sees_only_what_it_may_of_the_environment(
     assert "UNWANTED_KEY" not in seen
 
 
-def test_folder_nice_umask_and_group_are_the_phases_own(queue: Queue, films: Pipeline, tmp_path: Path) -> None:
+def test_folder_niceness_umask_and_process_group_are_set_per_phase(
+    queue: Queue, films: Pipeline, tmp_path: Path
+) -> None:
     films.command(
         "look", script("import os, json; print(json.dumps([os.getcwd(), os.nice(0), os.umask(0), os.getpgid(0) == os.getpid()]))"),
         cwd=tmp_path, nice=5, umask=0o027, result="last_line",
@@ -125,7 +127,7 @@ def test_folder_nice_umask_and_group_are_the_phases_own(queue: Queue, films: Pip
     assert run(queue, films).result == [str(tmp_path), min(19, os.nice(0) + 5), 0o027, True]
 
 
-def test_payload_and_results_can_come_by_standard_input(queue: Queue, films: Pipeline) -> None:
+def test_payload_and_results_can_be_read_from_standard_input(queue: Queue, films: Pipeline) -> None:
     films.command("fetch", ["echo", "7"], result="last_line")
     films.command(
         "look", script("import sys, json; print(json.dumps(json.load(sys.stdin)))"), stdin="payload", result="last_line"
@@ -134,7 +136,7 @@ def test_payload_and_results_can_come_by_standard_input(queue: Queue, films: Pip
     assert (found["payload"], found["results"]) == ({"secret": ["not", "in", "ps"]}, {"fetch": 7})
 
 
-def test_a_result_can_come_by_a_file(queue: Queue, films: Pipeline) -> None:
+def test_a_result_can_be_read_from_a_file(queue: Queue, films: Pipeline) -> None:
     films.command(
         "cut", script("import os; open(os.environ['ONEROW_RESULT_FILE'], 'w').write('{\"a\": [1, \"é\"]}')"), result="file"
     )  # fmt: skip
@@ -143,20 +145,22 @@ def test_a_result_can_come_by_a_file(queue: Queue, films: Pipeline) -> None:
     assert task.results == {"cut": {"a": [1, "é"]}}
 
 
-def test_a_result_file_that_is_no_json_fails_the_task_for_good(queue: Queue, films: Pipeline) -> None:
+def test_a_result_file_that_is_not_json_fails_the_task_permanently(queue: Queue, films: Pipeline) -> None:
     films.command("cut", ["sh", "-c", 'echo nonsense > "$ONEROW_RESULT_FILE"'], result="file")
     task = run(queue, films)
     assert (task.error_class, "not JSON" in str(task.error)) == ("permanent", True)
 
 
-def test_a_result_line_may_be_long_and_need_not_end(queue: Queue, films: Pipeline) -> None:
+def test_a_result_line_may_be_long_and_without_a_newline(queue: Queue, films: Pipeline) -> None:
     films.command(
         "cut", script("import sys; sys.stdout.write('first\\n' + '\"' + 'x' * 300000 + '\"')"), result="last_line"
     )
     assert run(queue, films).result == "x" * 300_000
 
 
-def test_progress_is_read_from_the_output_even_from_a_bar(queue: Queue, films: Pipeline, tmp_path: Path) -> None:
+def test_progress_is_read_from_the_output_including_a_progress_bar(
+    queue: Queue, films: Pipeline, tmp_path: Path
+) -> None:
     films.command(
         "cut",
         [*script("""
@@ -175,7 +179,7 @@ def test_progress_is_read_from_the_output_even_from_a_bar(queue: Queue, films: P
         assert lines(queue, ended(queue, task.task_id)) == ["55% of it"]
 
 
-def test_steps_that_a_program_tells_of_are_not_asked_for_again(queue: Queue, films: Pipeline) -> None:
+def test_steps_that_a_program_reports_are_remembered_for_its_next_attempt(queue: Queue, films: Pipeline) -> None:
     films.command(
         "cut",
         [*script("""
@@ -197,18 +201,18 @@ def test_steps_that_a_program_tells_of_are_not_asked_for_again(queue: Queue, fil
     assert lines(queue, task)[-1] == r"['--skip-download'] 'download\ntwo words'"
 
 
-def test_steps_are_believed_only_where_the_phase_says_so(queue: Queue, films: Pipeline) -> None:
+def test_step_lines_are_parsed_only_if_the_phase_declares_steps(queue: Queue, films: Pipeline) -> None:
     films.command("cut", ["echo", "::step download ok"])
     assert run(queue, films).steps == {}
 
 
-def test_a_step_is_remembered_though_the_program_is_killed_right_after(queue: Queue, films: Pipeline) -> None:
+def test_a_step_is_remembered_even_if_the_program_is_killed_right_after(queue: Queue, films: Pipeline) -> None:
     films.command("cut", script("import os; print('::step one ok 1'); os.kill(os.getpid(), 9)"), steps=True, retry=0)
     task = run(queue, films)
     assert (task.status, task.steps["cut"]["one"]["result"]) == (Status.FAILED, 1)
 
 
-def test_a_program_beyond_its_memory_or_its_time_is_a_lack_of_resources(queue: Queue, films: Pipeline) -> None:
+def test_exceeding_the_memory_or_cpu_limit_is_a_resource_error(queue: Queue, films: Pipeline) -> None:
     films.command("eat", script("x = bytearray(900_000_000)"), memory_limit="400MB", retry=0, exits={1: "resource"})
     spin = Pipeline("spin")
     spin.command("spin", script("while True: pass"), cpu_limit=1, retry=0)
@@ -219,11 +223,11 @@ def test_a_program_beyond_its_memory_or_its_time_is_a_lack_of_resources(queue: Q
     assert (spun.error_class, "CPU time" in str(spun.error)) == ("resource", True)
 
 
-# ── nothing stays behind (P11) ────────────────────────────────────────────────────────────────────────────────────
+# ── no process survives (P11) ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def growing(code: str, folder: Path) -> list[str]:
-    """A program that makes a tree, and goes on when told to."""
+    """A program that starts a process tree, and ends when the file `go` appears."""
     prelude = f"{PRELUDE}\nos.chdir({str(folder)!r})\n"
     whole = f"{prelude}{code}\nnoted('grandchild'); note('child'); noted('go')\n"
     return [PYTHON, "-c", *(text.replace("{", "{{").replace("}", "}}") for text in (whole, prelude))]
@@ -236,7 +240,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="whole trees can be e
 @every_tree
 @pytest.mark.parametrize("entry", [ENTRIES["sqlite"]], ids=["sqlite"])
 @pytest.mark.parametrize("how", ["end", "cancel", "timeout"])
-def test_nothing_of_a_command_survives_its_task(
+def test_no_process_of_a_command_survives_its_task(
     queue: Queue, films: Pipeline, tmp_path: Path, tree: str, how: str
 ) -> None:
     films.command("cut", growing(tree, tmp_path), timeout="3s" if how == "timeout" else "60s", retry=0)
@@ -254,7 +258,7 @@ def test_nothing_of_a_command_survives_its_task(
 
 
 @linux
-def test_a_program_that_shuts_down_cleanly_when_asked_is_cancelled_all_the_same(queue: Queue, films: Pipeline) -> None:
+def test_a_cancelled_program_that_exits_with_0_is_still_cancelled(queue: Queue, films: Pipeline) -> None:
     films.command(
         "cut", script("""
             import signal, sys, time
@@ -315,7 +319,7 @@ Worker(Queue({url!r}), [films], interval=0.2).run()
 
 @linux
 @every_tree
-def test_nothing_of_a_command_survives_a_worker_that_was_killed(sqlite_url: str, tmp_path: Path, tree: str) -> None:
+def test_no_process_of_a_command_survives_a_killed_worker(sqlite_url: str, tmp_path: Path, tree: str) -> None:
     from onerow.wiring import Queue
 
     argv = growing(tree, tmp_path)

@@ -1,4 +1,4 @@
-"""P11: a stopped task leaves no process behind, whoever is killed on the way."""
+"""P11: a stopped task leaves no process behind, even if the worker, the host process or a reaper is killed."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def noted(name):
 def grandchild(): note('grandchild'); idle()
 """
 
-# Ways in which a child can get a grandchild out of sight.
+# Ways in which a child can hide a grandchild.
 TREES = {
     "forked": "fork(grandchild)",
     "in_a_session_of_its_own": "fork(lambda: (os.setsid(), grandchild()))",
@@ -51,7 +51,7 @@ every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for something that must come, with much patience."""
+    """Wait up to 30 seconds for a condition and return its value."""
     deadline = time.monotonic() + 30
     while not (value := condition()):
         assert time.monotonic() < deadline, f"still waiting for {what}"
@@ -71,7 +71,7 @@ def noted(folder: Path, name: str) -> int:
 
 
 class Runs:
-    """Starts Python programs under a keeper, and remembers who was alive when an exit was reported."""
+    """Starts Python programs under a process host, and records which processes were alive when an exit was reported."""
 
     def __init__(self, process_host: ProcessHost, folder: Path) -> None:
         self.process_host = process_host
@@ -111,18 +111,23 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
     with ProcessHost() as process_host:
         yield Runs(process_host, folder)
     left = [pid for note in folder.iterdir() if not note.suffix and alive(pid := int(note.read_text()))]
-    assert not left, "processes survived the keeper"
+    assert not left, "processes survived the process host"
 
 
-def keepers_of(pid: int) -> list[psutil.Process]:
+def host_processes_of(pid: int) -> list[psutil.Process]:
     return [one for one in psutil.Process(pid).children() if one.name() == "onerow-keeper"]
 
 
-def wardens_of(pid: int) -> list[psutil.Process]:
-    return [one for process_host in keepers_of(pid) for one in process_host.children() if one.name() == "onerow-warden"]
+def reapers_of(pid: int) -> list[psutil.Process]:
+    return [
+        one
+        for process_host in host_processes_of(pid)
+        for one in process_host.children()
+        if one.name() == "onerow-warden"
+    ]
 
 
-# How it ends
+# Exits
 
 
 def test_an_exit_tells_the_code_of_the_child(runs: Runs) -> None:
@@ -136,29 +141,29 @@ def test_an_exit_tells_the_signal_that_ended_the_child(runs: Runs) -> None:
     assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGSEGV, False)
 
 
-def test_what_is_to_be_done_meanwhile_is_done_once_and_its_mistake_ends_the_child(runs: Runs) -> None:
+def test_the_callback_during_a_start_is_called_once_and_its_error_ends_the_child(runs: Runs) -> None:
     done: list[str] = []
-    assert ended(runs.start("", meanwhile=lambda: done.append("x"))).code == 0
+    assert ended(runs.start("", while_starting=lambda: done.append("x"))).code == 0
     assert done == ["x"]
 
-    def mistaken() -> None:
-        raise ValueError("meanwhile")
+    def failing() -> None:
+        raise ValueError("while starting")
 
-    with pytest.raises(ValueError, match="meanwhile"):
-        runs.start("note('child'); idle()", meanwhile=mistaken)
+    with pytest.raises(ValueError, match="while starting"):
+        runs.start("note('child'); idle()", while_starting=failing)
     assert ended(runs.start("")).code == 0
     runs.process_host.close()
     assert not (runs.folder / "child").exists() or not alive(noted(runs.folder, "child"))
 
 
-def test_every_exit_is_told_once(runs: Runs) -> None:
+def test_every_exit_is_reported_once(runs: Runs) -> None:
     children = [runs.start(f"sys.exit({code})") for code in range(5)]
     assert [ended(child).code for child in children] == [0, 1, 2, 3, 4]
     until(lambda: len(runs.exits) == 5, "five callbacks")
     assert sorted(exit.code or 0 for exit in runs.exits) == [0, 1, 2, 3, 4]
 
 
-def test_a_stopped_child_may_end_in_its_own_way(runs: Runs) -> None:
+def test_a_stopped_child_may_handle_the_term_itself(runs: Runs) -> None:
     child = runs.start("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); note('ready'); idle()")
     runs.pid("ready")
     child.stop(60)
@@ -174,7 +179,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(runs: Runs) -> None
     assert (exit.code, exit.signal, exit.stopped) == (None, signal.SIGKILL, True)
 
 
-def test_a_second_stop_can_only_hurry(runs: Runs) -> None:
+def test_a_second_stop_can_only_make_the_kill_earlier(runs: Runs) -> None:
     child = runs.start("ignore_term(); note('ready'); idle()")
     runs.pid("ready")
     child.stop(3600)
@@ -185,7 +190,7 @@ def test_a_second_stop_can_only_hurry(runs: Runs) -> None:
     child.stop(0)
 
 
-def test_a_child_stopped_by_a_signal_still_hears_term(runs: Runs) -> None:
+def test_a_child_stopped_by_a_signal_still_handles_term(runs: Runs) -> None:
     child = runs.start(
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(6)); note('ready'); os.kill(os.getpid(), 19); idle()"
     )
@@ -195,7 +200,7 @@ def test_a_child_stopped_by_a_signal_still_hears_term(runs: Runs) -> None:
     assert ended(child).code == 6
 
 
-def test_a_mistake_in_one_callback_does_not_silence_the_others(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_one_callback_does_not_affect_the_others(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", shown.append)
     ended(runs.start("", on_exit=lambda _: 1 / 0))
@@ -225,7 +230,7 @@ def test_a_child_whose_deadline_is_extended_runs_on(runs: Runs) -> None:
     (runs.folder / "go").write_text("0")
     assert ended(child).code == 4
     (runs.folder / "go").unlink()
-    child.extend(0.0, 0.0)  # does nothing after the end, nor to the next child of the same warden
+    child.extend(0.0, 0.0)  # does nothing after the end, nor to the next child of the same reaper
     next_child = runs.start("note('next'); idle()", deadline=(time.monotonic() + 3600, 0.0))
     runs.pid("next")
     assert next_child.wait(0.2) is None
@@ -262,14 +267,14 @@ def test_a_stop_ends_a_grandchild_that_is(runs: Runs, tree: str) -> None:
 
 
 @every_tree
-def test_a_child_that_ends_takes_along_a_grandchild_that_is(runs: Runs, tree: str) -> None:
+def test_the_end_of_a_child_ends_a_grandchild_that_is(runs: Runs, tree: str) -> None:
     exit = ended(runs.start(tree + "\nnoted('grandchild'); sys.exit(3)"))
     until(lambda: runs.exits, "the callback")
     assert (exit.code, exit.stopped) == (3, False)
     assert runs.seen_alive == []
 
 
-def test_what_a_child_leaves_behind_may_finish_its_last_moment(runs: Runs) -> None:
+def test_leftover_processes_of_a_child_get_a_moment_to_finish(runs: Runs) -> None:
     ended(runs.start("fork(lambda: (time.sleep(0.02), note('finished')))"))
     assert (runs.folder / "finished").exists()
 
@@ -339,7 +344,7 @@ def test_descendants_are_found_in_every_generation(listing: str) -> None:
         assert process.wait(30) == 0
 
 
-def test_a_crowd_that_keeps_growing_is_caught(runs: Runs) -> None:
+def test_a_stop_ends_a_tree_that_keeps_forking(runs: Runs) -> None:
     child = runs.start("""
 ignore_term()
 for number in range(400):
@@ -354,7 +359,7 @@ idle()
     assert runs.seen_alive == []
 
 
-def test_twenty_children_at_once_each_lose_only_their_own(runs: Runs) -> None:
+def test_a_stop_of_some_of_twenty_children_ends_only_their_own_trees(runs: Runs) -> None:
     tree = TREES["daemonised"].replace("grandchild", "lambda: (note(sys.argv[2]), idle())")
     argv = [sys.executable, "-S", "-c", PRELUDE + tree + "\nidle()", PRELUDE]
     settings: dict[str, Any] = {"cwd": runs.folder, "stdin": None, "stdout": None, "stderr": 2}
@@ -370,15 +375,15 @@ def test_twenty_children_at_once_each_lose_only_their_own(runs: Runs) -> None:
     assert all(child.wait(0) is None for child in children[1::2])
 
 
-# Whoever is killed
+# Killed workers, host processes and reapers
 
 
 WORKER = (
-    "import os, sys, time\nfrom pathlib import Path\nfrom onerow.engine.processes import Keeper\n"
-    "keeper = Keeper()\n"
+    "import os, sys, time\nfrom pathlib import Path\nfrom onerow.engine.processes import ProcessHost\n"
+    "process_host = ProcessHost()\n"
     "def start(program):\n"
-    "    keeper.start([sys.executable, '-S', '-c', sys.argv[1] + program, sys.argv[1]], cwd=Path(sys.argv[2]),\n"
-    "                 stdin=None, stdout=None, stderr=2, on_exit=lambda exit: None)\n"
+    "    process_host.start([sys.executable, '-S', '-c', sys.argv[1] + program, sys.argv[1]], cwd=Path(sys.argv[2]),\n"
+    "                       stdin=None, stdout=None, stderr=2, on_exit=lambda exit: None)\n"
 )
 
 
@@ -387,7 +392,7 @@ def start_worker(folder: Path, program: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", WORKER + program, PRELUDE, str(folder)], env=env)
 
 
-def test_a_worker_killed_leaves_no_process(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_no_process(tmp_path: Path) -> None:
     trees = [tree.replace("'grandchild'", f"'g{number}'") for number, tree in enumerate(TREES.values())]
     prelude = [PRELUDE.replace("'grandchild'", f"'g{number}'") for number in range(len(trees))]
     program = "".join(
@@ -402,7 +407,7 @@ def test_a_worker_killed_leaves_no_process(tmp_path: Path) -> None:
     until(lambda: not any(map(alive, under)), "every process of the worker to end")
 
 
-def test_a_worker_killed_while_a_fork_of_it_lives_leaves_no_child(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_no_child_while_a_fork_of_it_lives(tmp_path: Path) -> None:
     program = "start('note(\"child\"); idle()')\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)"
     with start_worker(tmp_path, program) as worker:
         child = noted(tmp_path, "child")
@@ -416,22 +421,22 @@ def test_a_worker_killed_while_a_fork_of_it_lives_leaves_no_child(tmp_path: Path
         other.kill()
 
 
-def test_a_keeper_that_is_asked_to_leave_stays_with_its_children(runs: Runs) -> None:
+def test_host_process_and_reapers_ignore_signals_for_the_worker(runs: Runs) -> None:
     child = runs.start("note('ready'); idle()")
     runs.pid("ready")
-    for one in [*keepers_of(os.getpid()), *wardens_of(os.getpid())]:
+    for one in [*host_processes_of(os.getpid()), *reapers_of(os.getpid())]:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             one.send_signal(number)
     assert ended(runs.start("sys.exit(4)")).code == 4
     assert alive(child.pid)
 
 
-def test_children_outlive_their_keeper_and_can_still_be_stopped(runs: Runs) -> None:
+def test_children_survive_their_host_process_and_can_still_be_stopped(runs: Runs) -> None:
     child = runs.start(TREES["daemonised"] + "\nidle()")
     grandchild = runs.pid("grandchild")
-    [process_host] = keepers_of(os.getpid())
+    [process_host] = host_processes_of(os.getpid())
     process_host.kill()
-    until(lambda: not keepers_of(os.getpid()), "the keeper to end")
+    until(lambda: not host_processes_of(os.getpid()), "the host process to end")
     assert ended(runs.start("sys.exit(4)")).code == 4
     assert alive(grandchild)
     child.stop(0.1)
@@ -439,10 +444,10 @@ def test_children_outlive_their_keeper_and_can_still_be_stopped(runs: Runs) -> N
     assert not alive(grandchild)
 
 
-def test_a_child_whose_warden_is_killed_is_reported_after_its_tree_is_gone(runs: Runs) -> None:
+def test_a_child_whose_reaper_is_killed_is_reported_after_its_tree_has_ended(runs: Runs) -> None:
     child = runs.start(TREES["without_its_environment"] + "\nidle()")
     runs.pid("grandchild")
-    [reaper] = wardens_of(os.getpid())
+    [reaper] = reapers_of(os.getpid())
     reaper.kill()
     exit = ended(child)
     until(lambda: runs.exits, "the callback")
@@ -451,19 +456,19 @@ def test_a_child_whose_warden_is_killed_is_reported_after_its_tree_is_gone(runs:
     assert ended(runs.start("sys.exit(4)")).code == 4
 
 
-def test_an_idle_warden_that_is_killed_is_replaced(runs: Runs) -> None:
+def test_an_idle_reaper_that_is_killed_is_replaced(runs: Runs) -> None:
     ended(runs.start(""))
-    [reaper] = wardens_of(os.getpid())
+    [reaper] = reapers_of(os.getpid())
     reaper.kill()
-    until(lambda: not wardens_of(os.getpid()), "the warden to end")
+    until(lambda: not reapers_of(os.getpid()), "the reaper to end")
     assert ended(runs.start("sys.exit(4)")).code == 4
     until(lambda: len(runs.exits) == 2, "both callbacks")
 
 
-def test_a_child_whose_keeper_and_warden_are_killed_is_ended_all_the_same(runs: Runs) -> None:
+def test_a_child_whose_host_process_and_reaper_are_killed_is_ended_by_the_worker(runs: Runs) -> None:
     children = [runs.start(TREES["daemonised"] + "\nidle()"), runs.start("idle()")]
     runs.pid("grandchild")
-    doomed = [*keepers_of(os.getpid()), *psutil.Process(children[0].pid).parents()[:1]]
+    doomed = [*host_processes_of(os.getpid()), *psutil.Process(children[0].pid).parents()[:1]]
     for one in doomed:
         one.suspend()
     for one in doomed:
@@ -476,36 +481,38 @@ def test_a_child_whose_keeper_and_warden_are_killed_is_ended_all_the_same(runs: 
     assert ended(children[1]).stopped
 
 
-def test_what_survives_worker_keeper_and_wardens_is_ended_by_the_next_keeper(tmp_path: Path, runs: Runs) -> None:
+def test_an_orphan_of_a_killed_worker_host_process_and_reaper_is_ended_by_the_next_host_process(
+    tmp_path: Path, runs: Runs
+) -> None:
     mine = runs.start("note('mine'); idle()")
     with start_worker(tmp_path, "start('note(\"child\"); idle()')\ntime.sleep(600)") as worker:
-        stray = noted(tmp_path, "child")
-        everyone = [psutil.Process(worker.pid), *keepers_of(worker.pid), *wardens_of(worker.pid)]
-        for one in everyone:
+        orphan = noted(tmp_path, "child")
+        killed = [psutil.Process(worker.pid), *host_processes_of(worker.pid), *reapers_of(worker.pid)]
+        for one in killed:
             one.suspend()
-        for one in reversed(everyone):
+        for one in reversed(killed):
             one.kill()
-    assert alive(stray)
-    with ProcessHost() as next_keeper:
-        next_keeper.start(["/bin/true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
-        until(lambda: not alive(stray), "the stray to end")
+    assert alive(orphan)
+    with ProcessHost() as next_process_host:
+        next_process_host.start(["/bin/true"], stdin=None, stdout=None, stderr=None, on_exit=lambda _: None)
+        until(lambda: not alive(orphan), "the orphan to end")
     assert alive(mine.pid)
 
 
-def test_a_closed_keeper_has_ended_everything_and_said_so(tmp_path: Path) -> None:
+def test_a_close_ends_every_child_and_reports_it(tmp_path: Path) -> None:
     process_host = ProcessHost()
     runs = Runs(process_host, tmp_path)
     for _ in range(3):
         runs.start("ignore_term(); idle()")
     process_host.close()
     assert [exit.stopped for exit in runs.exits] == [True] * 3
-    assert not keepers_of(os.getpid())
+    assert not host_processes_of(os.getpid())
     process_host.close()
     with pytest.raises(CannotStart, match="closed"):
         runs.start("")
 
 
-# How it begins
+# Starts
 
 
 def start_failing(runs: Runs, *argv: str, **settings: Any) -> str:
@@ -532,7 +539,7 @@ def test_a_start_that_fails_names_the_program_and_the_reason(runs: Runs, setting
     script.unlink()
 
 
-def test_a_start_that_cannot_be_asked_for_is_refused(runs: Runs) -> None:
+def test_an_invalid_start_request_is_refused(runs: Runs) -> None:
     assert "empty" in start_failing(runs)
     assert "NUL" in start_failing(runs, "true", "a\0b")
     assert "NUL" in start_failing(runs, "true", env={"A": "a\0b"})
@@ -541,7 +548,7 @@ def test_a_start_that_cannot_be_asked_for_is_refused(runs: Runs) -> None:
     assert "descriptors" in start_failing(runs, "true", pass_fds=range(3, 300))
 
 
-def test_a_keeper_that_cannot_be_started_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_process_that_cannot_be_started_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with (
         ProcessHost() as process_host,
@@ -575,7 +582,7 @@ def test_a_child_gets_its_folder_variables_and_arguments_unchanged(runs: Runs) -
     folder.rmdir()
 
 
-def test_a_child_inherits_our_variables_of_the_moment(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_inherits_the_current_environment(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("ebb", "flow"):
         monkeypatch.setenv("TIDE", word)
         assert output_of(runs, "print(os.environ['TIDE'])") == word
@@ -599,7 +606,7 @@ def test_a_child_has_only_the_descriptors_it_was_given(runs: Runs, settings: dic
     assert found == {0: "/dev/null", 2: "/dev/null"}
 
 
-def test_descriptors_keep_their_numbers_whatever_those_are(runs: Runs) -> None:
+def test_passed_descriptors_keep_their_numbers(runs: Runs) -> None:
     pipes = [os.pipe() for _ in range(12)]
     for _, writing in pipes:
         os.write(writing, str(writing).encode())

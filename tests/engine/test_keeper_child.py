@@ -1,4 +1,4 @@
-"""A handler in a fresh interpreter: found by name, fed and heard in JSON frames."""
+"""A handler in a new interpreter: found by name, with input and output in JSON frames."""
 
 import functools
 import os
@@ -118,13 +118,13 @@ def run(tmp_path: Path) -> Iterator[Handlers]:
     [None, 0, '조수 🌊 \u0000 \\ "', {"a": [1, 2.5, True, None, {"깊이": -3}]}, "파" * 400_000, ["x" * 1_000_000]],
     ids=["null", "zero", "text", "nested", "a_megabyte_of_korean", "a_megabyte"],
 )
-def test_what_goes_in_comes_out_equal(run: Handlers, payload: object) -> None:
+def test_a_payload_comes_back_unchanged(run: Handlers, payload: object) -> None:
     handler = run("handlers:echo", payload)
     assert handler.frames() == [{"t": "result", "value": payload}]
     assert handler.exit().code == 0
 
 
-def test_frames_come_in_the_order_they_were_sent(run: Handlers) -> None:
+def test_frames_arrive_in_the_order_in_which_they_were_sent(run: Handlers) -> None:
     *frames, result = run("handlers:talk", 50).frames()
     assert frames[::2] == [{"t": "progress", "done": number} for number in range(50)]
     assert frames[1::2] == [{"t": "log", "level": "info", "line": f"파도 {number} 🌊"} for number in range(50)]
@@ -147,7 +147,7 @@ def test_a_flood_of_output_and_frames_does_not_block(run: Handlers) -> None:
     assert len(printed[0]) == 500 * 10_001
 
 
-def test_what_the_runner_raises_comes_back_as_an_error(run: Handlers) -> None:
+def test_an_exception_of_the_runner_comes_back_as_an_error(run: Handlers) -> None:
     handler = run("handlers:wrong")
     [frame] = handler.frames()
     assert (frame["t"], frame["exception"], frame["message"]) == ("error", "ValueError", "바다는 넓다 \\udcff")
@@ -162,7 +162,7 @@ def test_a_handler_that_cannot_be_found_comes_back_as_an_error(run: Handlers) ->
     assert str(nowhere["message"]).startswith("Cannot import 'no_such_module' for 'no_such_module:run': Module")
 
 
-def test_a_child_that_just_leaves_tells_it_by_its_code(run: Handlers) -> None:
+def test_the_exit_code_of_a_child_that_exits_without_a_result_is_reported(run: Handlers) -> None:
     handler = run("handlers:leave")
     assert handler.frames() == []
     assert handler.exit().code == 9
@@ -176,7 +176,7 @@ def test_a_hanging_handler_can_be_stopped(run: Handlers) -> None:
     assert (exit.signal in (signal.SIGTERM, signal.SIGKILL), exit.stopped) == (True, True)
 
 
-def test_a_child_leaves_when_the_worker_closes_the_channel(run: Handlers) -> None:
+def test_a_child_exits_when_the_worker_closes_the_channel(run: Handlers) -> None:
     handler = run("handlers:hang")
     assert handler.channel.receive() == {"t": "progress", "done": 0}
     handler.channel.close()
@@ -206,7 +206,7 @@ def test_a_name_finds_its_function_again() -> None:
     ],
     ids=["lambda", "partial", "method", "class"],
 )
-def test_what_has_no_name_is_refused(function: Any, reason: str) -> None:
+def test_a_callable_without_an_importable_name_is_refused(function: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         importable_name(function)
 
@@ -219,12 +219,12 @@ def test_a_function_in_a_function_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "socket", ":x", "socket:", "socket:no.such", "socket:AF_INET6.name"])
-def test_a_name_that_leads_nowhere_says_so(name: str) -> None:
+def test_a_name_that_cannot_be_resolved_raises_an_import_error(name: str) -> None:
     with pytest.raises(ImportError, match=r"form|no 'no.such'|not a function"):
         resolve(name)
 
 
-def test_a_module_that_fails_says_why(tmp_path: Path) -> None:
+def test_the_import_error_names_the_exception_of_a_failing_module(tmp_path: Path) -> None:
     (script := tmp_path / "broken.py").write_text("1 / 0")
     with pytest.raises(ImportError, match="ZeroDivisionError: division by zero"):
         resolve(f"{script}:run")
@@ -263,7 +263,7 @@ def test_a_function_of_a_module_run_with_m_is_found_by_module(run: Handlers) -> 
     assert run(name, 1).frames() == [{"t": "result", "value": ["studio.__main__", 1]}]
 
 
-def test_a_function_that_was_typed_in_is_refused(tmp_path: Path) -> None:
+def test_a_function_read_from_standard_input_is_refused(tmp_path: Path) -> None:
     assert "put it in a file" in names_printed("-", cwd=tmp_path, text=SCRIPT).stderr
 
 
@@ -285,7 +285,7 @@ def test_a_channel_that_is_closed_ends_the_frames() -> None:
     [b"\0\0\0\x09{}", b"\0\0", b"Traceback (most recent call last)", b"\0\0\0\x02[]", b'\0\0\0\x03"\xff"'],
     ids=["cut_off", "cut_off_early", "not_a_frame", "not_an_object", "not_utf8"],
 )
-def test_what_is_not_a_frame_is_refused(content: bytes) -> None:
+def test_bytes_that_are_not_a_frame_are_refused(content: bytes) -> None:
     reading, writing = os.pipe()
     os.write(writing, content)
     os.close(writing)

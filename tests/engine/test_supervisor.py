@@ -1,4 +1,4 @@
-"""The supervisor with worker processes that do what a script says: real processes, no store."""
+"""The supervisor with scripted worker processes: real processes, no store."""
 
 import os
 import signal
@@ -37,8 +37,8 @@ number = started()
 """
 
 
-class Office:
-    """A supervisor in a process of its own, and the scripted workers that it starts."""
+class SupervisorProcess:
+    """A supervisor in its own process, and the scripted workers that it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class Office:
         self.process.send_signal(number)
 
     def rounds(self, count: int) -> None:
-        """Wait until the supervisor has looked at its workers this often."""
+        """Wait until the supervisor has checked its workers this many times."""
         process = psutil.Process(self.process.pid)
         last = process.num_ctx_switches().voluntary + count
         until(lambda: process.num_ctx_switches().voluntary > last, f"{count} rounds")
@@ -74,20 +74,20 @@ class Office:
     def wait(self) -> int:
         return self.process.wait(PATIENCE)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "output.txt").read_text()
 
-    def hears(self, words: str) -> None:
-        until(lambda: words in self.said(), words)
+    def wait_for_output(self, text: str) -> None:
+        until(lambda: text in self.output(), text)
 
     def workers(self, count: int = 1) -> list[int]:
-        """The processes of this many workers, in the order of their starts."""
+        """Wait for this many workers; return their pids in the order of their starts."""
 
         def found() -> list[Path]:
             notes = sorted(self.folder.glob("worker-*"), key=lambda path: path.stat().st_mtime_ns)
             return notes if len(notes) >= count else []
 
-        return [int(path.name.partition("-")[2]) for path in until(found, f"{count} workers\n{self.said()}")]
+        return [int(path.name.partition("-")[2]) for path in until(found, f"{count} workers\n{self.output()}")]
 
     def close(self) -> None:
         for pid in [int(path.name.partition("-")[2]) for path in self.folder.glob("worker-*")]:
@@ -99,95 +99,95 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path)
+def supervisor(tmp_path: Path) -> Iterator[SupervisorProcess]:
+    made = SupervisorProcess(tmp_path)
     yield made
     made.close()
 
 
-def test_a_worker_that_gives_no_sign_of_life_is_killed_and_replaced(office: Office) -> None:
-    office.start("sign(0.5 if number == 0 else 60.0)\norder()")
-    first, _ = office.workers(2)
-    office.hears(f"worker process {first} gave no sign of life for")
+def test_a_worker_that_gives_no_sign_of_life_is_killed_and_replaced(supervisor: SupervisorProcess) -> None:
+    supervisor.start("sign(0.5 if number == 0 else 60.0)\norder()")
+    first, _ = supervisor.workers(2)
+    supervisor.wait_for_output(f"worker process {first} gave no sign of life for")
     assert not psutil.pid_exists(first)
-    office.signal(signal.SIGTERM)
-    assert office.wait() == 0
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
 
 
-def test_silence_does_not_count_while_the_supervisor_itself_did_not_run(office: Office) -> None:
-    office.start("import threading\nthreading.Thread(target=lambda: (order(), os._exit(0))).start()\n"
+def test_silence_while_the_supervisor_itself_did_not_run_does_not_count(supervisor: SupervisorProcess) -> None:
+    supervisor.start("import threading\nthreading.Thread(target=lambda: (order(), os._exit(0))).start()\n"
                  "sign(4.0)\nread()\nwhile True: sign(4.0); time.sleep(0.05)")  # fmt: skip
-    [worker] = office.workers()
-    until(lambda: office.script.with_name("read").exists(), "a sign that was read")
+    [worker] = supervisor.workers()
+    until(lambda: supervisor.script.with_name("read").exists(), "a sign that was read")
     os.kill(worker, signal.SIGSTOP)
-    office.rounds(3)  # it has read every sign
-    office.signal(signal.SIGSTOP)
+    supervisor.rounds(3)  # it has read every sign
+    supervisor.signal(signal.SIGSTOP)
     time.sleep(6)
-    office.signal(signal.SIGCONT)
-    office.rounds(3)  # it sees a worker that has been silent for longer than it may
+    supervisor.signal(signal.SIGCONT)
+    supervisor.rounds(3)  # it sees a worker that has been silent for longer than allowed
     os.kill(worker, signal.SIGCONT)
-    office.signal(signal.SIGTERM)
-    assert office.wait() == 0
-    assert "sign of life" not in office.said()
-    assert office.workers() == [worker]
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert "sign of life" not in supervisor.output()
+    assert supervisor.workers() == [worker]
 
 
-def test_a_worker_that_ignores_a_stop_is_killed_after_its_grace(office: Office) -> None:
-    office.start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsign()\ntime.sleep(600)", grace=0.1)
-    [worker] = office.workers()
-    office.signal(signal.SIGTERM)
-    assert office.wait() == 70
-    assert f"worker process {worker} did not end in time and was killed" in office.said()
+def test_a_worker_that_ignores_a_stop_is_killed_after_its_grace(supervisor: SupervisorProcess) -> None:
+    supervisor.start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsign()\ntime.sleep(600)", grace=0.1)
+    [worker] = supervisor.workers()
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 70
+    assert f"worker process {worker} did not end in time and was killed" in supervisor.output()
     assert not psutil.pid_exists(worker)
 
 
-def test_a_third_signal_kills_at_once(office: Office) -> None:
-    office.start("sign()\ntime.sleep(600)", grace=3600)
-    [worker] = office.workers()
+def test_a_third_signal_kills_at_once(supervisor: SupervisorProcess) -> None:
+    supervisor.start("sign()\ntime.sleep(600)", grace=3600)
+    [worker] = supervisor.workers()
     for number, words in (
         (signal.SIGINT, "stopping: "),
         (signal.SIGINT, "stopping now"),
         (signal.SIGTERM, "was killed"),
     ):
-        office.signal(number)
-        office.hears(words)
-    assert office.wait() == 70
+        supervisor.signal(number)
+        supervisor.wait_for_output(words)
+    assert supervisor.wait() == 70
     assert not psutil.pid_exists(worker)
 
 
-def test_the_first_signal_says_for_what_it_waits_and_how_to_stop_now(office: Office) -> None:
-    office.start("sign(60.0, 3)\nread()\nfirst = order()\nopen(__file__ + first.decode(), 'w').close()\n"
+def test_the_first_signal_reports_what_it_waits_for_and_how_to_stop_now(supervisor: SupervisorProcess) -> None:
+    supervisor.start("sign(60.0, 3)\nread()\nfirst = order()\nopen(__file__ + first.decode(), 'w').close()\n"
                  "second = order()\nopen(__file__ + second.decode(), 'w').close()", grace=25)  # fmt: skip
-    office.workers()
-    until(lambda: office.script.with_name("read").exists(), "a sign that was read")
-    office.signal(signal.SIGINT)
-    office.hears("stopping: waiting up to 25 s for 3 running tasks; press Ctrl-C again to stop now")
-    until(lambda: office.script.with_name("worker.pyd").exists(), "the order to drain")
-    assert not office.script.with_name("worker.pyh").exists()
-    office.signal(signal.SIGINT)
-    assert office.wait() == 0
-    assert "stopping now: handing back 3 running tasks" in office.said()
-    assert office.script.with_name("worker.pyh").exists()
+    supervisor.workers()
+    until(lambda: supervisor.script.with_name("read").exists(), "a sign that was read")
+    supervisor.signal(signal.SIGINT)
+    supervisor.wait_for_output("stopping: waiting up to 25 s for 3 running tasks; press Ctrl-C again to stop now")
+    until(lambda: supervisor.script.with_name("worker.pyd").exists(), "the order to drain")
+    assert not supervisor.script.with_name("worker.pyh").exists()
+    supervisor.signal(signal.SIGINT)
+    assert supervisor.wait() == 0
+    assert "stopping now: handing back 3 running tasks" in supervisor.output()
+    assert supervisor.script.with_name("worker.pyh").exists()
 
 
-def test_a_start_that_fails_is_retried_and_ends_no_healthy_worker(office: Office) -> None:
+def test_a_start_that_fails_is_retried_and_ends_no_healthy_worker(supervisor: SupervisorProcess) -> None:
     script = "sign()\nos.read(orders, 1)"
-    office.start(script, processes=2)
-    first, second = office.workers(2)
-    office.script.unlink()
+    supervisor.start(script, processes=2)
+    first, second = supervisor.workers(2)
+    supervisor.script.unlink()
     os.kill(first, signal.SIGKILL)
-    office.hears("cannot start a worker process")
-    office.hears("retrying in")
+    supervisor.wait_for_output("cannot start a worker process")
+    supervisor.wait_for_output("retrying in")
     assert psutil.Process(second).status() != psutil.STATUS_ZOMBIE
-    office.write(script)
-    assert second in office.workers(3)
+    supervisor.write(script)
+    assert second in supervisor.workers(3)
     assert psutil.Process(second).status() != psutil.STATUS_ZOMBIE
-    office.signal(signal.SIGTERM)
-    assert office.wait() == 0
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
 
 
-def test_a_worker_that_is_too_old_for_the_store_is_not_started_again(office: Office) -> None:
-    office.start("sign()\nif number == 1: sys.exit(78)\norder()", processes=2)
-    assert office.wait() == 78
-    assert len(office.workers(2)) == 2
-    assert "another starts" not in office.said()
+def test_a_worker_that_is_too_old_for_the_store_is_not_started_again(supervisor: SupervisorProcess) -> None:
+    supervisor.start("sign()\nif number == 1: sys.exit(78)\norder()", processes=2)
+    assert supervisor.wait() == 78
+    assert len(supervisor.workers(2)) == 2
+    assert "another starts" not in supervisor.output()

@@ -1,4 +1,4 @@
-"""The app that the fault tests let a real worker run; what its handlers do stands in their payload."""
+"""The app of the fault tests' workers; payloads say what its handlers do."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ FOREVER = 600
 
 
 def note(what: str, ctx: Context | None = None, **more: object) -> None:
-    """A line in a file that the test reads: who did what, in which process."""
+    """Append a line to a file that the test reads: what happened, in which process and attempt."""
     folder = os.environ["FAULTS_NOTES"]
     words = [what, str(os.getpid()), "" if ctx is None else ctx.task_id, "" if ctx is None else str(ctx.attempt)]
     words += [f"{name}={value}" for name, value in more.items()]
@@ -27,7 +27,7 @@ def note(what: str, ctx: Context | None = None, **more: object) -> None:
 
 
 def first_time(ctx: Context) -> bool:
-    """Whether no other process was lost over this task yet."""
+    """Whether no process has died while running this task."""
     return not ctx.task.suspect and ctx.attempt == 1
 
 
@@ -65,7 +65,7 @@ def in_process(job: dict[str, Any], ctx: Context) -> str:
 
 
 stubborn = Pipeline("stubborn")
-"""Won't end by itself, nor when asked."""
+"""Does not end by itself, and ignores a stop."""
 
 
 @stubborn.phase(lease="2s", isolate="process", timeout="10m")
@@ -82,7 +82,7 @@ def ignores_term(job: dict[str, Any], ctx: Context) -> None:
 
 
 hanging = Pipeline("hanging")
-"""Hangs where nobody can reach it, in the tasks whose payload says so."""
+"""Hangs in a call that cannot be interrupted, in the tasks whose payload says so."""
 
 
 @hanging.phase(concurrency=1, timeout="1s", lease="2s", retry=Retry(0))
@@ -153,7 +153,7 @@ async def publish(job: dict[str, float]) -> str:
 
 
 quick = Pipeline("quick")
-"""Two phases that do next to nothing, one of them limited."""
+"""Two trivial phases, one of them limited."""
 
 
 @quick.phase
@@ -167,7 +167,7 @@ def second(job: int, first: int) -> int:
 
 
 limited = Pipeline("limited")
-"""At most four at once and two of a key; then one by one."""
+"""At most four attempts at once and two per key; then one at a time."""
 
 
 @limited.phase(lease="5s", concurrency=4, per_key=2)
@@ -185,7 +185,7 @@ async def one(job: dict[str, float], ctx: Context) -> None:
 
 
 frozen = Pipeline("frozen")
-"""Holds the GIL in a C call that takes for ever, in the tasks whose payload says so."""
+"""Holds the GIL in a C call that never returns, in the tasks whose payload says so."""
 
 
 @frozen.phase(lease="2s", timeout="2s", retry=Retry(0))
@@ -212,7 +212,7 @@ programs.command(
 
 leaves = Pipeline("leaves")
 tree = Pipeline("tree")
-"""A parent that stops for a while where its payload says, so that it can be killed there."""
+"""A parent that pauses where its payload says, so that it can be killed there."""
 
 LEAVES = 550
 
@@ -221,7 +221,7 @@ LEAVES = 550
 async def grow(job: int, ctx: Context) -> int:
     if job == 200:
         note("growing", ctx)
-    await asyncio.sleep(0.02)  # long enough that few of them lie claimed and not begun
+    await asyncio.sleep(0.02)  # long enough that few tasks are claimed ahead
     return job
 
 
@@ -254,7 +254,7 @@ def branch(job: str, ctx: Context) -> Any:
 
 
 hanging_crowd = Pipeline("hanging_crowd")
-"""Blocks its thread without end where the payload says so, in a call that no exception interrupts."""
+"""Blocks its thread for ever if the payload says so, in a call that no exception interrupts."""
 
 
 @hanging_crowd.phase(lease="30s", timeout="2s")

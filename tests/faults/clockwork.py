@@ -1,4 +1,4 @@
-"""An app whose only pipeline fires each second; apart from the other one, whose tests count what they added."""
+"""An app with one schedule that fires each second; separate from app.py, whose tests count the tasks they added."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""A place for each test: a database, a folder, and nobody left behind."""
+"""A folder with a database for each test; all its processes are ended afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(params=["sqlite", "postgres", "mongo"])
 def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A place on each store that several processes can share."""
+    """The same on each store that several processes can share."""
     url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     with a_place(tmp_path, url) as made:
         yield made

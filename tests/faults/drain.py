@@ -1,4 +1,4 @@
-"""Works off the quick tasks in this process: what the tests run under strace."""
+"""Run the quick tasks in this process until none is left; the tests run it under strace."""
 
 from onerow import Worker
 from tests.faults.app import queue, quick

@@ -1,4 +1,4 @@
-"""Real workers in processes of their own, and the means to hurt them. Whatever is started is ended, by its pid."""
+"""Real workers in their own processes, and ways to kill or freeze them. Every started process is ended, by its pid."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ NO_MORE: Mapping[str, str] = {}
 
 
 class Place:
-    """A folder with a database, the notes of handlers, and everything that runs for it."""
+    """A folder with a database, the notes of handlers, and all processes that were started for it."""
 
     def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Place:
         self.url = url or f"sqlite:///{self.path}"
         self.mark = uuid4().hex
         self.queue = Queue(self.url)
-        self.queue.count()  # the tables are there
+        self.queue.count()  # creates the tables
         self._started: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -38,7 +38,7 @@ class Place:
         return {**os.environ, **more, "PYTHONPATH": str(ROOT)}
 
     def run(self, argv: Sequence[str], env: Mapping[str, str] = NO_MORE) -> subprocess.Popen[bytes]:
-        """A process that bears our mark; its output goes to a file."""
+        """Start a process with this test's environment variable; its output goes to a file."""
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 argv,
@@ -52,7 +52,7 @@ class Place:
         return process
 
     def worker(self, *options: str, app: str = "tests.faults.app", env: Mapping[str, str] = NO_MORE) -> "RealWorker":
-        """`onerow worker`, supervisor and all, ready to work."""
+        """Start `onerow worker` with its supervisor, and wait until it is ready."""
         before = {note.name for note in self.queue.store.notes("worker")}
         argv = [sys.executable, "-m", "onerow", "worker", app, "--grace", "2s", "--interval", "200ms"]
         supervisor = self.run([*argv, *options], env)
@@ -60,11 +60,11 @@ class Place:
         return RealWorker(self, supervisor)
 
     def run_to_the_end(self, *options: str) -> int:
-        """`onerow worker` until it ends by itself; its exit code."""
+        """Run `onerow worker` until it ends by itself; return its exit code."""
         return self.run([sys.executable, "-m", "onerow", "worker", "tests.faults.app", *options]).wait(PATIENCE)
 
     def notes(self, what: str = "") -> list[list[str]]:
-        """What handlers noted: word, pid, task, attempt and more."""
+        """Return the notes of handlers: word, pid, task, attempt and more."""
         with contextlib.suppress(FileNotFoundError):
             lines = [line.split() for line in (self.folder / "notes.txt").read_text().splitlines()]
             return [words for words in lines if what in ("", words[0])]
@@ -74,7 +74,7 @@ class Place:
         return (self.folder / "output.txt").read_text(errors="replace")
 
     def begun(self, task: Task) -> list[str]:
-        """The note of the task's first beginning, once it is there."""
+        """Wait until the task has begun; return its first note."""
         until(lambda: [words for words in self.notes("begin") if task.task_id in words], f"the beginning of {task}")
         return next(words for words in self.notes("begin") if task.task_id in words)
 
@@ -86,7 +86,7 @@ class Place:
         return self.queue.find(Filter(), limit=10_000, order="oldest").tasks
 
     def living(self) -> list[psutil.Process]:
-        """Every living process that bears our mark."""
+        """Return every running process with this test's environment variable."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -95,7 +95,7 @@ class Place:
         return found
 
     def close(self) -> None:
-        """End all that bears our mark, each by its pid; a few looks, because what dies may have been starting more."""
+        """Kill every process of this test by its pid; repeated, because a dying process may have started others."""
         for _ in range(20):
             left = self.living()
             for process in left:
@@ -110,7 +110,7 @@ class Place:
 
 
 class Crew:
-    """Worker processes without a supervisor; a killed one is replaced at once, as an orchestrator would do."""
+    """Worker processes without a supervisor; a killed one is replaced at once, as an orchestrator does."""
 
     def __init__(self, place: Place, size: int) -> None:
         self._place = place
@@ -118,7 +118,7 @@ class Crew:
         self.kills = 0
 
     def kill_one(self) -> None:
-        """kill -9 of the worker process that has run longest, and start another in its place."""
+        """Send SIGKILL to the oldest worker process and start another."""
         oldest = self._workers.pop(0)
         oldest.kill()
         oldest.wait(PATIENCE)
@@ -137,7 +137,7 @@ class RealWorker:
         self.supervisor = supervisor
 
     def pids(self) -> list[int]:
-        """The worker processes of this supervisor."""
+        """Return the pids of this supervisor's worker processes."""
         with contextlib.suppress(psutil.NoSuchProcess):
             children = psutil.Process(self.supervisor.pid).children()
             return [child.pid for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
@@ -148,7 +148,7 @@ class RealWorker:
         return self.pids()[0]
 
     def kill(self, *which: str) -> None:
-        """kill -9 of 'worker', 'supervisor' or both, in this order."""
+        """Send SIGKILL to 'worker', 'supervisor' or both, in the given order."""
         pids = {"worker": self.pid(), "supervisor": self.supervisor.pid}
         for name in which:
             os.kill(pids[name], signal.SIGKILL)
@@ -172,7 +172,7 @@ def a_place(folder: Path, url: str = "") -> Iterator[Place]:
 
 
 def freeze(place: Place, pid: int) -> None:
-    """SIGSTOP a process while it does not hold the file's write lock: one that does stops everybody with it."""
+    """Send SIGSTOP to a process while it does not hold the file's write lock, which would block all other processes."""
     for _ in range(100):
         os.kill(pid, signal.SIGSTOP)
         until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the stop")
@@ -186,14 +186,14 @@ def freeze(place: Place, pid: int) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is no more, or only its corpse is left."""
+    """Whether a process has ended; a zombie counts as ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     return True
 
 
 def check_story(task: Task, phases: Sequence[str]) -> None:
-    """P4, P5: each phase has at most one good outcome, in order, none skipped, and the row agrees with its history."""
+    """P4, P5: each phase succeeds at most once, in order, none is skipped, and the row agrees with its history."""
     good = [entry.phase for entry in task.history if entry.what in ("advanced", "completed")]
     assert good == list(phases)[: len(good)], task.history
     assert set(task.results) == set(good)

@@ -1,4 +1,4 @@
-"""A program for a command phase: notes when it begins and ends; what SIGTERM does to it stands in its arguments."""
+"""A program for a command phase: it notes its begin and end; its arguments say how it handles SIGTERM."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A full disk and a file that can't be written: clear errors, nothing lost, and on it goes when there is room."""
+"""A full disk and a read-only file: clear errors, nothing lost, and work continues when there is space again."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from tests.faults.kit import ROOT, a_place
 
 pytestmark = pytest.mark.faults
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(queue: Queue, size: int = 20_000) -> int:
-    """Add until the disk is full; how many were added."""
+    """Add tasks until the disk is full; return how many were added."""
     for count in range(1000):
         try:
             queue.add(app.quick, count, metadata={"ballast": "x" * size})
@@ -53,7 +53,7 @@ def fill(queue: Queue, size: int = 20_000) -> int:
     raise AssertionError("the disk never filled up")
 
 
-def test_on_a_full_disk_an_add_says_so_and_nothing_is_lost(small_disk: Path) -> None:
+def test_an_add_on_a_full_disk_raises_a_clear_error_and_nothing_is_lost(small_disk: Path) -> None:
     queue = Queue(f"sqlite:///{small_disk}/onerow.db")
     try:
         ballast = small_disk / "ballast"
@@ -71,10 +71,10 @@ def test_on_a_full_disk_an_add_says_so_and_nothing_is_lost(small_disk: Path) -> 
         queue.close()
 
 
-def test_a_worker_on_a_full_disk_waits_for_room_and_goes_on(small_disk: Path) -> None:
+def test_a_worker_on_a_full_disk_waits_for_space_and_continues(small_disk: Path) -> None:
     with a_place(small_disk) as place:
         ballast = small_disk / "ballast"
-        ballast.write_bytes(b"x" * 1_300_000)  # all the room that the work itself will need is to come from here
+        ballast.write_bytes(b"x" * 1_300_000)  # removed later, to free the space that the worker needs
         worker = place.worker()
         task = place.queue.add(app.slow, {"kind": "async", "for": 3})
         place.begun(task)
@@ -90,12 +90,12 @@ def test_a_worker_on_a_full_disk_waits_for_room_and_goes_on(small_disk: Path) ->
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
-    """As a user to whom file modes apply; root writes wherever it likes."""
+def as_unprivileged() -> Iterator[None]:
+    """Run as a user to whom file permissions apply, unlike root."""
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(UNPRIVILEGED)
     try:
         yield
     finally:
@@ -104,7 +104,7 @@ def as_nobody() -> Iterator[None]:
 
 @pytest.fixture
 def read_only() -> Iterator[Path]:
-    """A database with one task in it that can't be written any more, in a folder that everyone can reach."""
+    """A read-only database with one task in it, in a folder that all users can read."""
     folder = Path(tempfile.mkdtemp(prefix="onerow-read-only-"))
     path = folder / "onerow.db"
     queue = Queue(f"sqlite:///{path}")
@@ -121,9 +121,9 @@ def read_only() -> Iterator[Path]:
     folder.rmdir()
 
 
-def test_a_file_that_can_not_be_written_is_named_and_nothing_is_stored(read_only: Path) -> None:
+def test_the_error_for_a_read_only_file_names_it_and_nothing_is_stored(read_only: Path) -> None:
     queue = Queue(f"sqlite:///{read_only}")
-    with as_nobody():
+    with as_unprivileged():
         with pytest.raises(StoreError, match=str(read_only)) as refused:
             queue.add(app.quick, 2)
         queue.close()
@@ -131,11 +131,11 @@ def test_a_file_that_can_not_be_written_is_named_and_nothing_is_stored(read_only
     assert "mode" in str(refused.value) or "owner" in str(refused.value)
 
 
-def test_a_worker_on_a_file_that_can_not_be_written_says_so(read_only: Path) -> None:
-    # The worker process itself, without the supervisor that would start it again; as another user once all is imported.
+def test_a_worker_on_a_read_only_file_reports_it(read_only: Path) -> None:
+    # Without the supervisor, which would restart it; as another user after the imports.
     script = (
         "import os, onerow.cli.start.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
-        f"os.geteuid() or os.seteuid({NOBODY})\n"
+        f"os.geteuid() or os.seteuid({UNPRIVILEGED})\n"
         "onerow.cli.main.main(['worker', 'tests.faults.app', '--drain'])"
     )
     found = subprocess.run(
@@ -155,7 +155,7 @@ def doctor(url: str, code: int) -> str:
     return result.output
 
 
-def test_doctor_finds_a_disk_without_room(small_disk: Path) -> None:
+def test_doctor_finds_a_full_disk(small_disk: Path) -> None:
     queue = Queue(f"sqlite:///{small_disk}/onerow.db")
     queue.add(app.quick, 1)
     queue.close()
@@ -165,7 +165,7 @@ def test_doctor_finds_a_disk_without_room(small_disk: Path) -> None:
     assert "has 0 MB left" in doctor(queue.url, 1)
 
 
-def test_doctor_finds_a_file_that_can_not_be_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_finds_a_read_only_file(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue(f"sqlite:///{small_disk}/onerow.db")
     queue.serve(app.quick).publish()
     queue.close()

@@ -1,4 +1,4 @@
-"""kill -9 on parents, children and schedules: none is spawned twice, none waits for ever, no time is fired twice."""
+"""SIGKILL during spawns, joins and schedules: no child is added twice, no parent waits for ever, no time fires twice."""
 
 import time
 from itertools import pairwise
@@ -31,7 +31,7 @@ def test_a_worker_killed_at_any_point_spawns_none_twice_and_leaves_no_parent_wai
     assert len(place.notes("planted")) == 1
 
 
-def test_workers_that_are_killed_again_and_again_fire_each_time_once(place: Place) -> None:
+def test_workers_that_are_killed_repeatedly_fire_each_scheduled_time_once(place: Place) -> None:
     first, second = (place.worker(app="tests.faults.clockwork") for _ in range(2))
     for _ in range(3):
         for worker in (first, second):

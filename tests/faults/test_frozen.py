@@ -1,4 +1,4 @@
-"""Frozen and stopped workers: what they hold does not run beside its rescue, and another process takes their place."""
+"""Frozen and stopped workers: their tasks do not run twice at the same time, and another process replaces them."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ def test_a_process_ends_with_its_lease_although_its_worker_is_stopped(place: Pla
         task = place.queue.add(app.programs, {"kind": "plain", "seconds": 600})
         processes = [int(place.begun(task)[1])]
     stopped = worker.pid()
-    # Without its supervisor, which would kill it: then the process host would end the work for another reason.
+    # Without its supervisor, which would kill it: then the process host would end the work because of that.
     worker.supervisor.send_signal(signal.SIGSTOP)
     freeze(place, stopped)
     until(lambda: all(map(gone, processes)), "the end of the work")

@@ -1,4 +1,4 @@
-"""Threads that hang without end: their tasks time out, their worker process is replaced, and no other task pays."""
+"""Threads that hang for ever: their tasks time out, their worker process is replaced, and no other task is affected."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_tasks_that_hang_time_out_and_all_others_complete(place: Place, tasks: i
     place.worker("--concurrency", str(threads))
     until(lambda: all(task.ended for task in place.everything()), "the end of all tasks", seconds=180)
     for number, task in enumerate(place.queue.get(task.task_id) for task in added):
-        # Handed back is what ended with its process before its own time was up; a rescue would be a worker's death.
+        # Tasks that ended with their process before their own timeout are handed back; a rescue would mean a dead worker.
         history = [entry.what for entry in task.history if entry.what != "handed back"]
         if number % every == 0:
             assert (task.status, task.error_class, history) == (Status.FAILED, "timeout", ["failed"])

@@ -1,4 +1,4 @@
-"""kill -9 and SIGSTOP on the real worker: no task is lost, and none ends twice."""
+"""SIGKILL and SIGSTOP on real workers: no task is lost, and none ends twice."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ KINDS = {"async": "in_loop", "thread": "in_thread", "isolated": "in_process"}
 
 
 def running(place: Place, kind: str) -> Task:
-    """A task that sleeps in a handler of this kind."""
+    """Add a task that sleeps in a handler of this kind, and wait until it runs."""
     task = place.queue.add(app.slow, {"kind": kind})
     until(lambda: at_work(place, task, kind), f"{kind} at work")
     return task
@@ -61,7 +61,7 @@ def test_a_task_survives_the_death_of_worker_and_supervisor(place: Place, first:
     check_story(done, PHASES)
 
 
-def test_when_the_supervisor_dies_its_worker_drains_and_leaves(place: Place) -> None:
+def test_when_the_supervisor_dies_its_worker_drains_and_exits(place: Place) -> None:
     worker = place.worker("--grace", "30s")
     task = place.queue.add(app.slow, {"kind": "thread", "for": 1})
     until(lambda: at_work(place, task, "thread"))
@@ -75,7 +75,7 @@ def test_when_the_supervisor_dies_its_worker_drains_and_leaves(place: Place) -> 
     check_story(place.ended(task), PHASES)
 
 
-def test_with_no_supervisor_left_the_task_is_taken_by_another_worker(place: Place) -> None:
+def test_without_a_supervisor_the_task_is_rescued_by_another_worker(place: Place) -> None:
     worker = place.worker()
     task = running(place, "async")
     place.worker()
@@ -86,7 +86,7 @@ def test_with_no_supervisor_left_the_task_is_taken_by_another_worker(place: Plac
 
 
 @pytest.mark.parametrize("kind", ["async", pytest.param("thread", marks=pytest.mark.slow)])
-def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: Place, kind: str) -> None:
+def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_continues(place: Place, kind: str) -> None:
     stale = place.worker("--phases", KINDS[kind])
     task = place.queue.add(app.slow, {"kind": kind})
     while place.queue.get(task.task_id).phase != KINDS[kind]:
@@ -108,7 +108,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(place: 
     assert [entry.phase for entry in done.history if entry.what == "completed"] == ["in_process"]
 
 
-def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(place: Place) -> None:
+def test_a_stopped_worker_that_finishes_as_soon_as_it_continues_changes_nothing(place: Place) -> None:
     stale = place.worker("--phases", "in_loop")
     task = place.queue.add(app.slow, {"kind": "async", "for": 4})
     place.begun(task)
@@ -119,7 +119,7 @@ def test_a_stopped_worker_that_finishes_the_moment_it_goes_on_changes_nothing(pl
         begun = time.monotonic()
         place.worker()
         done = place.ended(task)
-        # Then the sleep is over, and its end is the first thing to happen.
+        # The sleep is over by then, so that the handler returns at once.
         until(lambda: time.monotonic() - begun > 5)
     finally:
         os.kill(process, signal.SIGCONT)

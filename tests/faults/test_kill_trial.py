@@ -1,4 +1,4 @@
-"""Workers killed again and again, on every store: each task completes, and only a task that kills its own process fails."""
+"""Workers killed repeatedly, on every store: each task completes; only a task that kills its own process fails."""
 
 import time
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.faults
 
 
 def trial(place: Place, tasks: int, kills: int, every: float) -> None:
-    """Add tasks of five phases, kill a worker process at regular intervals, and check what became of each task."""
+    """Add tasks of five phases, kill a worker process at regular intervals, and check the outcome of each task."""
     place.queue.publish(app.relay)
     added = place.queue.add_many(app.relay, [{"for": 0.2}] * tasks)
     crew = Crew(place, 2)

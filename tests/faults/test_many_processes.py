@@ -1,4 +1,4 @@
-"""Several processes on one file: nobody sees that it is locked, and limits hold over all of them."""
+"""Several processes on one file: none gets a lock error, and limits hold across all of them."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 
 
 def write_at_once(place: Place, processes: int, seconds: float) -> int:
-    """So many programs write at once for some time; how many tasks they added, if none of them raised."""
+    """Let several programs write at once for some time; check that none raised; return how many tasks they added."""
     argv = [sys.executable, "-m", "tests.faults.writers", str(seconds)]
     running = [
         subprocess.Popen(
@@ -73,7 +73,7 @@ def test_limits_per_phase_and_per_key_hold_over_two_worker_processes(place: Plac
 
     until(all_ended)
     assert {task.status for task in place.everything()} == {Status.COMPLETED}
-    # The handlers counted too: how many of them were inside at once, whatever the rows said.
+    # Independent of the rows, the handlers noted when they began and ended: count how many ran at once.
     inside: dict[str, int] = Counter()
     most: dict[str, int] = Counter()
     for words in place.notes():
@@ -88,7 +88,7 @@ def test_limits_per_phase_and_per_key_hold_over_two_worker_processes(place: Plac
     assert worker.wait() == 0
 
 
-def test_two_workers_share_the_work_and_nothing_is_done_twice(place: Place) -> None:
+def test_two_workers_share_the_tasks_and_run_none_twice(place: Place) -> None:
     place.queue.add_many(app.quick, range(400))
     place.worker()
     place.worker()

@@ -1,4 +1,4 @@
-"""The database file is deleted, moved or replaced under processes that have it open: they say so and stop."""
+"""The database file is deleted, moved or replaced while processes have it open: they report it and stop."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def replace(path: Path) -> None:
         (replace, "replaced by another file while it was in use; start all processes"),
     ],
 )
-def test_a_worker_whose_database_file_is_gone_says_so_and_ends_for_good(
+def test_a_worker_whose_database_file_is_gone_reports_it_and_is_not_restarted(
     place: Place, harm: Callable[[Path], None], said: str
 ) -> None:
     worker = place.worker("--interval", "1h")

@@ -1,4 +1,4 @@
-"""When a lease has ended, on real workers: clocks step, workers stop, and live work is left alone."""
+"""Rescue with real workers: only tasks whose lease has ended are rescued, also when clocks step or workers stop."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def clock(tmp_path: Path) -> Clock:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("others", ["alone", "beside another", "ahead"])
-def test_a_clock_that_steps_forward_takes_no_live_work_away(place: Place, clock: Clock, others: str) -> None:
+def test_no_running_task_is_rescued_when_the_clock_steps_forward(place: Place, clock: Clock, others: str) -> None:
     holder = place.worker("--phases", "in_loop", env={} if others == "ahead" else clock.environment)
     task = place.queue.add(app.slow, {"kind": "async", "for": 6})
     place.begun(task)
@@ -66,13 +66,13 @@ def test_a_clock_that_steps_forward_takes_no_live_work_away(place: Place, clock:
     assert holder.pids()
 
 
-def test_p9_the_task_of_a_worker_that_fell_silent_runs_again_within_lease_and_three_seconds(place: Place) -> None:
-    """By the times in the store. The machine that runs the tests may be slow: it is given as long again."""
-    silent = place.worker("--phases", "in_loop")
+def test_p9_the_task_of_a_frozen_worker_runs_again_within_lease_and_three_seconds(place: Place) -> None:
+    """By the times in the store. A slow test machine is allowed twice as long."""
+    frozen = place.worker("--phases", "in_loop")
     task = place.queue.add(app.slow, {"kind": "async"})
     place.begun(task)
-    place.worker()  # has been running when the other falls silent
-    pid = silent.pid()
+    place.worker()  # is running before the other one is frozen
+    pid = frozen.pid()
     freeze(place, pid)
     try:
         last = place.queue.get(task.task_id).leased_until

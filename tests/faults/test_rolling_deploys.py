@@ -1,4 +1,4 @@
-"""Two releases of an app at work at the same time, each in real worker processes, on every store that processes share."""
+"""Two releases of an app at the same time, each in real worker processes, on every store that processes can share."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def ends(site: Site, tasks: list[Task]) -> list[Task]:
     return [site.queue.get(task.task_id) for task in tasks]
 
 
-def way(task: Task) -> list[str]:
+def phases_of(task: Task) -> list[str]:
     return [entry.phase for entry in task.history if entry.what in ("advanced", "completed")]
 
 
@@ -95,7 +95,7 @@ def add(queue: Queue, release: str, count: int = 30) -> list[Task]:
 def test_tasks_follow_the_newest_definition_whichever_release_runs_them(site: Site) -> None:
     site.worker("1")
     first = ends(site, add(site.queue, "1", 3))
-    assert [way(task) for task in first] == [OLD] * 3
+    assert [phases_of(task) for task in first] == [OLD] * 3
 
     assert site.publish("2") == 0
     tasks = add(site.queue, "2")
@@ -109,7 +109,7 @@ def test_tasks_follow_the_newest_definition_whichever_release_runs_them(site: Si
 
     site.worker("2")
     done = ends(site, tasks)
-    assert [(task.status, way(task)) for task in done] == [(Status.COMPLETED, NEW)] * len(tasks)
+    assert [(task.status, phases_of(task)) for task in done] == [(Status.COMPLETED, NEW)] * len(tasks)
     assert {task.results["receipt"] for task in done} == {"2"}
 
 
@@ -120,13 +120,13 @@ def test_an_old_release_that_restarts_publishes_nothing_and_a_rollback_is_explic
     old, new = site.worker("1"), site.worker("2")
     assert site.queue.store.notes(definitions.PLAN) == [published]
     tasks = add(site.queue, "2")
-    assert [way(task) for task in ends(site, tasks)] == [NEW] * len(tasks)
+    assert [phases_of(task) for task in ends(site, tasks)] == [NEW] * len(tasks)
 
     assert site.publish("1") == 1
     assert "onerow publish APP --force" in site.output()
     assert site.queue.store.notes(definitions.PLAN) == [published]
     assert site.publish("1", "--force") == 0
     tasks = add(site.queue, "1")
-    assert [way(task) for task in ends(site, tasks)] == [OLD] * len(tasks)
+    assert [phases_of(task) for task in ends(site, tasks)] == [OLD] * len(tasks)
     site.end(old)
     site.end(new)

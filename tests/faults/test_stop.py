@@ -1,4 +1,4 @@
-"""Stopping work for real: cancels, timeouts and signals, with nobody left behind."""
+"""Stopping real work: cancels, timeouts and signals, with no process left over."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def test_an_isolated_handler_that_ignores_term_leaves_no_process_behind(place: P
 
 
 @pytest.mark.parametrize("how", ["worker", "both", pytest.param("term", marks=pytest.mark.slow)])
-def test_no_survivor_when_the_worker_itself_goes(place: Place, how: str) -> None:
+def test_no_process_survives_the_end_of_its_worker(place: Place, how: str) -> None:
     worker = place.worker()
     task = place.queue.add(app.stubborn, {})
     begun = place.begun(task)
@@ -64,7 +64,7 @@ def test_no_survivor_when_the_worker_itself_goes(place: Place, how: str) -> None
         assert now.status is (Status.WAITING if how == "term" else Status.PROCESSING)
 
 
-def test_a_hung_thread_ends_as_timeout_and_its_phase_goes_on_in_a_fresh_process(place: Place) -> None:
+def test_a_hung_thread_ends_as_timeout_and_its_phase_continues_in_a_new_process(place: Place) -> None:
     worker = place.worker()
     first = worker.pid()
     hung = place.queue.add(app.hanging, True)
@@ -113,7 +113,7 @@ def test_work_that_outlasts_the_grace_period_is_handed_back_at_no_cost(place: Pl
 @pytest.mark.parametrize(
     "kind", [pytest.param("async", marks=pytest.mark.slow), "thread", pytest.param("isolated", marks=pytest.mark.slow)]
 )
-def test_a_second_sigterm_hurries(place: Place, kind: str) -> None:
+def test_a_second_sigterm_ends_the_grace_period(place: Place, kind: str) -> None:
     worker = place.worker("--grace", "10m")
     task = running(place, kind)
     worker.terminate()
@@ -137,7 +137,7 @@ def test_a_worker_that_drains_claims_nothing_more(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_control_c_of_the_terminal_is_heard_once(place: Place) -> None:
+def test_control_c_of_the_terminal_counts_once(place: Place) -> None:
     worker = place.worker("--grace", "60s")
     task = place.queue.add(app.slow, {"kind": "async", "for": 2})
     place.begun(task)
@@ -155,7 +155,7 @@ def test_the_worker_announces_its_store_and_phases_and_drains_when_asked(place: 
 
 
 def whole_tree(worker: RealWorker) -> list[psutil.Process]:
-    """The supervisor and every process below it: what a service manager signals."""
+    """Return the supervisor and all its descendants, which a service manager signals."""
     supervisor = psutil.Process(worker.supervisor.pid)
     return [supervisor, *supervisor.children(recursive=True)]
 

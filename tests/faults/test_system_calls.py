@@ -1,4 +1,4 @@
-"""P1 at every instruction that matters: the worker is killed at each system call by which claims and swaps are written."""
+"""P1 at system calls: the worker is killed at each system call by which claims and swaps are written."""
 
 import shutil
 import sqlite3
@@ -41,7 +41,7 @@ MANY = [
 
 
 def killed_at(place: Place, call: str, number: int) -> bool:
-    """Whether a worker was killed at the n-th such call of one of its threads; False when it made fewer."""
+    """Run a worker and kill it at the n-th such call of one of its threads; return False if it made fewer."""
     assert STRACE is not None
     inject = f"inject={call}:signal=SIGKILL:when={number}"
     argv = [STRACE, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject]
@@ -68,7 +68,7 @@ def check_rows(place: Place, expected: int) -> None:
 
 
 def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
-    """Kill a worker in each of these places, with fresh tasks each time; how many were killed."""
+    """Kill a worker at each of these calls, with new tasks each time; return how many were killed."""
     killed = 0
     total = 0
     for position, (call, number) in enumerate(cases):
@@ -78,7 +78,7 @@ def survive(place: Place, cases: Sequence[tuple[str, int]]) -> int:
         until(lambda: not place.living(), "the end of the killed")
         check_rows(place, total)
         if position % 2 or position == len(cases) - 1:
-            # Now and then a worker that is not killed, so that each round begins with few rows.
+            # A worker that is not killed, in every second round, so that each round begins with few rows.
             until(lambda: all(row.ended for row in work_on(place)), "the end of all")
     check_rows(place, total)
     for row in place.everything():
@@ -102,7 +102,7 @@ def test_a_worker_killed_at_each_system_call_of_claim_and_swap_loses_nothing(pla
     assert survive(place, MANY[part::6]) >= 3
 
 
-def test_an_add_killed_at_any_system_call_is_there_wholly_or_not_at_all(place: Place) -> None:
+def test_an_add_killed_at_any_system_call_is_stored_completely_or_not_at_all(place: Place) -> None:
     assert STRACE is not None
     script = "from tests.faults.app import queue, quick; queue.add_many(quick, range(200))"
     for call, number in (("pwrite64", 1), ("pwrite64", 6), ("fdatasync", 1), ("fcntl", 12)):
@@ -114,8 +114,8 @@ def test_an_add_killed_at_any_system_call_is_there_wholly_or_not_at_all(place: P
 
 
 @pytest.mark.parametrize("number", [4, 5, 6])
-def test_a_commit_that_failed_is_made_again_and_costs_no_task_anything(place: Place, number: int) -> None:
-    """The disk refuses the n-th flush of each thread, among them that of a claim or of the settling of one."""
+def test_a_failed_commit_is_retried_at_no_cost_to_any_task(place: Place, number: int) -> None:
+    """The disk refuses the n-th flush of each thread, which may be that of a claim or a settle."""
     assert STRACE is not None
     place.queue.add_many(app.quick, range(3))
     trace = place.folder / "trace.txt"

@@ -1,4 +1,4 @@
-"""One of several programs that write to the same file: it adds, acts and pulls for some seconds, and says how many it added."""
+"""One of several programs that write to the same file: add, operate on and pull tasks, then print how many were added."""
 
 import random
 import sys

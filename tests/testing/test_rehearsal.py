@@ -32,11 +32,7 @@ def studio() -> Pipeline:
     return videos
 
 
-<<<<<<< HEAD
-def test_a_whole_pipeline_runs_in_the_tests_own_time(rehearsal: Rehearsal) -> None:
-=======
 def test_a_pipeline_runs_in_virtual_time(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     at = rehearsal.now + timedelta(days=2)
     task = rehearsal.add(studio(), {"topic": "tides", "at": at.isoformat()})
     assert rehearsal.run() == 0
@@ -48,11 +44,7 @@ def test_a_pipeline_runs_in_virtual_time(rehearsal: Rehearsal) -> None:
     assert (done.status, done.result) == (Status.COMPLETED, ["script of tides", ["a.png"]])
 
 
-<<<<<<< HEAD
-def test_time_goes_on_over_retries_but_not_over_what_is_parked(rehearsal: Rehearsal) -> None:
-=======
 def test_time_advances_over_retries_but_not_over_parked_tasks(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     rehearsal.fail("script", ConnectionError("no net"), times=2)
     began = rehearsal.now
     task = rehearsal.add(studio(), {"topic": "tides"})
@@ -68,11 +60,7 @@ def test_time_advances_over_retries_but_not_over_parked_tasks(rehearsal: Rehears
     assert (rehearsal.get(task).status, rehearsal.get(task).error_class) == (Status.FAILED, "timeout")
 
 
-<<<<<<< HEAD
-def test_a_failure_for_good_and_a_timeout_can_be_had_too(rehearsal: Rehearsal) -> None:
-=======
 def test_a_permanent_failure_and_a_timeout_can_be_injected(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     rehearsal.fail("videos.script", Permanent("no such topic"))
     one = rehearsal.add(studio(), {"topic": "a"})
     assert rehearsal.run_until(one).error == "no such topic"
@@ -81,11 +69,7 @@ def test_a_permanent_failure_and_a_timeout_can_be_injected(rehearsal: Rehearsal)
     assert rehearsal.run_until(two).error_class == "timeout"
 
 
-<<<<<<< HEAD
-def test_a_worker_that_dies_after_the_work_has_it_done_again(rehearsal: Rehearsal) -> None:
-=======
 def test_work_is_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     sent: list[str] = []
     mails = Pipeline("mails")
 
@@ -105,11 +89,7 @@ def test_work_is_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal) -> N
     assert [entry.what for entry in done.history] == ["rescued", "completed"]
 
 
-<<<<<<< HEAD
-def test_a_worker_that_dies_after_a_step_does_not_repeat_it(rehearsal: Rehearsal) -> None:
-=======
 def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     ran: list[str] = []
     films = Pipeline("films")
 
@@ -136,11 +116,7 @@ def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_
     ]
 
 
-<<<<<<< HEAD
-def test_children_batches_limits_and_waits_are_the_real_ones(rehearsal: Rehearsal) -> None:
-=======
 def test_children_batches_limits_and_waits_work(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     sizes: list[int] = []
     parts, whole = Pipeline("parts"), Pipeline("whole")
 
@@ -166,11 +142,7 @@ def test_children_batches_limits_and_waits_work(rehearsal: Rehearsal) -> None:
     assert rehearsal.run_until(task).result == [42, "yes"]
 
 
-<<<<<<< HEAD
-def test_rates_and_holds_let_time_go_on(rehearsal: Rehearsal) -> None:
-=======
 def test_time_advances_over_rates_and_holds(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     calls = Pipeline("calls")
     asked: list[int] = []
 
@@ -187,11 +159,7 @@ def test_time_advances_over_rates_and_holds(rehearsal: Rehearsal) -> None:
     assert rehearsal.now - began >= timedelta(minutes=11)
 
 
-<<<<<<< HEAD
-def test_schedules_fire_as_time_goes_on(rehearsal: Rehearsal) -> None:
-=======
 def test_schedules_fire_when_time_advances(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     reports = Pipeline("reports")
 
     @reports.phase
@@ -258,21 +226,13 @@ def test_the_apps_queue_can_be_borrowed_and_is_restored(tmp_path: Path) -> None:
     queue.close()
 
 
-<<<<<<< HEAD
-def test_a_task_that_does_not_get_there_is_told_of(rehearsal: Rehearsal) -> None:
-=======
 def test_run_until_raises_if_the_task_does_not_arrive(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     task = rehearsal.add(studio(), {"topic": "tides"})
     with pytest.raises(AssertionError, match="is waiting at image"):
         rehearsal.run_until(task, "youtube")
 
 
-<<<<<<< HEAD
-def test_nothing_is_left_running(rehearsal: Rehearsal) -> None:
-=======
 def test_no_thread_is_left_running(rehearsal: Rehearsal) -> None:
->>>>>>> p6
     before = threading.active_count()
     with Rehearsal() as another:
         task = another.add(studio(), {"topic": "a"})

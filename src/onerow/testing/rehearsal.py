@@ -33,14 +33,8 @@ from onerow.testing.inline_runner import Accidents, InlineRunner
 _MOST_ROUNDS = 100_000
 
 
-<<<<<<< HEAD:src/onerow/testing/rehearsal.py
-class Rehearsal:
-    """Runs pipelines in the test's own thread, without sleeping; time goes on only when the test says so."""
-=======
 class Rehearsal:
     """Runs pipelines in the test's thread without sleeping; time advances only when the test advances it."""
-
->>>>>>> p6:src/onerow/testing/rehearsal.py
 
     def __init__(self, *pipelines: Pipeline, start: datetime | None = None) -> None:
         self.clock = VirtualClock(start)

@@ -1,4 +1,4 @@
-"""The worker is one and the same on every store."""
+"""The worker's tests run on every store."""
 
 from tests.engine.local import queue
 

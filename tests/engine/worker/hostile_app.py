@@ -84,7 +84,7 @@ async def act_on_all_async(items: Sequence[Item[str]]) -> None:
 
 
 class Payload:
-    """A payload that cannot be read: its validation raises."""
+    """A payload whose validation raises."""
 
     @classmethod
     def model_validate_json(cls, text: bytes) -> "Payload":

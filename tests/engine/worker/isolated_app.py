@@ -1,4 +1,4 @@
-"""Handlers that run in processes of their own, so they stand at the top of a module."""
+"""Handlers that run in their own processes, and so must be module-level functions."""
 
 import asyncio
 import logging

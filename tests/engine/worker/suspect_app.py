@@ -1,4 +1,4 @@
-"""Handlers for suspects: at the top of a module, so that another process finds them by name."""
+"""Handlers for suspects: module-level functions, so that another process can import them."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def wait_isolated(job: Any, ctx: Context) -> str:
 
 
 def _wait(ctx: Context) -> str:
-    """Say where it runs, then wait to be hurt; from the third attempt on, return."""
+    """Report the pids, then wait to be killed; from the third attempt on, return."""
     if ctx.attempt > 2:
         return "done"
     ctx.progress(os.getpid(), os.getppid())

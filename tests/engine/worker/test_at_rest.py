@@ -1,4 +1,4 @@
-"""A worker with nothing to do, or with all its hands full, uses next to no processor."""
+"""A worker that is idle, or whose concurrency is fully used, uses almost no CPU."""
 
 import threading
 import time
@@ -10,14 +10,14 @@ from tests.engine.kit import reached, working
 
 
 def share_of_a_core(seconds: float = 1.0) -> float:
-    """How much of a core this process uses, for a moment."""
+    """Return the share of a core that this process uses, measured for a moment."""
     used, since = time.process_time(), time.monotonic()
     threading.Event().wait(seconds)
     return (time.process_time() - used) / (time.monotonic() - since)
 
 
 @pytest.mark.parametrize("state", ["idle", "full", "paused", "only waiting phases"])
-def test_a_worker_at_rest_does_not_spin(queue: Queue, state: str) -> None:
+def test_a_waiting_worker_does_not_spin(queue: Queue, state: str) -> None:
     go = threading.Event()
     pipeline = Pipeline("clips")
     if state == "only waiting phases":

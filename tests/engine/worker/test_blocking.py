@@ -1,4 +1,4 @@
-"""Handlers that block: a task fails by its own time, never by that of a neighbour on the same event loop or worker."""
+"""Handlers that block: a task fails by its own timeout, never because another one blocks its event loop or worker."""
 
 import asyncio
 import threading
@@ -101,7 +101,7 @@ def test_a_batch_that_blocks_the_event_loop_times_out_and_other_phases_do_not(qu
 
 
 @ON_SQLITE
-def test_a_loop_that_is_blocked_for_good_costs_its_neighbours_nothing(queue: Queue) -> None:
+def test_tasks_on_a_loop_that_is_blocked_for_ever_are_handed_back_at_no_cost(queue: Queue) -> None:
     pipeline = Pipeline("loop")
     release = threading.Event()
     began: list[int] = []
@@ -138,7 +138,7 @@ def test_a_task_queued_behind_hung_threads_is_handed_back_at_no_cost(queue: Queu
         if job < 2:
             release.wait()
 
-    quick = queue.add_many(pipeline, [9] * 200)  # from these the worker learns to claim ahead of its threads
+    quick = queue.add_many(pipeline, [9] * 200)  # short tasks, after which the worker claims ahead of its threads
     try:
         with working(queue, pipeline, grace="100ms", concurrency=2) as worker:
             for task in quick:
@@ -157,7 +157,7 @@ def test_a_task_queued_behind_hung_threads_is_handed_back_at_no_cost(queue: Queu
 
 
 class Waiting:
-    """An attempt as a runner sees it; it is its own `hands`."""
+    """An attempt as a runner sees it; it is its own `in_flight`."""
 
     def __init__(self) -> None:
         self.stop: str | None = None

@@ -1,4 +1,4 @@
-"""Ending well: drain, hand back, cancel."""
+"""Stopping: drain, hand back, cancel."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from tests.engine.worker import isolated_app
 
 
 def endless(kind: str, stopped: list[str]) -> Pipeline:
-    """Work that goes on until it is stopped."""
+    """Return a pipeline whose handler runs until it is stopped."""
     pipeline = Pipeline("endless")
     if kind == "async":
 
@@ -73,7 +73,7 @@ def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_hands_back_what_does_not_end_in_time(queue: Queue, kind: str) -> None:
+def test_a_stop_hands_back_tasks_that_do_not_end_in_time(queue: Queue, kind: str) -> None:
     pipeline = endless(kind, [])
     task = queue.add(pipeline, {"do": "check"})
     with working(queue, pipeline, grace="1s"):
@@ -99,7 +99,7 @@ def test_a_stop_lets_running_work_end(queue: Queue) -> None:
     assert queue.get(other.task_id).attempt == 0
 
 
-def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None:
+def test_tasks_claimed_and_not_started_are_handed_back_at_once(queue: Queue) -> None:
     pipeline = Pipeline("short")
     go = threading.Event()
     pipeline.phase(name="run")(lambda job: go.wait(30) and None)
@@ -116,7 +116,7 @@ def test_work_claimed_and_not_begun_is_handed_back_at_once(queue: Queue) -> None
 
 
 @pytest.mark.parametrize("stop_at", [1, 700, 1700])
-def test_a_stop_in_the_midst_of_thousands_hands_back_whatever_was_being_claimed(queue: Queue, stop_at: int) -> None:
+def test_a_stop_during_thousands_of_tasks_hands_back_those_being_claimed(queue: Queue, stop_at: int) -> None:
     pipeline = Pipeline("short")
     runs: list[int] = []
     workers: list[Worker] = []
@@ -138,7 +138,7 @@ def test_a_stop_in_the_midst_of_thousands_hands_back_whatever_was_being_claimed(
     }
 
 
-def test_a_cancelled_task_that_returns_all_the_same_is_cancelled_with_its_result(queue: Queue) -> None:
+def test_a_cancelled_task_whose_handler_returns_is_cancelled_with_its_result(queue: Queue) -> None:
     pipeline = Pipeline("stubborn")
 
     @pipeline.phase
@@ -160,14 +160,14 @@ def test_a_cancelled_task_that_returns_all_the_same_is_cancelled_with_its_result
 
 
 @ON_SQLITE
-def test_a_cancel_that_comes_while_the_arguments_are_made_is_heard(queue: Queue) -> None:
+def test_a_cancel_while_the_arguments_are_decoded_is_not_lost(queue: Queue) -> None:
     making = threading.Event()
     ran: list[object] = []
 
     pipeline = Pipeline("slow")
 
     class Payload:
-        """A payload whose reading takes its time."""
+        """A payload that takes time to decode."""
 
         @classmethod
         def model_validate_json(cls, text: str) -> "Payload":
@@ -194,7 +194,7 @@ def test_a_cancel_that_comes_while_the_arguments_are_made_is_heard(queue: Queue)
 
 
 class Refusing(MemoryStore):
-    """A store whose turns raise, once they are to."""
+    """A store whose writes raise `error` once it is set."""
 
     error: Exception | None = None
     refused = 0
@@ -212,7 +212,7 @@ class Refusing(MemoryStore):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), TypeError("a mistake")], ids=["away", "mistaken"])
-def test_a_worker_that_can_record_nothing_ends_after_its_grace_and_without_a_busy_loop(error: Exception) -> None:
+def test_a_worker_that_cannot_write_outcomes_ends_after_its_grace_without_a_busy_loop(error: Exception) -> None:
     store = Refusing()
     queue = Queue(store)
     pipeline = endless("async", [])
@@ -222,11 +222,11 @@ def test_a_worker_that_can_record_nothing_ends_after_its_grace_and_without_a_bus
         store.error = error
         worker.stop()
     assert queue.get(task.task_id).status is Status.PROCESSING
-    # Within the grace and three seconds for the record, with pauses of up to a quarter of a second.
+    # Within the grace and three seconds for recording, with pauses of up to a quarter of a second.
     assert 0 < store.refused < 60
 
 
-def test_handlers_that_swallow_the_stop_are_ended_with_their_process_or_not_at_all(queue: Queue) -> None:
+def test_handlers_that_ignore_the_stop_end_only_with_their_process(queue: Queue) -> None:
     pipeline = Pipeline("deaf")
     deaf = threading.Event()
 

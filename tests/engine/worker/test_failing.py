@@ -1,4 +1,4 @@
-"""What a handler raises decides what becomes of its task."""
+"""Failing: how the exception of a handler decides the outcome of its task."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ SOON = Retry(2, wait="10ms")
 
 
 def raising(make: Callable[[], BaseException], kind: str = "thread", **options: Any) -> Pipeline:
-    """A pipeline whose one phase raises."""
+    """Return a pipeline whose only phase raises."""
     pipeline = Pipeline("raising")
     options = {"retry": SOON} | options
 
@@ -75,7 +75,7 @@ CLASSES: dict[str, tuple[Callable[[], BaseException], int]] = {
 
 @pytest.mark.parametrize("kind", ["thread", "async"])
 @pytest.mark.parametrize("error_class", CLASSES)
-def test_each_class_of_error_is_tried_as_often_as_it_should(queue: Queue, error_class: str, kind: str) -> None:
+def test_each_error_class_has_its_number_of_attempts(queue: Queue, error_class: str, kind: str) -> None:
     make, attempts = CLASSES[error_class]
     task = outcome(queue, raising(make, kind))
     assert (task.status, task.error_class) == (Status.FAILED, error_class)
@@ -101,12 +101,14 @@ def test_each_class_of_error_is_tried_as_often_as_it_should(queue: Queue, error_
         (lambda: ExceptionGroup("deep", [ExceptionGroup("in", [PermissionError("x")])]), "auth"),
     ],
 )
-def test_a_class_is_found_from_the_exception(queue: Queue, make: Callable[[], BaseException], error_class: str) -> None:
+def test_the_error_class_follows_from_the_exception(
+    queue: Queue, make: Callable[[], BaseException], error_class: str
+) -> None:
     task = outcome(queue, raising(make, retry=Retry(0)))
     assert (task.status, task.error_class) == (Status.FAILED, error_class)
 
 
-def test_the_error_says_what_and_where(queue: Queue) -> None:
+def test_the_error_has_the_message_and_the_traceback(queue: Queue) -> None:
     task = outcome(queue, raising(lambda: ValueError("bad 조수"), retry=Retry(0)))
     entry = task.history[-1]
     assert task.error == entry.error == "ValueError: bad 조수"
@@ -114,13 +116,13 @@ def test_the_error_says_what_and_where(queue: Queue) -> None:
     assert entry.where.startswith("test_failing.py:")
 
 
-def test_an_error_text_that_can_not_be_stored_is_made_storable(queue: Queue) -> None:
+def test_an_error_text_that_cannot_be_stored_is_made_storable(queue: Queue) -> None:
     task = outcome(queue, raising(lambda: ValueError("nul \x00 and \ud800 and " + "x" * 100_000), retry=Retry(0)))
     assert task.status is Status.FAILED
     assert len(task.error or "") <= 2000
 
 
-def test_a_phase_may_say_otherwise_about_a_class(queue: Queue) -> None:
+def test_a_phase_can_override_the_retries_of_an_error_class(queue: Queue) -> None:
     stubborn = Retry(2, wait="1ms", classes={"auth": True, "network": False})
     assert outcome(queue, raising(lambda: PermissionError("no key"), retry=stubborn)).retry_count == 2
     task = queue.add(raising(lambda: ConnectionError("no net"), retry=stubborn))
@@ -128,7 +130,7 @@ def test_a_phase_may_say_otherwise_about_a_class(queue: Queue) -> None:
     assert queue.get(task.task_id).retry_count == 0
 
 
-def test_max_retries_of_the_adder_win_throughout(queue: Queue) -> None:
+def test_max_retries_of_the_task_apply_to_all_phases_together(queue: Queue) -> None:
     pipeline = Pipeline("two")
 
     @pipeline.phase(retry=Retry(0, wait="1ms"))
@@ -146,7 +148,7 @@ def test_max_retries_of_the_adder_win_throughout(queue: Queue) -> None:
     assert told(task) == [("failed", "first")] * 2 + [("advanced", "first")] + [("failed", "second")] * 3
 
 
-def test_without_them_each_phase_has_its_own_budget(queue: Queue) -> None:
+def test_without_max_retries_each_phase_has_its_own_retry_budget(queue: Queue) -> None:
     pipeline = Pipeline("two")
     seen: list[str] = []
 
@@ -167,7 +169,7 @@ def test_without_them_each_phase_has_its_own_budget(queue: Queue) -> None:
     assert (task.retry_count, task.max_retries) == (2, 2)
 
 
-def test_the_waits_grow(queue: Queue) -> None:
+def test_the_waits_between_retries_grow(queue: Queue) -> None:
     pipeline = raising(lambda: ValueError(), retry=Retry(3, wait="1h", factor=3, jitter=0))
     task = queue.add(pipeline)
     for wait in (1, 3, 9):
@@ -181,7 +183,7 @@ def test_the_waits_grow(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", ["thread", "async"])
-def test_snooze_comes_back_later_at_no_cost(queue: Queue, kind: str) -> None:
+def test_a_snoozed_task_runs_again_later_at_no_cost(queue: Queue, kind: str) -> None:
     pipeline = raising(lambda: Snooze("1h"), kind)
     task = queue.add(pipeline)
     work(queue, pipeline)
@@ -191,7 +193,7 @@ def test_snooze_comes_back_later_at_no_cost(queue: Queue, kind: str) -> None:
     assert told(now) == [("snoozed", "run")]
 
 
-def test_rate_limited_waits_its_own_time(queue: Queue) -> None:
+def test_a_rate_limited_task_waits_for_the_given_time(queue: Queue) -> None:
     pipeline = raising(lambda: RateLimited("1h", "later"))
     task = queue.add(pipeline)
     work(queue, pipeline)
@@ -201,7 +203,7 @@ def test_rate_limited_waits_its_own_time(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("how", ["handler", "pull"])
-def test_rate_limited_for_the_phase_holds_the_whole_phase(queue: Queue, how: str) -> None:
+def test_rate_limited_for_a_phase_holds_the_whole_phase(queue: Queue, how: str) -> None:
     calls: list[object] = []
     pipeline = Pipeline("limited")
 
@@ -223,7 +225,7 @@ def test_rate_limited_for_the_phase_holds_the_whole_phase(queue: Queue, how: str
     assert hold.name == "limited/run"
 
 
-def test_a_held_phase_goes_on_when_its_time_is_over(queue: Queue) -> None:
+def test_a_held_phase_continues_after_the_hold(queue: Queue) -> None:
     calls: list[object] = []
     pipeline = Pipeline("limited")
 
@@ -240,7 +242,7 @@ def test_a_held_phase_goes_on_when_its_time_is_over(queue: Queue) -> None:
 
 @pytest.mark.parametrize("make", [asyncio.CancelledError, Cancelled])
 @pytest.mark.parametrize("kind", ["thread", "async"])
-def test_a_cancellation_that_nobody_asked_for_is_a_failure(
+def test_a_cancellation_that_was_not_requested_is_a_failure(
     queue: Queue, make: Callable[[], BaseException], kind: str
 ) -> None:
     task = outcome(queue, raising(make, kind, retry=Retry(1, wait="1ms")))
@@ -248,7 +250,7 @@ def test_a_cancellation_that_nobody_asked_for_is_a_failure(
     assert "nobody asked" in (task.error or "")
 
 
-def test_an_async_handler_that_cancels_itself_fails_and_its_neighbours_go_on(queue: Queue) -> None:
+def test_an_async_handler_that_cancels_itself_fails_and_others_are_not_affected(queue: Queue) -> None:
     pipeline = Pipeline("raising")
 
     @pipeline.phase(retry=Retry(0))
@@ -267,7 +269,7 @@ def test_an_async_handler_that_cancels_itself_fails_and_its_neighbours_go_on(que
 
 @pytest.mark.parametrize("kind", ["thread", "async"])
 @pytest.mark.parametrize("result", ["x" * 1_100_000, {"n": float("nan")}, object(), {1: 2}, 2**64, "\x00"])
-def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, result: Any, kind: str) -> None:
+def test_a_result_that_cannot_be_stored_fails_the_task_permanently(queue: Queue, result: Any, kind: str) -> None:
     pipeline = Pipeline("returning")
     if kind == "thread":
         pipeline.phase(name="run")(lambda job: result)
@@ -285,7 +287,7 @@ def test_a_result_that_can_not_be_kept_fails_the_task_for_good(queue: Queue, res
 
 
 @ON_SQLITE
-def test_results_that_together_make_the_row_too_large_fail_the_task_for_good(queue: Queue) -> None:
+def test_results_that_together_make_the_row_too_large_fail_the_task_permanently(queue: Queue) -> None:
     pipeline = Pipeline("growing")
     for number in range(10):
         pipeline.phase(name=f"p{number}")(lambda job: "x" * 900_000)
@@ -295,7 +297,7 @@ def test_results_that_together_make_the_row_too_large_fail_the_task_for_good(que
     assert "row" in (task.error or "")
 
 
-def test_retries_and_failures_are_told_of(queue: Queue) -> None:
+def test_retries_and_failures_send_events(queue: Queue) -> None:
     heard: list[tuple[str, str]] = []
 
     def tell(event: TaskRetried | TaskFailed) -> None:
@@ -369,7 +371,7 @@ def test_work_that_takes_too_long_is_stopped_and_fails(queue: Queue, kind: str) 
     assert "300ms" in (done.error or "")
 
 
-def test_a_phase_may_ask_for_another_try_after_a_timeout(queue: Queue) -> None:
+def test_a_phase_can_allow_retries_after_a_timeout(queue: Queue) -> None:
     pipeline = Pipeline("slow")
 
     @pipeline.phase(timeout="200ms", retry=Retry(1, wait="1ms", classes={"timeout": True}))

@@ -1,4 +1,4 @@
-"""An exception is user code: its methods may raise, and its task fails; the worker and all other tasks go on."""
+"""Exceptions whose own methods raise: their task fails; the worker and all other tasks continue."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,12 +29,12 @@ def _phase(pipeline: Pipeline, runner: str) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("runner", ["thread", "async", "isolated", "isolated async", "batch", "async batch"])
-def test_a_task_fails_by_an_exception_that_cannot_be_read_and_the_next_one_runs(queue: Queue, runner: str) -> None:
+def test_an_exception_whose_methods_raise_fails_its_task_and_the_next_one_runs(queue: Queue, runner: str) -> None:
     pipeline = Pipeline("hostile")
     _phase(pipeline, runner)
     errors: list[object] = []
     queue.on(RoleFailed, errors.append)
-    # An interpreter takes its time to start: the isolated runners get those that go different ways through it.
+    # An interpreter takes time to start: the isolated runners get only exceptions that take different code paths.
     isolated = ["StrRaises", "ClassRaises", "ExitsWhenRead", "SnoozeWithoutTime"]
     names = isolated if runner.startswith("isolated") else [*hostile_app.ERRORS]
     tasks = queue.add_many(pipeline, [*names, "good"])
@@ -61,7 +61,7 @@ def _exit() -> None:
 
 
 @pytest.mark.parametrize("how", ["subtask", "callback"])
-def test_an_exit_in_what_a_handler_started_on_the_event_loop_does_not_end_the_loop(queue: Queue, how: str) -> None:
+def test_an_exit_in_a_task_or_callback_of_a_handler_does_not_end_the_event_loop(queue: Queue, how: str) -> None:
     pipeline = Pipeline("exits")
 
     async def exits() -> None:

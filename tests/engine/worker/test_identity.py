@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="proof of death 
 
 
 def line_of(pid: int, born: str) -> dict[str, object]:
-    """A worker's line of the roll."""
+    """Return a worker's registry entry."""
     return {"boot": ME.boot, "namespace": ME.namespace, "pid": pid, "born": born}
 
 
@@ -63,7 +63,7 @@ def test_a_worker_whose_start_time_was_never_seen_is_dead_only_if_its_pid_is_fre
     assert ME.knows_dead(line)
 
 
-def test_without_a_boot_or_a_namespace_nothing_is_known() -> None:
+def test_without_a_boot_id_or_a_namespace_nothing_is_proven() -> None:
     free = line_of(2**22 + 1, "1")
     assert ME.knows_dead(free)
     for unknown in ("boot", "namespace"):
@@ -93,7 +93,7 @@ finally:
 
 
 def seen_from(line: dict[str, object], proc: str, user: str) -> tuple[bool, bool]:
-    """Whether a process is visible, and known to be dead, where /proc is mounted in another way."""
+    """Return whether a process is visible, and proven dead, where /proc is mounted with other options."""
     argv = ["unshare", "--mount", "sh", "-c", f'{proc} && exec "$@"', "sh", sys.executable, "-c", LOOK]
     done = subprocess.run([*argv, json.dumps(line), user], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -143,7 +143,7 @@ def test_a_live_worker_that_cannot_be_seen_is_not_dead(
 
 @pytest.mark.usefixtures("mounts")
 def test_the_proc_of_another_pid_namespace_proves_nothing(tmp_path: Path) -> None:
-    """In there, /proc shows the processes of the host under other pids."""
+    """In that namespace, /proc shows the processes of the host under other pids."""
     script = tmp_path / "look.py"
     script.write_text(
         "import os, subprocess\n"

@@ -1,4 +1,4 @@
-"""What a task writes is masked before it is stored, and kept while the store is unavailable."""
+"""Output of a task is masked before it is stored, and kept while the store is unavailable."""
 
 import asyncio
 import threading
@@ -105,7 +105,7 @@ def test_the_reason_for_which_code_that_pulls_holds_a_phase_is_masked(queue: Que
 
 
 class Outage:
-    """Makes a store refuse lines of the task log, as one that cannot be reached does, until it is over."""
+    """Makes a store refuse lines of the task log, as if it were unavailable, until the outage is over."""
 
     def __init__(self, queue: Queue) -> None:
         self._append = queue.store.append_log
@@ -145,14 +145,14 @@ def test_lines_written_while_the_store_is_unavailable_are_stored_after_it_in_ord
         over.set()
         refused = outage.refused
         until(lambda: outage.refused >= refused + 2)
-        assert queue.get(task.task_id).status is Status.PROCESSING  # its end waits for its lines
+        assert queue.get(task.task_id).status is Status.PROCESSING  # its outcome waits until its lines are stored
         outage.lasts = False
         ended(queue, task)
         expected = [*(f"before {n}" for n in range(100)), *(f"during {n}" for n in range(700)), "after"]
         assert texts(queue, task) == expected
 
 
-def test_of_lines_beyond_the_bound_the_last_are_stored_after_an_outage_and_the_log_says_how_many_went(
+def test_after_an_outage_the_last_lines_within_the_bound_are_stored_and_the_log_says_how_many_were_dropped(
     queue: Queue,
 ) -> None:
     outage = Outage(queue)

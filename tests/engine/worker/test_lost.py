@@ -1,4 +1,4 @@
-"""A worker that lost a lease, or may have lost it: it writes nothing more, and its work is stopped in time."""
+"""Lost leases: a worker that lost a lease, or may have, writes nothing more and stops the attempt in time."""
 
 import contextlib
 import sqlite3
@@ -21,7 +21,7 @@ def test_a_step_of_a_lost_attempt_is_not_written_under_the_next_holder_s_token(q
     raised: list[str] = []
     pipeline = Pipeline("posts")
 
-    @pipeline.phase(lease="1h")  # no heartbeat tells the attempt that it is lost
+    @pipeline.phase(lease="1h")  # so that no heartbeat notices the lost lease
     def publish(job: object, ctx: Context) -> None:
         assert go.wait(PATIENCE)
         try:

@@ -1,4 +1,4 @@
-"""A claim whose answer was lost: the worker that made it hands the tasks back at once, and they pay nothing for it."""
+"""A claim whose answer was lost: the worker that made it hands the tasks back at once, at no cost to them."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from onerow.ports import Claim
 from tests.engine.kit import PATIENCE, ended, everything, reached, told, until, working
 
 LONG = "1h"
-"""A lease that no test outlives: what comes back before it ends was handed back."""
+"""A lease longer than any test: a task that runs again before its end was handed back."""
 
 
 def jobs(go: threading.Event | None = None) -> Pipeline:
@@ -27,10 +27,10 @@ def jobs(go: threading.Event | None = None) -> Pipeline:
 
 
 class LosesAnswers:
-    """Makes the turns of a store fail when their claims took something: after they landed, or before they do."""
+    """Makes calls of a store fail whose claim found tasks: after they were executed, or, if `late`, before."""
 
     def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch, *, late: float | None = None) -> None:
-        self._turn: Callable[..., Any] = queue.store.settle_and_claim
+        self._settle_and_claim: Callable[..., Any] = queue.store.settle_and_claim
         self._late = late
         self.left = 0
         self.lost: list[Task] = []
@@ -38,12 +38,12 @@ class LosesAnswers:
 
     def __call__(self, moves: Any, claim: Claim | None) -> Any:
         if claim is None or self.left == 0:
-            return self._turn(moves, claim)
+            return self._settle_and_claim(moves, claim)
         if self._late is not None:
             self.left -= 1
             threading.Timer(self._late, self._carry_out, (moves, claim)).start()
             raise StoreUnavailable("the connection broke, and the server goes on")
-        answer = self._turn(moves, claim)
+        answer = self._settle_and_claim(moves, claim)
         if not answer[1]:
             return answer
         self.left -= 1
@@ -51,16 +51,16 @@ class LosesAnswers:
         raise StoreUnavailable("the answer was lost")
 
     def _carry_out(self, moves: Any, claim: Claim) -> None:
-        self.lost += self._turn(moves, claim)[1]
+        self.lost += self._settle_and_claim(moves, claim)[1]
 
 
-def must_have_paid_nothing(task: Task) -> None:
+def check_no_cost(task: Task) -> None:
     assert (task.status, task.attempt) == (Status.COMPLETED, 1), task
     assert (task.retry_count, task.crash_count, task.rescue_count) == (0, 0, 0)
     assert told(task) == [("completed", "run")]
 
 
-def test_what_a_lost_answer_claimed_is_handed_back_at_once_and_pays_nothing(
+def test_tasks_of_a_claim_with_a_lost_answer_are_handed_back_at_once_at_no_cost(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = jobs()
@@ -71,24 +71,24 @@ def test_what_a_lost_answer_claimed_is_handed_back_at_once_and_pays_nothing(
         until(lambda: all(task.ended for task in everything(queue)), "the end of all")
     assert line.lost
     for task in everything(queue):
-        must_have_paid_nothing(task)
+        check_no_cost(task)
 
 
-def test_what_the_server_claims_after_the_connection_broke_is_handed_back_too(
+def test_tasks_that_the_server_claims_after_the_connection_broke_are_handed_back_too(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = jobs()
     line = LosesAnswers(queue, monkeypatch, late=0.3)
     queue.serve(pipeline)
     task = queue.add(pipeline, 1, run_at=queue.store.now())
-    line.left = 10_000  # nothing but the late claims gets through
+    line.left = 10_000  # only the late claims succeed
     with working(queue):
         until(lambda: line.lost, "a late claim")
         line.left = 0
-        must_have_paid_nothing(ended(queue, task))
+        check_no_cost(ended(queue, task))
 
 
-def test_what_the_worker_holds_is_left_alone_while_it_looks_for_lost_claims(
+def test_tasks_in_flight_are_not_handed_back_in_the_search_for_lost_claims(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
@@ -97,13 +97,15 @@ def test_what_the_worker_holds_is_left_alone_while_it_looks_for_lost_claims(
     with working(queue, pipeline):
         held = reached(queue, queue.add(pipeline, -1), Status.PROCESSING)
         line.left = 1
-        must_have_paid_nothing(ended(queue, queue.add(pipeline, 1)))
+        check_no_cost(ended(queue, queue.add(pipeline, 1)))
         assert queue.get(held.task_id).token == held.token
         go.set()
-        must_have_paid_nothing(ended(queue, held))
+        check_no_cost(ended(queue, held))
 
 
-def test_a_puller_gets_again_what_a_lost_answer_claimed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_puller_gets_the_tasks_of_a_claim_with_a_lost_answer_again(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline = jobs()
     task = queue.add(pipeline, 1)
     claim = queue.store.claim
@@ -123,7 +125,7 @@ def test_a_puller_gets_again_what_a_lost_answer_claimed(queue: Queue, monkeypatc
         lease.complete()
 
 
-def test_a_puller_whose_name_others_may_use_hands_back_nothing_it_does_not_hold(
+def test_a_puller_whose_name_others_may_use_hands_back_only_its_own_tasks(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = jobs()

@@ -1,4 +1,4 @@
-"""A worker that serves very many phases pays for those that have work, not for those that it serves."""
+"""With very many served phases, a worker's cost depends on the phases that have due tasks, not on all of them."""
 
 from collections import Counter
 from typing import Any
@@ -49,7 +49,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("terms", [{}, {"concurrency": 1}], ids=str)
-def test_tasks_of_very_many_phases_all_come_to_their_end(queue: Queue, terms: dict[str, Any]) -> None:
+def test_all_tasks_of_very_many_phases_complete(queue: Queue, terms: dict[str, Any]) -> None:
     lines = pipelines(**terms)
     for line in lines[::3]:
         queue.add_many(line, [PAYLOAD] * 2)
@@ -69,7 +69,7 @@ def test_an_idle_worker_of_very_many_phases_asks_once_and_claims_nothing(
     assert calls.names["due"] == 0
 
 
-def test_a_claim_names_only_phases_that_have_work(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_names_only_phases_with_due_tasks(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = pipelines()
     queue.add(lines[77], PAYLOAD)
     calls = Calls(queue, monkeypatch)
@@ -77,7 +77,7 @@ def test_a_claim_names_only_phases_that_have_work(queue: Queue, monkeypatch: pyt
     assert {want.pipeline for claim in calls.claims for want in claim.wants} == {lines[77].name}
 
 
-def test_what_comes_to_a_phase_while_a_worker_rests_is_found(queue: Queue) -> None:
+def test_a_task_added_to_a_phase_of_an_idle_worker_is_found(queue: Queue) -> None:
     lines = pipelines()
     with working(queue, *lines, interval="1h"):
         for number in (5, 120, 6):
@@ -85,7 +85,7 @@ def test_what_comes_to_a_phase_while_a_worker_rests_is_found(queue: Queue) -> No
             ended(queue, task)
 
 
-def test_phases_beyond_those_of_one_claim_have_their_turn(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phases_that_do_not_fit_in_one_claim_are_in_a_later_one(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = pipelines()
     for line in lines:
         queue.add(line, PAYLOAD)
@@ -96,7 +96,7 @@ def test_phases_beyond_those_of_one_claim_have_their_turn(queue: Queue, monkeypa
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
-def test_a_round_over_phases_without_code_takes_no_call_for_each_pipeline(
+def test_a_sweep_over_phases_without_code_makes_no_call_per_pipeline(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     plans = {line.name: line.plan for line in pipelines(count)}

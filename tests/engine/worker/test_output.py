@@ -1,4 +1,4 @@
-"""What a handler says while it works: progress, log lines, prints; and what its context tells it."""
+"""Output of a handler: progress, log lines, prints; and the values of its context."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ def test_prints_and_records_go_to_the_log_of_their_own_task(queue: Queue, capsys
     assert "out 0" not in capsys.readouterr().out
 
 
-def test_what_others_print_goes_where_it_went(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_outside_handlers_are_not_captured(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = Pipeline("quiet")
     pipeline.phase(name="run")(lambda job: None)
     before = sys.stdout
@@ -80,7 +80,7 @@ def test_ctx_log_adds_lines_with_a_level_and_an_attempt(queue: Queue) -> None:
     ]  # fmt: skip
 
 
-def test_lines_that_can_not_be_stored_or_are_far_too_long_are_made_so(queue: Queue) -> None:
+def test_lines_that_cannot_be_stored_or_are_too_long_are_made_storable(queue: Queue) -> None:
     pipeline = Pipeline("talking")
 
     @pipeline.phase
@@ -96,7 +96,7 @@ def test_lines_that_can_not_be_stored_or_are_far_too_long_are_made_so(queue: Que
     assert "".join(long) == "x" * 100_000
 
 
-def test_a_talkative_task_keeps_its_last_lines_and_says_how_many_went(queue: Queue) -> None:
+def test_of_very_many_lines_the_last_are_kept_and_the_log_says_how_many_were_dropped(queue: Queue) -> None:
     pipeline = Pipeline("talking")
 
     @pipeline.phase
@@ -111,7 +111,7 @@ def test_a_talkative_task_keeps_its_last_lines_and_says_how_many_went(queue: Que
     assert page.dropped >= 2_000
 
 
-def test_progress_stands_in_the_row_while_it_works(queue: Queue) -> None:
+def test_progress_is_in_the_row_while_the_task_runs(queue: Queue) -> None:
     pipeline = Pipeline("working")
     go = threading.Event()
 
@@ -130,7 +130,7 @@ def test_progress_stands_in_the_row_while_it_works(queue: Queue) -> None:
         assert ended(queue, task).status is Status.COMPLETED
 
 
-def test_track_gives_the_items_and_reports_them(queue: Queue) -> None:
+def test_track_yields_the_items_and_reports_progress(queue: Queue) -> None:
     pipeline = Pipeline("working")
     go = threading.Event()
 
@@ -151,7 +151,7 @@ def test_track_gives_the_items_and_reports_them(queue: Queue) -> None:
         assert ended(queue, task).results == {"run": [0, 1, 2, 3, 4]}
 
 
-def test_the_context_tells_where_it_is(queue: Queue) -> None:
+def test_the_context_has_the_values_of_its_attempt(queue: Queue) -> None:
     pipeline = Pipeline("telling")
 
     def tell(ctx: Context) -> list[Any]:
@@ -202,7 +202,7 @@ def test_the_idempotency_key_is_the_same_for_every_attempt_and_another_after_a_r
 
 
 @ON_SQLITE
-def test_isolated_handlers_speak_and_report_too(queue: Queue) -> None:
+def test_isolated_handlers_log_and_report_progress_too(queue: Queue) -> None:
     pipeline = isolated_app.make()
     task = queue.add(pipeline, {"do": "speak"})
     work(queue, pipeline)

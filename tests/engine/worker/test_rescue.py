@@ -1,4 +1,4 @@
-"""Rescue: what a lost worker held runs again, and the lost worker changes nothing."""
+"""Rescue: tasks of a dead worker run again, and a worker that lost its lease changes nothing."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ def test_a_task_whose_lease_ran_out_runs_again(queue: Queue) -> None:
 
 
 @ON_SQLITE
-def test_a_lease_that_lives_is_left_alone(queue: Queue) -> None:
+def test_a_task_with_a_valid_lease_is_not_rescued(queue: Queue) -> None:
     pipeline = slow()
     queue.serve(pipeline)
     task = queue.add(pipeline)
@@ -87,7 +87,7 @@ def test_a_dead_worker_of_this_host_is_noticed_long_before_its_lease_ends(queue:
 
 @ON_SQLITE
 @pytest.mark.parametrize("differs", ["boot", "namespace"])
-def test_a_pid_means_nothing_on_another_host_or_in_another_container(queue: Queue, differs: str) -> None:
+def test_a_pid_proves_nothing_on_another_host_or_in_another_container(queue: Queue, differs: str) -> None:
     pipeline = slow()
     queue.serve(pipeline)
     task = queue.add(pipeline)
@@ -119,7 +119,7 @@ def test_a_task_that_crashed_three_times_ends_failed(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_rescued_task_whose_handler_has_no_name_runs_all_the_same(queue: Queue, kind: str) -> None:
+def test_a_rescued_task_whose_handler_has_no_importable_name_still_runs(queue: Queue, kind: str) -> None:
     pipeline = Pipeline("closure")
     if kind == "def":
 
@@ -142,7 +142,7 @@ def test_a_rescued_task_whose_handler_has_no_name_runs_all_the_same(queue: Queue
 
 
 def endless(kind: str, begun: threading.Event, **terms: Any) -> Pipeline:
-    """A phase of some kind that no name leads to, and that never ends by itself."""
+    """Return a phase whose handler has no importable name and never ends by itself."""
     pipeline = Pipeline("endless")
 
     def on(thing: Any) -> None:
@@ -227,13 +227,13 @@ def test_a_worker_whose_lease_was_taken_writes_nothing(queue: Queue) -> None:
 
 
 def rescued_until_later(queue: Queue, task_id: str) -> bool:
-    """Take the task from its worker, to be run another day; False if a heartbeat came between."""
+    """Rescue the task with a far run_at; return False if a heartbeat was written concurrently."""
     before = queue.get(task_id)
     after = replace(rules.rescue(before, queue.store.now()), run_at=FAR)
     return isinstance(queue.store.swap([Move(before, after)])[0], Swapped)
 
 
-def test_a_waiting_row_with_a_cancel_asked_ends_cancelled_when_rescued(queue: Queue) -> None:
+def test_a_rescued_task_with_a_cancel_request_ends_cancelled(queue: Queue) -> None:
     pipeline = slow()
     queue.serve(pipeline)
     task = queue.add(pipeline)
@@ -243,7 +243,7 @@ def test_a_waiting_row_with_a_cancel_asked_ends_cancelled_when_rescued(queue: Qu
         assert ended(queue, task).status is Status.CANCELLED
 
 
-def test_a_worker_enrols_and_leaves(queue: Queue, tmp_path: Path) -> None:
+def test_a_worker_adds_and_removes_its_registry_entry(queue: Queue, tmp_path: Path) -> None:
     pipeline = slow()
     with working(queue, pipeline) as worker:
         (note,) = queue.store.notes("worker")

@@ -1,4 +1,4 @@
-"""A worker runs phases: async, in threads, in processes; one row from the first to the last."""
+"""Running phases: async, in threads, in processes; one row from the first phase to the last."""
 
 import asyncio
 import os
@@ -77,7 +77,7 @@ def test_arguments_have_the_types_that_the_handler_declares(queue: Queue) -> Non
     assert seen == [Video("tides", 3), Video("tides", 3), Script(["to", "be"])]
 
 
-def test_what_returned_nothing_is_none_to_those_who_ask(queue: Queue) -> None:
+def test_the_result_of_a_phase_that_returned_nothing_is_none(queue: Queue) -> None:
     videos = Pipeline("videos")
 
     @videos.phase
@@ -93,7 +93,7 @@ def test_what_returned_nothing_is_none_to_those_who_ask(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 0, -(2**63), 2**63 - 1, 1.5, "", "조수", [], {}, [{"a": [None]}]])
-def test_a_result_comes_out_as_it_went_in(queue: Queue, value: Any) -> None:
+def test_a_result_is_stored_unchanged(queue: Queue, value: Any) -> None:
     echo = Pipeline("echo")
 
     @echo.phase
@@ -161,7 +161,7 @@ def test_handlers_do_not_see_each_others_context_variables(queue: Queue) -> None
 
 @ON_SQLITE
 @pytest.mark.parametrize("make", [isolated_app.make, isolated_app.make_async], ids=["def", "async def"])
-def test_an_isolated_handler_runs_in_a_process_of_its_own(queue: Queue, make: Callable[[], Pipeline]) -> None:
+def test_an_isolated_handler_runs_in_its_own_process(queue: Queue, make: Callable[[], Pipeline]) -> None:
     task = queue.add(make(), {"do": "return", "value": ["조수", 1]})
     work(queue, make())
     done = queue.get(task.task_id)
@@ -208,7 +208,7 @@ def test_lower_priorities_run_first_and_then_the_order_of_due_times(queue: Queue
     async def note(job: str) -> None:
         order.append(job)
 
-    soon = queue.store.now() + timedelta(seconds=2)  # later than all four adds, also on a loaded machine
+    soon = queue.store.now() + timedelta(seconds=2)  # later than all four adds, even on a loaded machine
     queue.add(posts, "third", run_at=soon)
     queue.add(posts, "second", run_at=soon - timedelta(milliseconds=10))
     queue.add(posts, "last", priority=10)
@@ -237,7 +237,7 @@ def test_nothing_starts_before_it_is_due(queue: Queue) -> None:
     assert min(begun) >= 0
 
 
-def test_a_task_added_while_the_worker_rests_is_taken_at_once(queue: Queue) -> None:
+def test_a_task_added_while_the_worker_is_idle_is_claimed_at_once(queue: Queue) -> None:
     posts = Pipeline("posts")
     posts.phase(name="run")(lambda job: None)
     with working(queue, posts, interval=60):
@@ -247,7 +247,7 @@ def test_a_task_added_while_the_worker_rests_is_taken_at_once(queue: Queue) -> N
 
 @ON_SQLITE
 @pytest.mark.parametrize("kind", ["async", "thread"])
-def test_work_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: Queue, kind: str) -> None:
+def test_an_attempt_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: Queue, kind: str) -> None:
     slow = Pipeline("slow")
     slow.phase(name="first")(lambda job: 1)
     if kind == "async":
@@ -269,7 +269,7 @@ def test_work_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: Queue,
     assert told(done) == [("advanced", "first"), ("completed", "second")]
 
 
-def test_ends_and_advances_are_told_of(queue: Queue) -> None:
+def test_completed_and_advanced_tasks_send_events(queue: Queue) -> None:
     heard: list[tuple[str, str]] = []
 
     def tell(event: TaskAdvanced | TaskCompleted) -> None:
@@ -285,7 +285,7 @@ def test_ends_and_advances_are_told_of(queue: Queue) -> None:
     assert heard == [("script", "film"), ("completed", "film")]
 
 
-def test_thousands_of_small_tasks_end_well_each_with_one_outcome(queue: Queue) -> None:
+def test_thousands_of_small_tasks_complete_each_with_one_outcome(queue: Queue) -> None:
     posts = Pipeline("posts")
 
     @posts.phase
@@ -301,7 +301,7 @@ def test_thousands_of_small_tasks_end_well_each_with_one_outcome(queue: Queue) -
 
 
 def test_a_program_can_be_profiled_after_a_worker_ran_in_it() -> None:
-    """In a process of its own: where CPython's flag for pending exceptions stays set, a profiled call never returns."""
+    """In its own process: if CPython's flag for pending exceptions stays set, a profiled call never returns."""
     script = """
 import sys, threading
 from onerow import Pipeline, Queue, Worker

@@ -1,4 +1,4 @@
-"""Hooks and receivers of alerts that are slow or hang: they delay no task, no other hook and no stop of the worker."""
+"""Slow and hanging hooks and alert receivers: they delay no task, no other hook and no stop of the worker."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def test_a_hook_that_hangs_delays_no_task_and_no_other_hook_and_is_reported(queu
 
 
 def findings(queue: Queue, level: str) -> list[str]:
-    """What doctor finds about hooks."""
+    """Return doctor's findings about hooks."""
     return [each.what for each in examine(queue, Views(queue)) if each.level == level and "hook" in each.what]
 
 
@@ -92,13 +92,13 @@ def test_a_hook_that_returns_late_is_called_again_and_what_it_missed_is_counted(
     assert sum(each.count for each in dropped) == 3
 
 
-def test_events_that_come_faster_than_a_hook_takes_them_are_dropped_and_counted() -> None:
+def test_events_that_a_hook_cannot_keep_up_with_are_dropped_and_counted() -> None:
     release = threading.Event()
     hook = HookThread(lambda event: release.wait(), "slow", 60.0, "slow", lambda event, error: None)
     for number in range(MOST_QUEUED + 11):
         hook.put(number)
     until(lambda: hook.guard.calling)
-    assert hook.guard.dropped in (10, 11)  # one more has left the queue if the thread was quick
+    assert hook.guard.dropped in (10, 11)  # 10 if the thread has already taken one event from the queue
     release.set()
     hook.finish(time.monotonic() + PATIENCE)
     assert not hook.guard.calling
@@ -114,7 +114,7 @@ def test_the_last_events_of_a_worker_reach_its_hooks_before_it_ends(queue: Queue
     assert sorted(seen) == sorted(task.task_id for task in tasks)
 
 
-def test_a_hook_in_a_program_without_a_worker_is_called_before_the_act_returns(queue: Queue) -> None:
+def test_a_hook_in_a_program_without_a_worker_is_called_before_the_operation_returns(queue: Queue) -> None:
     threads: list[str] = []
     queue.on(TaskAdded, lambda event: threads.append(threading.current_thread().name))
     queue.add(posts(), {"name": "a"})

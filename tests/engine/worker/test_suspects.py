@@ -1,4 +1,4 @@
-"""Suspects run in processes of their own, and only a process that dies by itself counts as a crash of its task."""
+"""Suspects run in their own processes, and only a process that dies by itself counts as a crash of its task."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 
 
 def rescued(queue: Queue, tasks: list[Task]) -> None:
-    """As if a worker had died that held these."""
+    """Leave these tasks as a dead worker would."""
     (pipeline,) = {task.pipeline for task in tasks}
     queue.publish(*(each for each in (suspect_app.quick, suspect_app.waiting) if each.name == pipeline))
     with queue.claim(pipeline, limit=len(tasks), ids=[task.task_id for task in tasks], worker="dead") as leases:
@@ -25,7 +25,7 @@ def rescued(queue: Queue, tasks: list[Task]) -> None:
         assert len(queue.store.swap(moves)) == len(tasks)
 
 
-def test_a_suspect_runs_in_a_process_of_its_own_and_the_next_phase_does_not(queue: Queue) -> None:
+def test_a_suspect_runs_in_its_own_process_and_the_next_phase_does_not(queue: Queue) -> None:
     task = queue.add(suspect_app.quick, 1)
     rescued(queue, [task])
     work(queue, suspect_app.quick)
@@ -40,7 +40,7 @@ def test_a_suspect_runs_in_a_process_of_its_own_and_the_next_phase_does_not(queu
 
 
 @ON_SQLITE
-def test_many_suspects_take_turns_and_ordinary_tasks_do_not_wait_for_them(queue: Queue) -> None:
+def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(queue: Queue) -> None:
     suspects = queue.add_many(suspect_app.quick, range(8))
     rescued(queue, list(suspects))
     ordinary = queue.add_many(suspect_app.quick, range(20))
@@ -78,7 +78,7 @@ def hang_up_process(own: int, host: int) -> None:
 
 
 def hurt(queue: Queue, pipeline: Pipeline, task: Task, how: Callable[[int, int], None]) -> Task:
-    """The task after something happened to the process of the attempt that runs."""
+    """Run the task, do `how` to the process of its attempt, and return the task afterwards."""
 
     def at_work() -> tuple[int, ...]:
         now = queue.get(task.task_id)
@@ -121,7 +121,7 @@ def test_an_isolated_process_that_was_ended_from_outside_counts_as_nothing(
 
 
 @ON_SQLITE
-def test_a_command_whose_process_host_was_killed_pays_nothing(queue: Queue) -> None:
+def test_a_command_whose_process_host_was_killed_runs_again_at_no_cost(queue: Queue) -> None:
     pipeline = Pipeline("commands")
     pipeline.command("wait", ["sh", "-c", "echo $PPID; exec sleep 300"], retry=0, timeout="5m", lease="10m")
     task = queue.add(pipeline)

@@ -1,4 +1,4 @@
-"""Trouble with rows and stores: one bad row stops nobody, and no answer that gets lost costs an outcome."""
+"""Bad rows and store outages: a bad row affects no other task, and a lost answer loses no outcome."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ class New:
     subject: str
 
 
-def test_a_payload_that_no_longer_fits_fails_for_good_and_the_rest_goes_on(queue: Queue) -> None:
+def test_a_payload_that_no_longer_fits_fails_permanently_and_other_tasks_run(queue: Queue) -> None:
     before, after = Pipeline("posts"), Pipeline("posts")
 
     @before.phase(name="run")
@@ -63,7 +63,7 @@ def test_a_payload_that_no_longer_fits_fails_for_good_and_the_rest_goes_on(queue
     assert queue.get(good.task_id).results == {"run": "tides"}
 
 
-def test_an_earlier_result_that_no_longer_fits_fails_for_good(queue: Queue) -> None:
+def test_an_earlier_result_that_no_longer_fits_fails_permanently(queue: Queue) -> None:
     pipeline = Pipeline("posts")
 
     @pipeline.phase
@@ -87,7 +87,7 @@ def write(path: Path, sql: str, *given: object) -> None:
 
 
 @pytest.mark.parametrize("column, text", [("payload", "no json"), ("results", "no json"), ("payload", '{"cut')])
-def test_a_row_spoilt_by_hand_fails_for_good_and_its_neighbours_end_well(
+def test_a_corrupt_row_fails_permanently_and_other_tasks_complete(
     sqlite_queue: Queue, tmp_path: Path, column: str, text: str
 ) -> None:
     pipeline = two_phases()
@@ -102,7 +102,7 @@ def test_a_row_spoilt_by_hand_fails_for_good_and_its_neighbours_end_well(
     assert (spoilt.status, spoilt.error_class) == (Status.FAILED, "corrupt")
 
 
-def test_a_row_at_a_phase_without_code_waits_and_stops_nobody(sqlite_queue: Queue, tmp_path: Path) -> None:
+def test_a_row_at_a_phase_without_code_waits_and_other_tasks_run(sqlite_queue: Queue, tmp_path: Path) -> None:
     pipeline = two_phases()
     lost, good = sqlite_queue.add_many(pipeline, range(2))
     write(tmp_path / "onerow.db", "UPDATE task_queue SET type = 'unheard-of' WHERE task_id = ?", lost.task_id)
@@ -112,8 +112,8 @@ def test_a_row_at_a_phase_without_code_waits_and_stops_nobody(sqlite_queue: Queu
     assert sqlite_queue.cancel(lost.task_id).status is Status.CANCELLED
 
 
-@pytest.mark.slow  # of a phase that it doesn't know, a worker thinks that its lease is the default one
-def test_a_task_whose_phase_went_while_it_ran_elsewhere_is_rescued_and_waits(queue: Queue) -> None:
+@pytest.mark.slow  # a worker assumes the default lease for a phase that it does not know
+def test_a_task_whose_phase_was_removed_while_it_ran_elsewhere_is_rescued_and_waits(queue: Queue) -> None:
     pipeline = two_phases()
     queue.serve(pipeline)
     task = queue.add(pipeline)
@@ -164,7 +164,7 @@ def test_rows_in_flight_follow_a_renamed_phase_and_keep_their_results(queue: Que
         assert ended(later, second).results == {"trim": "new cut", "publish": "published new cut"}
 
 
-@pytest.mark.slow  # renamed rows are looked for every ten seconds
+@pytest.mark.slow  # the sweep for renamed phases runs every ten seconds
 def test_a_holder_with_the_old_name_settles_into_the_new_plan(queue: Queue) -> None:
     before, after = Pipeline("clips"), Pipeline("clips")
     before.phase(name="cut")(lambda job: None)
@@ -182,7 +182,7 @@ def test_a_holder_with_the_old_name_settles_into_the_new_plan(queue: Queue) -> N
 # ── purge ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_purge_removes_what_ended_long_ago_with_its_log(queue: Queue) -> None:
+def test_purge_removes_tasks_that_ended_long_ago_with_their_logs(queue: Queue) -> None:
     pipeline = Pipeline("clips")
 
     @pipeline.phase
@@ -217,54 +217,54 @@ def test_a_queue_that_keeps_tasks_for_a_time_purges_by_itself(queue: Queue) -> N
         until(lambda: brief.store.fetch([task.task_id]) == [])
 
 
-# ── a store that comes and goes ───────────────────────────────────────────────────────────────────────────────────
+# ── store outages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Shaky(MemoryStore):
-    """A store behind a bad line: any call may fail before it was heard, or after it was done."""
+class Unreliable(MemoryStore):
+    """A store with an unreliable connection: any call may fail before or after it was executed."""
 
     def __init__(self, seed: int, *, loses_answers: bool = True) -> None:
         super().__init__()
-        self._dice = random.Random(seed)
-        self._dice_lock = threading.Lock()
+        self._random = random.Random(seed)
+        self._random_lock = threading.Lock()
         self._loses_answers = loses_answers
-        self.shaking = False
+        self.unreliable = False
         self.broken = 0
-        self.turned_in: set[str] = set()  # the threads that came for turns
+        self.settled_by: set[str] = set()  # names of the threads that settled and claimed
 
-    def _over_the_line(self, act: Callable[[], Any]) -> Any:
-        with self._dice_lock:
-            fate = self._dice.random() if self.shaking else 1.0
+    def _unreliably(self, call: Callable[[], Any]) -> Any:
+        with self._random_lock:
+            fate = self._random.random() if self.unreliable else 1.0
             self.broken += fate < 0.2
         if fate < (0.1 if self._loses_answers else 0.2):
             raise StoreUnavailable("the line broke on the way there")
-        answer = act()
+        answer = call()
         if fate < 0.2:
             raise StoreUnavailable("the line broke on the way back")
         return answer
 
     def settle_and_claim(self, *given: Any, **more: Any) -> Any:
-        self.turned_in.add(threading.current_thread().name)
-        return self._over_the_line(lambda: super(Shaky, self).settle_and_claim(*given, **more))
+        self.settled_by.add(threading.current_thread().name)
+        return self._unreliably(lambda: super(Unreliable, self).settle_and_claim(*given, **more))
 
     def extend(self, *given: Any, **more: Any) -> Any:
-        return self._over_the_line(lambda: super(Shaky, self).extend(*given, **more))
+        return self._unreliably(lambda: super(Unreliable, self).extend(*given, **more))
 
     def fetch(self, ids: Sequence[str]) -> Any:
-        return self._over_the_line(lambda: super(Shaky, self).fetch(ids))
+        return self._unreliably(lambda: super(Unreliable, self).fetch(ids))
 
     def find(self, *given: Any, **more: Any) -> Any:
-        return self._over_the_line(lambda: super(Shaky, self).find(*given, **more))
+        return self._unreliably(lambda: super(Unreliable, self).find(*given, **more))
 
     def notes(self, *given: Any, **more: Any) -> Any:
-        return self._over_the_line(lambda: super(Shaky, self).notes(*given, **more))
+        return self._unreliably(lambda: super(Unreliable, self).notes(*given, **more))
 
     def append_log(self, lines: Any) -> None:
-        self._over_the_line(lambda: super(Shaky, self).append_log(lines))
+        self._unreliably(lambda: super(Unreliable, self).append_log(lines))
 
 
 def noted(name: str, runs: list[tuple[str, int]]) -> Callable[[int], Awaitable[str]]:
-    """A handler that returns its name and notes that it ran."""
+    """Return a handler that returns its name and notes that it ran."""
 
     async def run(job: int) -> str:
         runs.append((name, job))
@@ -275,8 +275,8 @@ def noted(name: str, runs: list[tuple[str, int]]) -> Callable[[int], Awaitable[s
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed: int) -> None:
-    store = Shaky(seed)
+def test_every_task_has_one_outcome_per_phase_however_often_the_connection_breaks(seed: int) -> None:
+    store = Unreliable(seed)
     queue = Queue(store)
     pipeline = Pipeline("clips")
     runs: list[tuple[str, int]] = []
@@ -289,11 +289,11 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed
     queue.on(StoreBack, heard.append)
     queue.on(RoleFailed, heard.append)
     with working(queue, pipeline, grace="10s", concurrency=4):
-        store.shaking = True
+        store.unreliable = True
         tasks = queue.add_many(pipeline, range(300))
-        # A lease that could not be extended in time waits for a rescue, which needs a line that holds for a lease.
+        # A task whose lease was not extended in time waits for a rescue, which needs the store for a whole lease.
         until(lambda: store.broken >= 8)
-        store.shaking = False
+        store.unreliable = False
         for task in tasks:
             ended(queue, task)
     assert {task.status for task in everything(queue)} == {Status.COMPLETED}
@@ -307,8 +307,8 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_line_breaks(seed
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_turns_that_overlap_lose_nothing_and_run_nothing_twice_on_a_bad_line(seed: int) -> None:
-    store = Shaky(seed, loses_answers=False)
+def test_overlapping_rounds_lose_nothing_and_run_nothing_twice_on_an_unreliable_connection(seed: int) -> None:
+    store = Unreliable(seed, loses_answers=False)
     queue = Queue(store)
     pipeline = Pipeline("clips")
     runs: list[tuple[str, int]] = []
@@ -328,19 +328,21 @@ def test_turns_that_overlap_lose_nothing_and_run_nothing_twice_on_a_bad_line(see
         return len(runs) >= 2 * added
 
     with working(queue, pipeline):
-        store.shaking = True
-        while store.broken < 3 or "onerow-turn_0" not in store.turned_in:  # until there were trouble and overlap
+        store.unreliable = True
+        while (
+            store.broken < 3 or "onerow-turn_0" not in store.settled_by
+        ):  # until there were errors and overlapping rounds
             queue.add_many(pipeline, range(added, added + 2000))
             added += 2000
             until(all_ran)
-        store.shaking = False
+        store.unreliable = False
         until(lambda: [tally.count for tally in queue.count()] == [added])
     assert sorted(runs) == [(phase, job) for phase in ("cut", "post") for job in range(added)]
     done = everything(queue)
     assert {(task.status, task.crash_count, task.token) for task in done} == {(Status.COMPLETED, 0, 2)}
 
 
-def test_a_worker_waits_out_an_outage_and_settles_what_ended_meanwhile() -> None:
+def test_a_worker_settles_after_an_outage_what_ended_during_it() -> None:
     store = MemoryStore()
     queue = Queue(store)
     go, away = threading.Event(), threading.Event()
@@ -351,12 +353,12 @@ def test_a_worker_waits_out_an_outage_and_settles_what_ended_meanwhile() -> None
         go.wait(30)
         return "done during the outage"
 
-    turn = store.settle_and_claim
+    settle_and_claim = store.settle_and_claim
 
     def broken(*given: Any, **more: Any) -> Any:
         if away.is_set():
             raise StoreUnavailable("gone")
-        return turn(*given, **more)
+        return settle_and_claim(*given, **more)
 
     store.settle_and_claim = broken  # type: ignore[method-assign]
     heard: list[str] = []

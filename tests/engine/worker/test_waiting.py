@@ -35,7 +35,7 @@ def test_a_payload_without_the_time_passes_at_once(queue: Queue) -> None:
     assert {queue.get(task.task_id).status for task in tasks} == {Status.COMPLETED}
 
 
-def test_the_later_of_run_at_and_the_payloads_time_counts(queue: Queue) -> None:
+def test_the_later_of_run_at_and_the_time_in_the_payload_counts(queue: Queue) -> None:
     task = queue.add(scheduled(), {"due": "2020-01-01T00:00:00Z"}, run_at="2035-01-01T00:00:00Z")
     work(queue, scheduled())
     assert queue.get(task.task_id).phase == "when"
@@ -110,7 +110,7 @@ def test_a_waiting_phase_holds_no_slot(queue: Queue) -> None:
     assert [queue.get(task.task_id).awaiting for task in tasks] == ["signal:reviewed"] * 10
 
 
-def test_a_task_that_nobody_signalled_in_time_fails(queue: Queue) -> None:
+def test_a_task_without_its_signal_in_time_fails(queue: Queue) -> None:
     pipeline = reviewed("300ms")
     task = queue.add(pipeline)
     with working(queue, pipeline):
@@ -120,7 +120,7 @@ def test_a_task_that_nobody_signalled_in_time_fails(queue: Queue) -> None:
     assert told(done)[-1] == ("expired", "review")
 
 
-def test_a_task_that_nobody_signalled_in_time_goes_on_at_the_phase_named_for_that(queue: Queue) -> None:
+def test_a_task_without_its_signal_in_time_continues_at_the_phase_for_timeouts(queue: Queue) -> None:
     pipeline = reviewed("300ms", on_timeout="remind")
     task = queue.add(pipeline)
     with working(queue, pipeline):
@@ -129,7 +129,7 @@ def test_a_task_that_nobody_signalled_in_time_goes_on_at_the_phase_named_for_tha
     assert "publish" not in done.results
 
 
-def test_a_worker_leaves_the_deadlines_of_pipelines_it_does_not_know_to_those_who_do(queue: Queue) -> None:
+def test_a_worker_expires_only_tasks_of_pipelines_it_knows(queue: Queue) -> None:
     pipeline = reviewed("100ms", on_timeout="remind")
     task = queue.add(pipeline)
     work(queue, pipeline)
@@ -152,7 +152,7 @@ def test_a_signalled_task_does_not_expire(queue: Queue) -> None:
     assert queue.get(task.task_id).results["publish"] == {"review": "in time"}
 
 
-def test_a_failed_wait_can_be_retried_and_waits_anew(queue: Queue) -> None:
+def test_a_failed_wait_can_be_retried_and_waits_again(queue: Queue) -> None:
     pipeline = reviewed("300ms")
     task = queue.add(pipeline)
     with working(queue, pipeline):
@@ -165,7 +165,7 @@ def test_a_failed_wait_can_be_retried_and_waits_anew(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("first", ["wait_until", "wait_for"])
-def test_a_pipeline_may_begin_and_end_with_waiting(queue: Queue, first: str) -> None:
+def test_a_pipeline_can_begin_and_end_with_a_wait(queue: Queue, first: str) -> None:
     pipeline = Pipeline("waits")
     if first == "wait_until":
         pipeline.wait_until("begin", field="due")

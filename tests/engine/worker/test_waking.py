@@ -1,4 +1,4 @@
-"""A worker is woken by what the same queue does in the same process; it does not wait for its next look."""
+"""Wake-ups: operations of the same queue in the same process wake a worker before its next poll."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.conformance.stores import ENTRIES
 from tests.engine.kit import ended, reached, until, working
 
 NEVER = "1h"
-"""Longer than the test waits: what happens before was brought about by a wake."""
+"""Longer than the test waits: everything that happens before was caused by a wake-up."""
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "mongo"])
@@ -36,9 +36,9 @@ def letters() -> Pipeline:
 
 
 def at_rest(queue: Queue, pipeline: Pipeline) -> None:
-    """Return when the worker has nothing left to do and would not look again for an hour."""
+    """Wait until the worker is idle and would not poll again for an hour."""
     ended(queue, queue.add(pipeline, "last"))
-    time.sleep(0.3)  # it looks once more after a claim that found something
+    time.sleep(0.3)  # it claims once more after a claim that found tasks
 
 
 def test_a_signal_wakes_a_worker_of_the_same_process(queue: Queue) -> None:
@@ -51,7 +51,7 @@ def test_a_signal_wakes_a_worker_of_the_same_process(queue: Queue) -> None:
         assert ended(queue, task).result == "yes"
 
 
-def test_every_act_that_makes_a_task_ready_wakes_a_worker_of_the_same_process(queue: Queue) -> None:
+def test_every_operation_that_makes_a_task_ready_wakes_a_worker_of_the_same_process(queue: Queue) -> None:
     pipeline = letters()
     with working(queue, pipeline, interval=NEVER):
         failed, done = queue.add(pipeline, "fails"), queue.add(pipeline)

@@ -1,4 +1,4 @@
-"""Child processes that leave nothing behind, and what it takes to run a handler in one."""
+"""Child processes whose whole tree is ended, and the channel and names to run a handler in one."""
 
 from .child import Child
 from .exits import CannotStart, Exit

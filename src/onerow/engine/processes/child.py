@@ -1,4 +1,4 @@
-"""A child process as the worker sees it."""
+"""A child process, as seen by the worker."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ class Child:
     """One started program and everything that it starts."""
 
     pid: int
-    mark: str
+    tag: str
     """The value of ONEROW_CHILD in the environment of the whole tree."""
 
     def __init__(self, link: Link, on_exit: Callable[[Exit], None]) -> None:
@@ -28,15 +28,15 @@ class Child:
         self._exit: Exit | None = None
 
     def stop(self, grace: float) -> None:
-        """Have the tree end: TERM now, KILL after `grace` seconds; returns at once.
+        """Stop the tree: TERM now, KILL after `grace` seconds; return at once.
 
-        A second call can only bring the KILL nearer; after the end it does nothing.
+        A second call can only make the KILL earlier; after the end it does nothing.
         """
         with self._lock:
-            # Once we are detached, the line may belong to the next child.
+            # After the detach, the socket may belong to the next child.
             if self._attached:
                 self.asked = True
-                # If the warden is gone, the reader is about to hear of it.
+                # If the reaper has ended, the reader thread is about to notice.
                 with suppress(LineLost):
                     self.link.ask({"stop": max(0.0, grace)})
 
@@ -47,19 +47,19 @@ class Child:
                 self.link.offer({"deadline": deadline, "grace": grace})
 
     def wait(self, timeout: float | None = None) -> Exit | None:
-        """The exit, once the tree is gone; None if it is not within `timeout` seconds."""
+        """Wait until the tree has ended and return its exit; None after `timeout` seconds."""
         self._gone.wait(timeout)
         return self._exit
 
-    def begin(self, message: Message, fds: Sequence[int], meanwhile: Callable[[], None]) -> Message | None:
-        """Have the warden start us: its answer, None if it died without one; for the keeper."""
-        # Locked, so that whoever hears of our end before this answer is read leaves the line to us.
+    def begin(self, message: Message, fds: Sequence[int], while_starting: Callable[[], None]) -> Message | None:
+        """Send the start request and return the reaper's answer, None if it died first; for HostPool."""
+        # Locked, so that a report of the end before this answer is read does not release the socket.
         with self._lock:
-            self.mark = message["mark"].decode()
+            self.tag = message["tag"].decode()
             self.link.ask(message, fds)
-            meanwhile()
+            while_starting()
             try:
-                answer = self.link.hear()
+                answer = self.link.receive()
             except LineLost:
                 return None
             match answer:
@@ -69,17 +69,17 @@ class Child:
             return answer
 
     def detach(self) -> bool:
-        """Use the line no more; False if we never began; for the keeper."""
+        """Stop using the socket; return whether the child was started; for HostPool."""
         with self._lock:
             self._attached = False
             return self.begun
 
     def finish(self, exit: Exit) -> None:
-        """Record the exit and tell whoever waits; for the keeper."""
+        """Record the exit, wake waiting threads and call `on_exit`; for HostPool."""
         self._exit = exit
         self._gone.set()
         try:
             self._on_exit(exit)
         except Exception:
-            # Shown like any thread's; it must not keep the reader from telling the others.
+            # Shown like any thread's exception; it must not stop the reader thread.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,4 +1,4 @@
-"""The worker's ends of the lines to a keeper process and to its wardens."""
+"""The worker's ends of the sockets to a host process and to its reapers."""
 
 import itertools
 import os
@@ -13,16 +13,16 @@ from .host import protocol
 
 _PROGRAM = Path(__file__).parent / "host" / "__main__.py"
 
-# The keeper leaves as soon as every tree is gone; only a process stuck in the kernel takes longer.
-_LEAVES_FOR = 5.0
+# The host process exits as soon as every tree has ended; only a process stuck in the kernel takes longer.
+_EXITS_WITHIN = 5.0
 
 
 class LineLost(Exception):
-    """The process at the other end is gone."""
+    """The process at the other end has ended."""
 
 
 class Host:
-    """A keeper process, from its start on."""
+    """A running host process."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -32,13 +32,13 @@ class Host:
         os.set_blocking(self.reports, False)
         try:
             self._process = subprocess.Popen(
-                # Isolated and without site: nothing of the user's surroundings can break or slow it.
+                # Isolated and without site: the user's environment cannot break or slow it.
                 [sys.executable, "-I", "-S", str(_PROGRAM), *map(str, (theirs.fileno(), writing, os.getpid()))],
                 pass_fds=(theirs.fileno(), writing),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                # A session of its own: Ctrl-C is for the worker, which then decides.
+                # Its own session: Ctrl-C reaches only the worker, which then decides.
                 start_new_session=True,
             )
         except BaseException:
@@ -51,37 +51,37 @@ class Host:
 
     @property
     def pid(self) -> int:
-        """The keeper's process id."""
+        """The host's process id."""
         return self._process.pid
 
-    def fork_warden(self) -> "Link":
-        """Ask for another warden, which greets on its line once it runs; raises LineLost."""
+    def fork_reaper(self) -> "Link":
+        """Request another reaper, which sends a message on its socket once it runs; raise LineLost."""
         ours, theirs = socket.socketpair()
         link = Link(ours, self, next(self._numbers))
         with theirs:
             try:
-                protocol.send(self.line, {"warden": link.number}, fds=[theirs.fileno()])
+                protocol.send(self.line, {"reaper": link.number}, fds=[theirs.fileno()])
             except ConnectionError:
                 link.close()
                 raise LineLost from None
         return link
 
     def let_go(self) -> None:
-        """Close our end of the line, upon which the keeper ends what runs under it and leaves."""
+        """Close the worker's end of the socket; the host then ends everything under it and exits."""
         self.alive = False
         self.line.close()
-        # If it takes longer, it goes on without us until it has succeeded.
+        # If it takes longer, the host goes on by itself until it has succeeded.
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LEAVES_FOR)
+            self._process.wait(_EXITS_WITHIN)
 
     def close(self) -> None:
-        """Let go, and hear no more reports."""
+        """Let go of the host and close its report pipe."""
         self.let_go()
         os.close(self.reports)
 
 
 class Link:
-    """The line to one warden."""
+    """The socket to one reaper."""
 
     def __init__(self, line: socket.socket, host: Host, number: int) -> None:
         self.line = line
@@ -89,25 +89,25 @@ class Link:
         self.number = number
 
     def ask(self, message: protocol.Message, fds: Sequence[int] = ()) -> None:
-        """Send; raises LineLost if nobody can have heard it."""
+        """Send a message; raise LineLost if the reaper has ended."""
         try:
             protocol.send(self.line, message, fds)
         except ConnectionError:
             raise LineLost from None
 
     def offer(self, message: protocol.Message) -> None:
-        """Send without waiting; a warden that does not read (stopped by a signal) or is gone does not get it."""
+        """Send without waiting; a reaper that does not read (stopped by a signal) or has ended does not get it."""
         with suppress(BlockingIOError, ConnectionError):
             protocol.send_now(self.line, message)
 
-    def hear(self) -> protocol.Message:
-        """The next answer; raises LineLost."""
-        if (heard := protocol.receive(self.line)) is None:
+    def receive(self) -> protocol.Message:
+        """Return the next answer; raise LineLost."""
+        if (received := protocol.receive(self.line)) is None:
             raise LineLost
-        return heard[0]
+        return received[0]
 
     def is_open(self) -> bool:
-        """Whether the warden still holds its end; reads nothing."""
+        """Whether the reaper's end is open; reads nothing."""
         try:
             return self.line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
@@ -116,5 +116,5 @@ class Link:
             return False
 
     def close(self) -> None:
-        """Let the warden go, upon which it ends whatever still runs under it."""
+        """Close the socket; the reaper then ends everything under it and exits."""
         self.line.close()

@@ -1,4 +1,4 @@
-"""How a child ended, and why one could not begin."""
+"""How a child process ended, and why one could not be started."""
 
 import os
 import signal
@@ -12,21 +12,21 @@ class Exit(msgspec.Struct, frozen=True):
     """The end of a child and of everything it started."""
 
     code: int | None
-    """What it returned; None if a signal ended it."""
+    """The exit code; None if a signal ended it."""
     signal: int | None
-    """The signal that ended it; KILL also when its end was not seen."""
+    """The signal that ended it; KILL also if its end was not observed."""
     stopped: bool
-    """Whether we had asked for it, or its deadline had passed."""
+    """Whether the worker had requested the stop, or the deadline had passed."""
     max_rss: int = 0
-    """The most memory, in bytes, that it or one of its own waited-for children held."""
+    """The largest memory, in bytes, of the child or of one of its own waited-for children."""
     left: int = 0
-    """Processes that run as another user and could not be ended; else 0."""
+    """The number of processes of another user that could not be ended."""
     seen: bool = True
-    """False when the processes that watch it were killed, and it was ended because of that."""
+    """False if its end was not observed, because its process host and reaper were killed."""
 
     @classmethod
     def of(cls, status: int | None, *, stopped: bool, max_rss: int = 0, left: int = 0) -> "Exit":
-        """From a wait status; None means that the end was not seen."""
+        """Return the exit for a wait status; None means that the end was not observed."""
         code = None if status is None else os.waitstatus_to_exitcode(status)
         if code is None or code < 0:
             return cls(None, -code if code else 9, stopped, max_rss, left, status is not None)
@@ -34,7 +34,7 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 def signal_name(number: int) -> str:
-    """A signal as people know it; of a real-time signal its number."""
+    """Return the name of a signal, or the number of a real-time signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -42,7 +42,7 @@ def signal_name(number: int) -> str:
 
 
 class CannotStart(Exception):
-    """A child that did not begin: the program, the reason, and the errno if the system gave one."""
+    """A child could not be started: the program, the reason, and the errno if the system gave one."""
 
     def __init__(self, program: str, reason: str, errno: int | None = None) -> None:
         self.program = program
@@ -55,7 +55,7 @@ class CannotStart(Exception):
 
 
 def refusal(argv: Sequence[str], cwd: str, step: str, errno: int) -> CannotStart:
-    """The exception for a refused start, with what to do next."""
+    """Return the exception for a refused start, with what to do next."""
     why = os.strerror(errno).lower()
     reason = _REASONS.get((step, errno)) or _REASONS.get((step, 0), _OTHER)
     return CannotStart(argv[0], reason.format(why=why, cwd=cwd, step=step), errno)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-# Rows are far smaller; a longer frame means that something else wrote into the pipe.
+# Rows are far smaller; a longer frame means that something else wrote to the pipe.
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class BadFrame(Exception):
-    """What came is not a frame: cut off, too long, or not a JSON object."""
+    """The received bytes are not a frame: cut off, too long, or not a JSON object."""
 
 
 class Channel:
-    """Frames in both directions over descriptors that it owns; any thread may send, one may receive."""
+    """Frames in both directions over descriptors that the channel owns; any thread may send, one may receive."""
 
     def __init__(self, reading: int, writing: int | None = None) -> None:
         self._reading = reading
@@ -24,11 +24,11 @@ class Channel:
         self._open = True
 
     def fileno(self) -> int:
-        """The descriptor to wait on for what can be received."""
+        """Return the descriptor that is readable when a frame can be received."""
         return self._reading
 
     def send(self, frame: Mapping[str, object]) -> None:
-        """Send one frame whole; raises BrokenPipeError when the other end is gone."""
+        """Send one frame; raise BrokenPipeError if the other end is closed."""
         body = msgspec.json.encode(frame)
         if len(body) > MOST_BYTES:
             raise BadFrame(f"A frame of {len(body)} bytes is too long; at most {MOST_BYTES} can be sent.")
@@ -38,7 +38,7 @@ class Channel:
                 rest = rest[os.write(self._writing, rest) :]
 
     def receive(self) -> dict[str, object] | None:
-        """The next frame; None when the other end is closed; raises BadFrame."""
+        """Return the next frame, or None if the other end is closed; raise BadFrame."""
         if (body := self.receive_bytes()) is None:
             return None
         try:
@@ -47,7 +47,7 @@ class Channel:
             raise BadFrame(f"A frame is not a JSON object: {error}") from None
 
     def receive_bytes(self) -> bytes | None:
-        """The same before it is decoded, for those who know its shape."""
+        """Return the next frame before decoding, for callers that know its type."""
         head = self._exactly(4)
         if not head:
             return None
@@ -60,7 +60,7 @@ class Channel:
         return body
 
     def close(self) -> None:
-        """Close both directions; the second time does nothing."""
+        """Close both directions; a second call does nothing."""
         if self._open:
             self._open = False
             for fd in {self._reading, self._writing}:
@@ -72,7 +72,7 @@ class Channel:
             try:
                 part = os.read(self._reading, min(size - len(whole), 1 << 20))
             except ConnectionResetError:
-                break  # closed with something unread, which is closed all the same
+                break  # closed by the other end with unread bytes
             if not part:
                 break
             whole += part

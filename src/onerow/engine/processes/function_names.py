@@ -1,4 +1,4 @@
-"""Functions by name, so that another interpreter can find them again."""
+"""Importable names of functions, so that another interpreter can find them."""
 
 import importlib
 import importlib.machinery
@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# A script that is imported again must not be called __main__, or its guarded part would run.
+# A script that is imported again must not be named __main__, or its `if __name__ == "__main__"` block would run.
 _SCRIPT = "__onerow_main__"
 
 
 def importable_name(function: Callable[..., Any]) -> str:
-    """`module:qualname` of a function, or `/path/of/script.py:qualname`; raises ValueError if it has none."""
+    """Return `module:qualname` or `/path/of/script.py:qualname` of a function; raise ValueError if it has neither."""
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
     shown = qualname or repr(function)
@@ -35,7 +35,7 @@ def importable_name(function: Callable[..., Any]) -> str:
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """The function of an `importable_name`; raises ImportError, saying what is missing."""
+    """Return the function with this `importable_name`; raise ImportError that says what is missing."""
     where, _, qualname = name.rpartition(":")
     if not where or not qualname:
         raise ImportError(f"{name!r} is not of the form 'module:function'.")
@@ -74,7 +74,7 @@ def _import_script(path: Path) -> ModuleType:
     known = sys.modules.get(_SCRIPT)
     if known is not None and known.__file__ == str(path):
         return known
-    # With a loader of our own, because a script need not end in .py.
+    # With an explicit loader, because a script need not end in .py.
     loader = importlib.machinery.SourceFileLoader(_SCRIPT, str(path))
     spec = importlib.util.spec_from_file_location(_SCRIPT, path, loader=loader)
     assert spec

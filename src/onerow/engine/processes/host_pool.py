@@ -1,4 +1,4 @@
-"""Which children run under which keeper process, and what becomes of them when one of those dies."""
+"""Which children run under which host process, and how they are ended if it dies."""
 
 import functools
 import threading
@@ -8,17 +8,17 @@ from .child import Child
 from .connection import Host, LineLost, Link
 from .exits import Exit
 from .host import protocol
-from .host.orphans import end_marked
+from .host.orphans import end_tagged
 from .reader import Reader
 
-# An idle warden costs a megabyte or two and saves the next start a fork.
+# An idle reaper costs one or two megabytes and saves the next start a fork.
 _MOST_IDLE = 8
 
 _Key = tuple[Host, int]
 
 
 class HostPool:
-    """The keeper process of the moment, its idle wardens, and all running children."""
+    """The current host process, its idle reapers, and all running children."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,24 +31,24 @@ class HostPool:
         self._reader: Reader | None = None
 
     def take(self, on_exit: Callable[[Exit], None]) -> Child | None:
-        """A child yet to begin, with a warden to itself; None if we are closed; raises LineLost."""
+        """Return a child with its own reaper, not yet started; None if closed; raise LineLost."""
         with self._changed:
             if self._closed:
                 return None
-            link = self._idle.pop() if self._idle else self._new_warden()
+            link = self._idle.pop() if self._idle else self._new_reaper()
             child = Child(link, on_exit)
-            # Before it begins: its end may be reported before we have noticed its beginning.
+            # Before it is started: its end may be reported before the answer to the start is read.
             self._running[link.host, link.number] = child
             self._busy += 1
             return child
 
     def begin(
-        self, child: Child, message: protocol.Message, fds: Sequence[int], meanwhile: Callable[[], None]
+        self, child: Child, message: protocol.Message, fds: Sequence[int], while_starting: Callable[[], None]
     ) -> protocol.Message | None:
-        """The warden's answer to a start, None if it died without one; raises LineLost if it never heard."""
+        """Return the reaper's answer to a start, None if it died first; raise LineLost if it never got the request."""
         answer: protocol.Message | None = None
         try:
-            answer = child.begin(message, fds, meanwhile)
+            answer = child.begin(message, fds, while_starting)
             return answer
         finally:
             if not child.begun:
@@ -61,7 +61,7 @@ class HostPool:
                 child.stop(0)
 
     def close(self, patience: float) -> None:
-        """End every child; those that are stuck in the kernel after `patience` seconds stay with their wardens."""
+        """End every child; those that are stuck in the kernel after `patience` seconds are left to their reapers."""
         if self._reader and self._reader.is_current():
             raise RuntimeError("A keeper cannot be closed from on_exit; close it from another thread.")
         with self._changed:
@@ -82,12 +82,12 @@ class HostPool:
         for host in self._hosts:
             host.close()
 
-    def _new_warden(self) -> Link:
+    def _new_reaper(self) -> Link:
         if self._host is None or not self._host.alive:
             self._host = self._new_host()
-        link = self._host.fork_warden()
+        link = self._host.fork_reaper()
         try:
-            link.hear()
+            link.receive()
         except LineLost:
             link.close()
             raise
@@ -97,7 +97,7 @@ class HostPool:
         self._reader = self._reader or Reader("onerow-keeper")
         host = Host()
         self._hosts.add(host)
-        self._reader.add(host.reports, functools.partial(self._hear_reports, host))
+        self._reader.add(host.reports, functools.partial(self._read_reports, host))
         self._reader.add(host.line.fileno(), functools.partial(self._host_died, host))
         return host
 
@@ -108,7 +108,7 @@ class HostPool:
                 return
         link.close()
 
-    def _hear_reports(self, host: Host) -> None:
+    def _read_reports(self, host: Host) -> None:
         reports = protocol.reports(host.reports)
         for number, status, stopped, max_rss, left in reports or ():
             self._finish((host, number), status, stopped=stopped, max_rss=max_rss, left=left)
@@ -116,7 +116,7 @@ class HostPool:
             self._all_died(host)
 
     def _host_died(self, host: Host) -> None:
-        """Its children go on under their wardens; the next start makes a new keeper."""
+        """Handle the death of a host: its children run on under their reapers; the next start makes a new host."""
         assert self._reader
         self._reader.drop(host.line.fileno())
         with self._changed:
@@ -129,17 +129,17 @@ class HostPool:
             self._watch(child)
 
     def _watch(self, child: Child) -> None:
-        """See for ourselves when a warden dies, since there is no keeper to tell us."""
+        """Watch for the death of the child's reaper, because no host process can report it."""
         assert self._reader
-        self._reader.add(child.link.line.fileno(), functools.partial(self._warden_spoke, child.link))
+        self._reader.add(child.link.line.fileno(), functools.partial(self._on_reaper_readable, child.link))
 
-    def _warden_spoke(self, link: Link) -> None:
+    def _on_reaper_readable(self, link: Link) -> None:
         if not link.is_open():
-            self._hear_reports(link.host)  # its last words come first
+            self._read_reports(link.host)  # a report that it wrote before its death comes first
             self._finish((link.host, link.number), None)
 
     def _all_died(self, host: Host) -> None:
-        """Keeper and wardens are dead, and nobody saw the end of their children."""
+        """Handle the death of a host and all its reapers: the ends of their children were not observed."""
         assert self._reader
         self._reader.drop(host.reports)
         if host.alive:
@@ -154,14 +154,14 @@ class HostPool:
             child = self._running.pop(key, None)
             self._busy += 1
         try:
-            # An idle warden's death concerns nobody, and one that died before its child began is
-            # the business of whoever started it.
+            # The death of an idle reaper has no effect. The death of one before its child began is handled by the
+            # caller of `begin`.
             if child and child.detach():
                 if self._reader and not child.link.host.alive:
                     self._reader.drop(child.link.line.fileno())
                     if status is None and not self._closed:
-                        # Warden and keeper were killed, so that there is only us to do their work.
-                        end_marked(child.mark)
+                        # Reaper and host were killed: this process must end the tree itself.
+                        end_tagged(child.tag)
                 self._put_back(child.link, clean=status is not None and not left)
                 child.finish(Exit.of(status, stopped=stopped or child.asked, max_rss=max_rss, left=left))
         finally:

@@ -1,4 +1,4 @@
-"""Starting, watching and ending child processes so that a stopped task leaves no process behind."""
+"""Start, watch and end child processes, so that a stopped task leaves no process behind."""
 
 import itertools
 import os
@@ -9,23 +9,23 @@ from typing import Self
 from .child import Child
 from .connection import LineLost
 from .exits import CannotStart, Exit, refusal
-from .host.orphans import mark
+from .host.orphans import tag_prefix
 from .host_pool import HostPool
 from .start_request import Order
 
-# The keeper and every idle warden may have been killed since the last start.
+# The host process and every idle reaper may have been killed since the last start.
 _MOST_TRIES = 12
 _ENDS_FOR = 10.0
 
 
 class ProcessHost:
-    """The children of this worker process; safe to use from any thread, and lazy until the first start."""
+    """The child processes of this worker; safe from any thread; starts nothing before the first child."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._mark = mark(self._owner)
+        self._tag_prefix = tag_prefix(self._owner)
         self._serial = itertools.count(1)
-        self._hosting = HostPool()
+        self._pool = HostPool()
 
     def start(
         self,
@@ -44,30 +44,30 @@ class ProcessHost:
         deadline: tuple[float, float] | None = None,
         stop_signal: int | None = None,
         on_exit: Callable[[Exit], None],
-        meanwhile: Callable[[], None] = lambda: None,
+        while_starting: Callable[[], None] = lambda: None,
     ) -> Child:
-        """Start a program and return when it runs; raises CannotStart.
+        """Start a program and return when it runs; raise CannotStart.
 
-        `env` None means ours, a standard stream None means /dev/null; passed descriptors keep their
-        numbers. `memory` (bytes of address space) and `cpu_seconds` bind each process of the tree.
-        `on_exit` is called once, from the reader thread, when the whole tree is gone; that may be
-        before this call returns. `meanwhile` is called once the order is on its way, for work that
-        need not wait until the program runs; at most once, and not when the start fails early.
-        `deadline` (monotonic time, grace in seconds) stops the child when that time comes, unless `Child.extend` sets a
-        later one: TERM, then KILL after the grace. `stop_signal` is sent to the program before the TERM of every stop.
+        `env` None means this process's environment, a standard stream None means /dev/null; passed descriptors keep
+        their numbers. `memory` (bytes of address space) and `cpu_seconds` limit each process of the tree.
+        `on_exit` is called once, from the reader thread, when the whole tree has ended; that may be before this call
+        returns. `while_starting` is called at most once, after the request is sent, for work that need not wait until
+        the program runs; not if the start fails early.
+        `deadline` (monotonic time, grace in seconds) stops the child at that time, unless `Child.extend` sets a later
+        one: TERM, then KILL after the grace. `stop_signal` is sent to the program before the TERM of every stop.
         """
-        order = Order(
+        request = Order(
             argv=argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
             nice=nice, umask=umask, memory=memory, cpu_seconds=cpu_seconds, stop_signal=stop_signal,
             deadline=None if deadline is None else deadline[0], grace=0.0 if deadline is None else deadline[1],
         )  # fmt: skip
         if os.getpid() != self._owner:
-            raise CannotStart(order.program, "a forked process needs a Keeper of its own")
-        return self._start(order, on_exit, meanwhile)
+            raise CannotStart(request.program, "a forked process needs a Keeper of its own")
+        return self._start(request, on_exit, while_starting)
 
     def close(self, patience: float = _ENDS_FOR) -> None:
-        """End every child and its tree, call their `on_exit`, and let the keeper process go, within some seconds."""
-        self._hosting.close(patience)
+        """End every child and its tree, call their `on_exit`, and end the host process, within some seconds."""
+        self._pool.close(patience)
 
     def __enter__(self) -> Self:
         return self
@@ -75,29 +75,29 @@ class ProcessHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, order: Order, on_exit: Callable[[Exit], None], meanwhile: Callable[[], None]) -> Child:
-        message, fds = order.message(f"{self._mark}{next(self._serial)}")
+    def _start(self, request: Order, on_exit: Callable[[Exit], None], while_starting: Callable[[], None]) -> Child:
+        message, fds = request.message(f"{self._tag_prefix}{next(self._serial)}")
         for _ in range(_MOST_TRIES):
             try:
-                child = self._take(order.program, on_exit)
-                answer = self._hosting.begin(child, message, fds, meanwhile)
+                child = self._take(request.program, on_exit)
+                answer = self._pool.begin(child, message, fds, while_starting)
             except LineLost:
-                continue  # killed while idle; nothing was started, so another may
+                continue  # the reaper was killed while idle; nothing was started, so try another
             except OSError as error:
-                raise CannotStart(order.program, f"a descriptor to pass is not open ({error.strerror})") from None
+                raise CannotStart(request.program, f"a descriptor to pass is not open ({error.strerror})") from None
             match answer:
                 case {"pid": int()}:
                     return child
                 case {"refused": str(step), "errno": int(errno)}:
-                    raise refusal(order.argv, str(order.cwd), step, errno)
-            raise CannotStart(order.program, "its warden was killed while starting it")
+                    raise refusal(request.argv, str(request.cwd), step, errno)
+            raise CannotStart(request.program, "its warden was killed while starting it")
         raise CannotStart(
-            order.program, "no warden starts for it; look at the limit of processes and at the worker's error output"
+            request.program, "no warden starts for it; look at the limit of processes and at the worker's error output"
         )
 
     def _take(self, program: str, on_exit: Callable[[Exit], None]) -> Child:
         try:
-            child = self._hosting.take(on_exit)
+            child = self._pool.take(on_exit)
         except OSError as error:
             raise CannotStart(program, f"there is no keeper process, and a new one cannot start ({error})") from error
         if child is None:

@@ -1,4 +1,4 @@
-"""One thread that waits on many descriptors and calls whoever each belongs to."""
+"""One thread that waits on many descriptors and calls the callback of each that is readable."""
 
 import os
 import selectors
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Reader:
-    """Calls back, from one daemon thread, whenever a descriptor has something to read."""
+    """Call the callback of each readable descriptor, from one daemon thread."""
 
     def __init__(self, name: str) -> None:
         self._selector = selectors.DefaultSelector()
@@ -20,17 +20,17 @@ class Reader:
 
     def add(self, fd: int, ready: Callable[[], None]) -> None:
         """Call `ready` while the descriptor is readable; any thread may add."""
-        # epoll and kqueue take new descriptors while another thread waits in them.
+        # epoll and kqueue accept new descriptors while another thread waits in them.
         with suppress(KeyError):  # added before
             self._selector.register(fd, selectors.EVENT_READ, ready)
 
     def drop(self, fd: int) -> None:
-        """Forget a descriptor; before it is closed."""
+        """Remove a descriptor; call it before the descriptor is closed."""
         with suppress(KeyError, ValueError):  # dropped before
             self._selector.unregister(fd)
 
     def is_current(self) -> bool:
-        """Whether the caller is one of our callbacks."""
+        """Whether the caller is a callback of this reader."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Reader:
     def _run(self) -> None:
         while not self._closing:
             for key, _ in self._selector.select():
-                # One callback may have dropped the descriptor of the next.
+                # An earlier callback may have dropped this descriptor.
                 if self._selector.get_map().get(key.fd) is key:
                     key.data()
         self._selector.close()

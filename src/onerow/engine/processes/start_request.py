@@ -1,4 +1,4 @@
-"""What a start asks for, checked and put in the words that a warden understands."""
+"""A request to start a child: checked, and encoded for a reaper."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from .host.protocol import MOST_FDS, Message
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A child to be started; descriptors stay the caller's, who may close them afterwards."""
+    """A child to be started; the caller keeps its descriptors and may close them afterwards."""
 
     argv: Sequence[str]
     cwd: Path | None
@@ -33,8 +33,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """The name for error messages."""
         return self.argv[0] if self.argv else ""
 
-    def message(self, mark: str) -> tuple[Message, list[int]]:
-        """The message for a warden and the descriptors to send along; raises CannotStart."""
+    def message(self, tag: str) -> tuple[Message, list[int]]:
+        """Return the message for a reaper and the descriptors to pass with it; raise CannotStart."""
         if not self.argv:
             raise CannotStart("", "the argument list is empty; its first item names the program")
         fds = {0: self.stdin, 1: self.stdout, 2: self.stderr} | {fd: fd for fd in self.pass_fds}
@@ -45,7 +45,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             "start": [self._checked(os.fsencode(part)) for part in self.argv],
             "cwd": os.getcwdb() if self.cwd is None else self._checked(os.fsencode(self.cwd)),
             "env": _inherited() if self.env is None else self._variables(self.env),
-            "mark": mark.encode(),
+            "tag": tag.encode(),
             "targets": list(given),
             "nice": self.nice,
             "umask": self.umask,
@@ -75,9 +75,9 @@ _known: tuple[dict[bytes, bytes], bytes] = {}, b""
 
 
 def _inherited() -> bytes:
-    """Our own environment, encoded anew only when it has changed."""
+    """Return the worker's own environment, encoded; cached until it changes."""
     global _known
-    # os.environ decodes every variable on every look, which costs a tenth of a whole start.
+    # os.environ decodes every variable on each access, which costs a tenth of a whole start.
     current: Mapping[bytes, bytes] = getattr(os.environ, "_data", os.environb)
     if current != _known[0]:
         copy = dict(current)

@@ -1,4 +1,4 @@
-"""One attempt in this worker's hands: the task, its call, and how to stop it."""
+"""One attempt in flight: the task, its call, and how to stop it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,26 +29,26 @@ class AttemptSink(Protocol):
 
     def output_of(self, attempt: "Attempt") -> Output: ...
 
-    def let_speak(self, output: Output) -> None: ...
+    def queue_output(self, output: Output) -> None: ...
 
 
 class Runner(Protocol):
-    """Runs attempts of one kind."""
+    """Run attempts of one kind."""
 
     on_loop: bool
     """Whether its attempts share one event loop, so that one of them can block the others."""
 
     def submit(self, attempts: "Sequence[Attempt]") -> None:
-        """Start these, in order, as room allows."""
+        """Start these attempts in order, as the concurrency allows."""
 
     def stop(self, attempt: "Attempt") -> None:
-        """Make the attempt end; `attempt.stop` says why. Its outcome comes as always."""
+        """Stop the attempt for the reason in `attempt.stop`; its outcome is reported as usual."""
 
     def close(self) -> None: ...
 
 
 class ServedPhase:
-    """A phase that this worker serves: its plan, its call, and who runs it."""
+    """A phase that this worker serves: its plan, its call, and its runner."""
 
     __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout", "weight")
 
@@ -87,24 +87,24 @@ class Attempt:
         self.task = task
         self.served = served
         self.in_flight = in_flight
-        # A suspect runs in a process of its own, so that it can't take neighbours along.
+        # A suspect runs in its own process, so that a crash does not affect other attempts.
         self.runner: Runner = served.isolated if task.rescue_count or task.crash_count else served.runner
-        self.beat_at = sent_at  # the lease counts from when we asked for it, not from when we were told
+        self.beat_at = sent_at  # the lease counts from the request, not from the answer
         self.started_at: float | None = None
         self.ended_at = 0.0
-        self.excused = 0.0  # seconds of its time in which another attempt blocked the event loop
+        self.excused = 0.0  # seconds of its run time in which another attempt blocked the event loop
         self.stop: StopReason | None = None
         self.stop_at = 0.0
         self.handle: Any = None
         self.progress_json: str | None = None
-        self.output: Output | None = None  # once it has said something
+        self.output: Output | None = None  # set with the first line of output
 
     def has_begun(self, clock: float) -> bool:
-        """Whether its handler runs or ran; not while the process for it is still starting."""
+        """Whether its handler has started; False while its process is still starting."""
         return self.started_at is not None and self.started_at <= clock
 
     def ask_to_stop(self, reason: StopReason) -> None:
-        """End the work; the first reason counts, except that a lost lease outweighs all."""
+        """Stop the work; the first reason counts, except that a lost lease replaces any other."""
         if self.stop is None:
             self.stop_at = time.monotonic()
         elif reason != "lost" or self.stop == "lost":
@@ -113,13 +113,13 @@ class Attempt:
         self.runner.stop(self)
 
     def extended(self, sent_at: float) -> None:
-        """The store confirmed a heartbeat that was sent at this time; the process host of the work hears of it, too."""
+        """Record a heartbeat that was sent at this time and confirmed by the store; extend the process's deadline too."""
         self.beat_at = sent_at
         if hasattr(self.handle, "extend"):
             self.handle.extend()
 
     def heard(self, task: Task) -> None:
-        """A later state of the row is known, by our own write or our own look."""
+        """Keep a newer version of the row, after a write or a read of this worker."""
         if task.version > self.task.version:
             self.task = task
 
@@ -137,16 +137,16 @@ class Attempt:
     def log(self, level: str, text: str) -> None:
         output = self.in_flight.output_of(self)
         output.log(level, text)
-        self.in_flight.let_speak(output)
+        self.in_flight.queue_output(output)
 
     def write(self, level: str, text: str) -> None:
         output = self.in_flight.output_of(self)
         output.write(level, text)
         if len(output):
-            self.in_flight.let_speak(output)
+            self.in_flight.queue_output(output)
 
     def ask(self, request: Request) -> str:
-        """Answered in the handler's own thread, where no interruption may hit the store's work."""
+        """Answer a request in the handler's own thread, shielded from interruptions during store calls."""
         handle = self.handle
         shielded = hasattr(handle, "leave")
         if shielded:

@@ -1,4 +1,4 @@
-"""The runner of batch phases: gathers attempts until a batch is full or has waited long enough, and runs them as one."""
+"""The runner of batch phases: gather attempts until a batch is full or its first has waited long enough, then run it."""
 
 import asyncio
 import contextvars
@@ -20,10 +20,10 @@ from onerow.engine.runners.threads import LoopRunner, ThreadHandle, unbegun
 
 
 class Batch:
-    """One call of a batch handler. Items leave it as they are settled; it is stopped when none is left that may go on."""
+    """One call of a batch handler. Items are removed as they are settled; it stops when all open items should stop."""
 
     def __init__(self, attempts: Sequence[Attempt], loop: LoopRunner | None) -> None:
-        self._lane = attempts[0].served
+        self._served = attempts[0].served
         self._loop = loop
         self._lock = threading.Lock()
         self._handle: Any = None
@@ -32,7 +32,7 @@ class Batch:
 
     def run(self) -> None:
         """Call the handler; every attempt has an outcome afterwards."""
-        call, clock = self._lane.call, monotonic()
+        call, clock = self._served.call, monotonic()
         for attempt in list(self._open.values()):
             attempt.handle, attempt.started_at = self, clock
             try:
@@ -49,11 +49,11 @@ class Batch:
         self._end(raised)
 
     def _call(self) -> None:
-        function = self._lane.call.function
+        function = self._served.call.function
         if self._loop is not None:
             call = self._handle = self._loop.begin(function(self._items))
             if self._stopped():
-                call.interrupt()  # asked before there was something to interrupt
+                call.interrupt()  # the stop was requested before there was a call to interrupt
             call.wait()
             return
         handle = self._handle = ThreadHandle()
@@ -69,7 +69,7 @@ class Batch:
     def _settle(self, item: Item[Any], outcome: Outcome) -> None:
         handle = self._handle if isinstance(self._handle, ThreadHandle) else None
         if handle is not None:
-            handle.leave()  # an interruption must not come between an item and its outcome
+            handle.leave()  # no interruption between an item and its outcome
         attempt = self._open.get(item.task_id)
         if attempt is not None and attempt.stop is None:
             self._finish(attempt, outcome)
@@ -88,23 +88,23 @@ class Batch:
         left = list(self._open.values())
         if not left:
             return
-        # By the type alone: `isinstance` asks the exception for its class, which is user code.
+        # By type only: `isinstance` reads the exception's __class__, which may be user code.
         if issubclass(type(error), Cancelled | asyncio.CancelledError):
             error = None
-        others = unmentioned(error, self._lane.phase, [attempt.task for attempt in left])
+        others = unmentioned(error, self._served.phase, [attempt.task for attempt in left])
         for attempt in left:
             self._finish(attempt, others if attempt.stop is None else Stopped(attempt.stop))
 
     def stop(self, attempt: Attempt) -> None:
-        """One item should end: the batch goes on without it, unless it was the last that could."""
+        """Stop one item; the batch goes on without it, unless all open items should stop."""
         if not self._stopped():
-            # A timeout comes for all of them; whoever was cancelled or lost goes at once.
+            # A timeout applies to all items; one that was cancelled or lost its lease ends at once.
             if attempt.stop in ("cancel", "lost"):
                 self._finish(attempt, Stopped(attempt.stop))
         elif self._handle is not None:
             self._handle.interrupt()
 
-    # Link, for output that the handler prints: it belongs to all of them.
+    # Link, for output that the handler prints: it belongs to all open items.
 
     def stop_reason(self) -> str | None:
         return None
@@ -124,7 +124,7 @@ class Batch:
 
 
 class BatchRunner:
-    """Gathers the attempts of one phase, and runs each batch in a thread (an `async def` one on the event loop)."""
+    """Gather the attempts of one phase, and run each batch in a thread (`async def` handlers on the event loop)."""
 
     def __init__(self, phase: PhasePlan, concurrency: int, loop: LoopRunner | None) -> None:
         self._size = phase.batch_size
@@ -133,7 +133,7 @@ class BatchRunner:
         self._concurrency = concurrency
         self._loop = loop
         self.on_loop = loop is not None
-        self._waiting: deque[tuple[Attempt, float]] = deque()  # and since when
+        self._waiting: deque[tuple[Attempt, float]] = deque()  # with the time of submission
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -171,15 +171,15 @@ class BatchRunner:
                 contextvars.copy_context().run(Batch(attempts, self._loop).run)
 
     def _next(self) -> list[Attempt] | None:
-        """The next batch, once it is full or its first has waited long enough; None when closed."""
+        """Wait for the next batch and return it; None when closed."""
         with self._changed:
             self._idle += 1
             try:
                 while not self._closed:
                     left = self._waiting[0][1] + self._within - monotonic() if self._waiting else None
                     if len(self._waiting) >= self._size or (left is not None and left <= 0):
-                        many = min(self._size, len(self._waiting))
-                        return [self._waiting.popleft()[0] for _ in range(many)]
+                        count = min(self._size, len(self._waiting))
+                        return [self._waiting.popleft()[0] for _ in range(count)]
                     self._changed.wait(left)
                 return None
             finally:

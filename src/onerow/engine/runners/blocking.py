@@ -1,4 +1,4 @@
-"""Measures how long the event loop of `async def` handlers is blocked, and finds the attempt whose code blocks it."""
+"""Measure how long the event loop of `async def` handlers is blocked, and find the attempt whose code blocks it."""
 
 import asyncio
 import sys
@@ -9,12 +9,12 @@ from time import monotonic
 from onerow.engine.handler.context import Link, current
 
 _TOLERANCE = 0.05
-"""Seconds that a callback may wait for its turn on a loop that is merely busy."""
+"""Seconds that a callback may wait on a loop that is busy but not blocked."""
 _RUN_CODE = Handle._run.__code__
 
 
 class LoopWatch:
-    """Sends a callback to the loop and measures how long it waits; `look` is called from one other thread."""
+    """Send callbacks to the loop and measure how long they wait; `look` is called from one other thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: Callable[[], int | None]) -> None:
         self._loop = loop
@@ -29,16 +29,16 @@ class LoopWatch:
         return self._answered_at is not None
 
     def look(self, clock: float) -> tuple[float, Link | None]:
-        """Seconds for which the loop was blocked and that no earlier look counted, and the attempt that blocked it.
+        """Return the seconds for which the loop was blocked since the last call, and the attempt that blocked it.
 
-        A block counts from the last moment at which the loop was seen to be free, in favour of the attempts that wait.
-        `free_at` is that moment.
+        A block counts from the last time at which the loop was seen to be free (`free_at`), so that waiting attempts
+        are excused for too much rather than too little.
         """
         answered = self._answered_at
         if answered is None:
             if clock - self._sent_at < _TOLERANCE:
                 return 0.0, None
-            # Blocks that matter are long compared with the time between two looks: the attempt seen last counts.
+            # Relevant blocks are long compared with the time between two calls: the attempt seen last counts.
             self._blocker = occupant(self._thread())
             seconds, self._counted_to = clock - self._counted_to, clock
             return seconds, self._blocker
@@ -58,12 +58,12 @@ class LoopWatch:
 
 
 def occupant(thread: int | None) -> Link | None:
-    """The attempt whose code an event loop runs at this moment in that thread: handler, subtask or callback."""
+    """Return the attempt whose code (handler, subtask or callback) the event loop of a thread runs at this moment."""
     frame = sys._current_frames().get(thread or 0)
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
     if frame is None:
-        return None  # it waits for events, or is a loop of another make
-    # Whatever a handler starts on the loop runs in a copy of the handler's context, which names the attempt.
+        return None  # it waits for events, or is not asyncio's own loop
+    # Everything that a handler starts on the loop runs in a copy of the handler's context, which holds the attempt.
     context = getattr(frame.f_locals.get("self"), "_context", None)
     return None if context is None else context.get(current)

@@ -1,4 +1,4 @@
-"""Command phases: a program under the keeper, its output read as it comes, its exit code made an outcome."""
+"""Command phases: run a program under the process host, parse its output, and map its exit code to an outcome."""
 
 import os
 import select
@@ -26,21 +26,21 @@ from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_w
 from onerow.pipelines import arguments
 from onerow.pipelines.command import Command
 
-_PIECE = 16_384
-# Seconds after a full piece, in which other threads come to their turn; more of them once it is a flood.
-_BREATH, _FLOOD_BREATH = 0.0005, 0.005
+_CHUNK = 16_384
+# Seconds to pause after a full chunk, so that other threads can run; longer for a flood of output.
+_PAUSE, _FLOOD_PAUSE = 0.0005, 0.005
 
-# Fixed for every attempt, whatever the environment says.
+# Values of the attempt, set in every command's environment as ONEROW_….
 _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
 
 
 class Commands:
-    """Runs an attempt's program; blocks until the whole tree of it is gone."""
+    """Run an attempt's program; block until its whole process tree has ended."""
 
     def __init__(self, process_host: ProcessHost, grace: float, *, leased: bool = True) -> None:
         self._process_host = process_host
         self._grace = grace
-        self._leased = leased  # a rehearsal extends no lease, so its programs have no deadline
+        self._leased = leased  # the test queue extends no leases, so its programs have no deadline
         self._environments: dict[str, tuple[dict[Any, Any], dict[str, str]]] = {}
 
     def __call__(self, attempt: Attempt) -> Outcome:
@@ -55,14 +55,14 @@ class Commands:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, attempt: Attempt, command: Command, folder: Path | None) -> Outcome:
-        surroundings = CommandEnv(attempt, command, folder)
-        argv = surroundings.argv()
-        env = surroundings.env(self._passed_on(command))
+        command_env = CommandEnv(attempt, command, folder)
+        argv = command_env.argv()
+        env = command_env.env(self._inherited(command))
         out, their_out = os.pipe()
         err, their_err = os.pipe()
-        stdin = surroundings.stdin()
-        listener = OutputParser(attempt, command)
-        ears = OutputPump(listener)
+        stdin = command_env.stdin()
+        parser = OutputParser(attempt, command)
+        pump = OutputPump(parser)
         try:
             child = self._process_host.start(
                 argv,
@@ -77,7 +77,7 @@ class Commands:
                 cpu_seconds=command.cpu_limit,
                 deadline=process_deadline(attempt) if self._leased else None,
                 on_exit=_ignore,
-                meanwhile=lambda: ears.open(out, err),
+                while_starting=lambda: pump.open(out, err),
             )
         except CannotStart as error:
             os.close(out)
@@ -89,9 +89,9 @@ class Commands:
                     os.close(descriptor)
         attempt.handle = TreeStopper(attempt, child, self._grace)
         if attempt.stop is not None:
-            attempt.handle.interrupt()  # asked while we were starting
+            attempt.handle.interrupt()  # requested while the program was starting
         try:
-            ears.listen(child)
+            pump.run(child)
         except BaseException:
             child.stop(0)
             child.wait()
@@ -99,10 +99,10 @@ class Commands:
         finally:
             os.close(out)
             os.close(err)
-        return self._outcome(attempt, command, listener, child.wait(), surroundings.result_file)
+        return self._outcome(attempt, command, parser, child.wait(), command_env.result_file)
 
-    def _passed_on(self, command: Command) -> dict[str, str]:
-        """Of our own variables those that the command may see; looked at anew only when they have changed."""
+    def _inherited(self, command: Command) -> dict[str, str]:
+        """Return the worker's own variables that the command may see; cached until they change."""
         ours: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
         known = self._environments.get(command.where)
         if known is None or known[0] != ours:
@@ -111,7 +111,7 @@ class Commands:
         return known[1]
 
     def _outcome(
-        self, attempt: Attempt, command: Command, listener: OutputParser, exit: Exit | None, file: Path | None
+        self, attempt: Attempt, command: Command, parser: OutputParser, exit: Exit | None, file: Path | None
     ) -> Outcome:
         if exit is None or exit.stopped or (attempt.stop is None and ended_with_the_worker(attempt, exit)):
             return Stopped(attempt.stop or "drain")
@@ -120,17 +120,17 @@ class Commands:
         code = exit.code if exit.code is not None else 128 + (exit.signal or signal.SIGKILL)
         meaning = "ok" if code == 0 else command.class_of(code)
         if meaning != "ok":
-            return Failed(_failed(attempt.task, exit, meaning, listener))
+            return Failed(_failed(attempt.task, exit, meaning, parser))
         if command.result == "last_line":
-            # A result is what the next phase works with: only what we know to be secret is taken out of it.
-            return Done(_as_json(attempt.in_flight.masker.values_in(listener.last_line())))
+            # The next phase works with the result: only known secret values are masked in it.
+            return Done(_as_json(attempt.in_flight.masker.values_in(parser.last_line())))
         if command.result == "file":
             return Done(_read_result(file))
         return Done(None)
 
 
 class CommandEnv:
-    """What an attempt's program is given: its arguments, its environment, its standard input."""
+    """The arguments, environment and standard input of an attempt's program."""
 
     def __init__(self, attempt: Attempt, command: Command, folder: Path | None) -> None:
         task = attempt.task
@@ -164,9 +164,9 @@ class CommandEnv:
     def argv(self) -> list[str]:
         return arguments.fill(self._command.arguments, self._known, self._payload)
 
-    def env(self, passed_on: dict[str, str]) -> dict[str, str]:
-        """Variables that are passed on, then those of the attempt, then those that the command sets."""
-        env = dict(passed_on)
+    def env(self, inherited: dict[str, str]) -> dict[str, str]:
+        """Return the inherited variables, overridden by those of the attempt, then by those that the command sets."""
+        env = dict(inherited)
         for name in _VARIABLES:
             if self._own[name] is not None:
                 env[f"ONEROW_{name.upper()}"] = str(self._own[name])
@@ -177,7 +177,7 @@ class CommandEnv:
         return env
 
     def stdin(self) -> int | None:
-        """A file with payload and results of earlier phases as JSON, open for reading."""
+        """Write the payload and the results of earlier phases as JSON to a file, and open it for reading."""
         if not self._command.stdin or self._folder is None:
             return None
         path = self._folder / "stdin.json"
@@ -192,19 +192,19 @@ class CommandEnv:
 
 
 class OutputPump:
-    """Hands over what a program says until it has said all; set up while the program is being started."""
+    """Read a program's output into a parser until it ends; set up while the program is being started."""
 
-    def __init__(self, listener: OutputParser) -> None:
-        self._listener = listener
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
         self._poll = select.poll()
         self._readers: dict[int, Callable[[], bool]] = {}
 
     def open(self, out: int, err: int) -> None:
         for descriptor, level in ((out, "out"), (err, "err")):
-            self._readers[descriptor] = _reader(self._listener, descriptor, level)
+            self._readers[descriptor] = _reader(self._parser, descriptor, level)
             self._poll.register(descriptor, select.POLLIN)
 
-    def listen(self, child: Child) -> None:
+    def run(self, child: Child) -> None:
         while self._readers:
             ready = self._poll.poll(1000)
             for descriptor, _ in ready:
@@ -212,24 +212,24 @@ class OutputPump:
                     self._poll.unregister(descriptor)
                     del self._readers[descriptor]
             if not ready and child.wait(0) is not None:
-                break  # gone, though someone of another user still holds its output open
-            self._listener.remember_steps()
+                break  # it has ended, although a process of another user still holds its output open
+            self._parser.remember_steps()
 
 
-def _reader(listener: OutputParser, descriptor: int, level: str) -> Callable[[], bool]:
+def _reader(parser: OutputParser, descriptor: int, level: str) -> Callable[[], bool]:
     decoder = getincrementaldecoder("utf-8")("replace")
 
     def read() -> bool:
-        piece = os.read(descriptor, _PIECE)
-        listener.hear(level, decoder.decode(piece, final=not piece))
-        if len(piece) == _PIECE:
-            sleep(_FLOOD_BREATH if listener.is_flood else _BREATH)
-        return bool(piece)
+        chunk = os.read(descriptor, _CHUNK)
+        parser.feed(level, decoder.decode(chunk, final=not chunk))
+        if len(chunk) == _CHUNK:
+            sleep(_FLOOD_PAUSE if parser.is_flood else _PAUSE)
+        return bool(chunk)
 
     return read
 
 
-def _failed(task: Task, exit: Exit, error_class: str, listener: OutputParser) -> Failure:
+def _failed(task: Task, exit: Exit, error_class: str, parser: OutputParser) -> Failure:
     if exit.signal is not None:
         how = f"was killed by {signal_name(exit.signal)}"
         if exit.signal == signal.SIGXCPU:
@@ -238,18 +238,18 @@ def _failed(task: Task, exit: Exit, error_class: str, listener: OutputParser) ->
             how += " (out of memory?)"
     else:
         how = f"ended with exit code {exit.code}"
-    said = f": {listener.last_words}" if listener.last_words else ""
+    said = f": {parser.last_words}" if parser.last_words else ""
     return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
 
 
 def _cannot_start(task: Task, error: CannotStart) -> Failure:
-    # No such program, no right to run it, too long: nothing that trying again would change.
+    # No such program, no permission, arguments too long: a retry would not help.
     lasting = error.errno in (1, 2, 7, 8, 13, 20, 22, 40)
     return failure(f"{task.phase}: {error}", "permanent" if lasting else "resource", exception="CannotStart")
 
 
 def _as_json(line: str) -> str:
-    """A line as JSON: itself, if it is JSON, else as text."""
+    """Return a line as JSON: the line itself if it is JSON, else a JSON string."""
     try:
         return values.encode(values.decode(line), "result")
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -270,4 +270,4 @@ def _read_result(file: Path | None) -> str | None:
 
 
 def _ignore(exit: Exit) -> None:
-    """The one who waits for the child reads its exit there."""
+    """Do nothing: the caller of `Child.wait` gets the exit."""

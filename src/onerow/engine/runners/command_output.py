@@ -1,4 +1,4 @@
-"""What a command's output means besides being kept: progress, steps that are done, the last line."""
+"""Parse a command's output: progress, completed steps, the last line."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ _LONGEST_UNFINISHED = 2_000
 
 
 class OutputParser:
-    """Keeps a command's output and looks for what it was told to look for."""
+    """Store a command's output and find progress, steps and the last line in it, as the command declares."""
 
     def __init__(self, attempt: Attempt, command: Command) -> None:
         self._attempt = attempt
@@ -28,33 +28,33 @@ class OutputParser:
         self._done: list[Remember] = []
         self._words: dict[str, str] = {}
         self._last = LastLine()
-        self._heard = 0  # characters
+        self._received = 0  # characters
 
     @property
     def last_words(self) -> str:
-        """What it said before it failed: of its errors, else of its output, the last line."""
+        """The last line of its error output, else of its output; for failure messages."""
         return (self._words.get("err") or self._words.get("out") or "").strip()[:_LONGEST_WORDS]
 
     @property
     def is_flood(self) -> bool:
-        """Whether it has said more than will be kept of it."""
-        return self._heard > _FLOOD
+        """Whether it has written more output than will be stored."""
+        return self._received > _FLOOD
 
     def last_line(self) -> str:
-        """The last line of the program's output that says something; raises BadInput when it is too long."""
+        """Return the last non-blank line of the program's output; raise BadInput if it is too long."""
         return self._last.text()
 
-    def hear(self, level: str, text: str) -> None:
-        """A piece of output; an empty one means that there is no more."""
+    def feed(self, level: str, text: str) -> None:
+        """Process a chunk of output; an empty one means the end of the stream."""
         if not text and self._attempt.output is None:
             return
-        self._heard += len(text)
+        self._received += len(text)
         output = self._attempt.in_flight.output_of(self._attempt)
         stream = output.stream(level)
         lines = stream.feed(text) if text else stream.end()
         if lines:
             output.keep(level, lines)
-            self._attempt.in_flight.let_speak(output)
+            self._attempt.in_flight.queue_output(output)
             self._words[level] = next((line for line in reversed(lines) if line.strip()), self._words.get(level, ""))
         if self._command.result == "last_line" and level == "out":
             self._last.feed(text)
@@ -64,12 +64,12 @@ class OutputParser:
             self._look_for_steps(lines)
 
     def remember_steps(self) -> None:
-        """Have the store remember the steps that are done; also of work that is being stopped."""
+        """Store the completed steps, also of an attempt that is being stopped."""
         while self._done:
             try:
                 self._attempt.in_flight.answer(self._attempt, self._done.pop(0))
             except Cancelled:
-                return  # the task is another's now, and we are about to be stopped
+                return  # the lease is lost, and the attempt is about to be stopped
 
     def _look_for_progress(self, lines: list[str]) -> None:
         pattern = self._command.progress
@@ -90,7 +90,7 @@ class OutputParser:
 
 
 class LastLine:
-    """The last line of a stream that says something, as it is."""
+    """The last non-blank line of a stream, unchanged."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -112,7 +112,7 @@ class LastLine:
 
 
 def _result(text: str | None) -> str:
-    """What a step gave, as JSON: itself, if it is JSON, else as text."""
+    """Return a step's result as JSON: the text itself if it is JSON, else a JSON string."""
     if text is None:
         return "null"
     try:
@@ -131,7 +131,7 @@ def _progress(groups: dict[str, Any]) -> dict[str, Any] | None:
         else:
             return None
     except ValueError:
-        return None  # digits that are no number
+        return None  # not a number
     return state | {"note": groups.get("note") or ""}
 
 

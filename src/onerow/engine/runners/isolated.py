@@ -1,4 +1,4 @@
-"""Handlers in a process of their own: started by the keeper, spoken to in JSON frames, ended as a whole tree."""
+"""Isolated handlers: each runs in its own process, started by the process host, and exchanges JSON frames with the worker."""
 
 import asyncio
 import inspect
@@ -55,16 +55,16 @@ from onerow.pipelines.signature import declared_type, parameter_types
 # ── in the worker ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# A program that fails by itself ends by its own exit code or by a signal of the kernel. These are sent by people and by
-# service managers, which stop a whole group of processes with them: no fault of the task.
+# A program that fails by itself ends with an exit code or with a signal of the kernel. These signals come from people
+# and service managers, which stop whole process groups with them: not a fault of the task.
 _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 _STARTS_WITHIN = 60.0
-"""Seconds that an interpreter and the user's imports may take, before the handler's own time counts."""
+"""Seconds that the interpreter and the user's imports may take before the handler's timeout begins to count."""
 
 
 class Isolated:
-    """Runs an attempt in a fresh interpreter; blocks until the whole tree of it is gone."""
+    """Run an attempt in a new interpreter; block until its whole process tree has ended."""
 
     def __init__(self, process_host: ProcessHost, grace: float) -> None:
         self._process_host = process_host
@@ -74,10 +74,10 @@ class Isolated:
         try:
             handler = importable_name(attempt.served.call.function)
         except ValueError:
-            # Only a suspect comes here without a name. It runs in a thread of this worker, since no other process can
-            # find its handler; if it is to blame, it takes the worker along until the bound on rescues ends it.
+            # Only a suspect can have a handler without an importable name. It runs in a thread of this worker, since no
+            # other process can import it. If it crashes workers, the limit on rescues ends it.
             return run_in_thread(attempt)
-        attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child says that the handler has begun
+        attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child reports that the handler has begun
         ours, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
@@ -103,36 +103,36 @@ class Isolated:
             os.close(their_err)
         attempt.handle = TreeStopper(attempt, child, self._grace)
         if attempt.stop is not None:
-            attempt.handle.interrupt()  # asked while we were starting
+            attempt.handle.interrupt()  # requested while the process was starting
         channel = Channel(ours.detach())
         try:
-            said = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
+            outcome = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
         finally:
             channel.close()
             os.close(out)
             os.close(err)
-        return _outcome(attempt, said, child.wait())
+        return _outcome(attempt, outcome, child.wait())
 
 
 class _Conversation:
-    """Listens to a child's frames and output until all of it has ended."""
+    """Reads a child's frames and output until all of them have ended."""
 
     def __init__(self, attempt: Attempt, channel: Channel, child: Child, out: int, err: int) -> None:
         self._attempt = attempt
         self._channel = channel
         self._child = child
-        self._said: Outcome | None = None
+        self._reported: Outcome | None = None
         self._selector = selectors.DefaultSelector()
-        self._selector.register(channel.fileno(), selectors.EVENT_READ, self._hear)
+        self._selector.register(channel.fileno(), selectors.EVENT_READ, self._receive)
         for descriptor, level in ((out, "out"), (err, "err")):
             self._selector.register(descriptor, selectors.EVENT_READ, self._reader(descriptor, level))
 
     def hold(self, first: dict[str, object]) -> Outcome | None:
-        """What the child said in the end; None when it said nothing."""
+        """Return the outcome that the child reported, or None."""
         try:
             self._channel.send(first)
         except BrokenPipeError:
-            pass  # it died at once; its exit tells
+            pass  # it died at once; its exit is reported
         with self._selector:
             while self._selector.get_map():
                 ready = self._selector.select(1.0)
@@ -140,21 +140,21 @@ class _Conversation:
                     if not key.data():
                         self._selector.unregister(key.fileobj)
                 if not ready and self._child.wait(0) is not None:
-                    break  # gone, though someone of another user still holds its output open
-        return self._said
+                    break  # it has ended, although a process of another user still holds its output open
+        return self._reported
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         try:
             frame = self._channel.receive()
         except BadFrame as error:
-            self._said = Failed(failure(f"the process of the handler spoke nonsense: {error}", "crash"))
+            self._reported = Failed(failure(f"the process of the handler spoke nonsense: {error}", "crash"))
             self._child.stop(0)
             return False
         match frame:
             case None:
                 return False
             case {"t": "begun"}:
-                self._attempt.started_at = monotonic()  # an interpreter's start is not the handler's time
+                self._attempt.started_at = monotonic()  # the interpreter's start does not count as handler time
             case {"t": "progress", "text": str(text)}:
                 self._attempt.progress(text)
             case {"t": "log", "level": str(level), "text": str(text)}:
@@ -162,22 +162,22 @@ class _Conversation:
             case {"t": "ask", "id": int(number), "request": request}:
                 self._answer(number, request)
             case {"t": "result", "text": str(text)}:
-                self._said = Done(text)
+                self._reported = Done(text)
             case {"t": "jump", "phase": str(phase), "text": str(text)}:
-                self._said = Jumped(phase, text)
+                self._reported = Jumped(phase, text)
             case {"t": "finish", "text": str(text)}:
-                self._said = Finished(text)
+                self._reported = Finished(text)
             case {"t": "parked", "name": str(name), "awaiting": str(awaiting), "seconds": seconds}:
                 span = None if seconds is None else timedelta(seconds=float(str(seconds)))
-                self._said = Waiting(name, awaiting, span)
+                self._reported = Waiting(name, awaiting, span)
             case {"t": "snooze", "seconds": float() | int() as seconds}:
-                self._said = Snoozed(timedelta(seconds=seconds))
+                self._reported = Snoozed(timedelta(seconds=seconds))
             case {"t": "terminated"}:
-                self._said = Interrupted("its process was sent SIGTERM from outside")
+                self._reported = Interrupted("its process was sent SIGTERM from outside")
             case {"t": "failed", "why": dict(why)}:
-                self._said = Failed(msgspec.convert(why, Failure))
+                self._reported = Failed(msgspec.convert(why, Failure))
             case {"t": "error", "exception": str(name), "message": str(message)}:
-                self._said = Failed(failure(f"{name}: {message}", "unknown", exception=name))
+                self._reported = Failed(failure(f"{name}: {message}", "unknown", exception=name))
         return True
 
     def _answer(self, number: int, request: object) -> None:
@@ -191,7 +191,7 @@ class _Conversation:
         try:
             self._channel.send(frame)
         except (BrokenPipeError, BadFrame):
-            pass  # it died while we looked; its exit tells
+            pass  # it has died; its exit is reported
 
     def _reader(self, descriptor: int, level: str) -> Callable[[], bool]:
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -215,15 +215,15 @@ def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
     }
 
 
-def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outcome:
-    if isinstance(said, Done | Jumped | Finished):
-        return said
+def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> Outcome:
+    if isinstance(reported, Done | Jumped | Finished):
+        return reported
     if attempt.stop is not None:
         return Stopped(attempt.stop)
-    if said is not None:
-        return said
+    if reported is not None:
+        return reported
     if exit is not None and (exit.stopped or ended_with_the_worker(attempt, exit)):
-        return Stopped("drain")  # its lease was about to end, or the whole service was asked to stop
+        return Stopped("drain")  # its lease was about to end, or the whole service was being stopped
     if exit is None or not exit.seen:
         return Interrupted(HOST_KILLED)
     if exit.signal is not None and exit.signal in _FROM_OUTSIDE:
@@ -236,7 +236,7 @@ def _outcome(attempt: Attempt, said: Outcome | None, exit: Exit | None) -> Outco
 
 
 def _ignore(exit: Exit) -> None:
-    """The one who waits for the child reads its exit there."""
+    """Do nothing: the caller of `Child.wait` gets the exit."""
 
 
 # ── in the child ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -244,12 +244,12 @@ def _ignore(exit: Exit) -> None:
 Send = Callable[[dict[str, object]], None]
 
 
-# Mistakes of the handler's that the worker found; whatever else it met is no business of the handler's.
-_MISTAKES = {kind.__name__: kind for kind in (BadInput, BadPayload, UnknownName)}
+# Errors of the handler that the worker found are raised as they are; all others as RuntimeError.
+_HANDLER_ERRORS = {kind.__name__: kind for kind in (BadInput, BadPayload, UnknownName)}
 
 
 class _Wire:
-    """The context's link to a worker on the other end of a pipe."""
+    """The context's link to the worker, over the channel."""
 
     def __init__(self, send: Send, answers: "SimpleQueue[dict[str, object]]") -> None:
         self._send = send
@@ -275,7 +275,7 @@ class _Wire:
             self._asked += 1
             self._send({"t": "ask", "id": self._asked, "request": requests.to_plain(request)})
             while (answer := self._answers.get()).get("id") != self._asked:
-                pass  # of an ask that was interrupted
+                pass  # the answer to an interrupted request
         match answer:
             case {"text": str(text)}:
                 return text
@@ -283,12 +283,12 @@ class _Wire:
                 self.stopped = self.stopped or reason
                 raise Cancelled(reason)
             case {"error": [str(name), str(message)]}:
-                raise _MISTAKES[name](message) if name in _MISTAKES else RuntimeError(f"{name}: {message}")
+                raise _HANDLER_ERRORS[name](message) if name in _HANDLER_ERRORS else RuntimeError(f"{name}: {message}")
         raise BadFrame(f"the worker answered {answer!r}")
 
 
 def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send) -> None:
-    """Call the handler and send what came of it; a stop by the worker reaches it as Cancelled."""
+    """Call the handler and send its outcome; a stop by the worker is raised in it as Cancelled."""
     task = msgspec.convert(frame["task"], Task)
     link = _Wire(send, frame["answers"])
     try:
@@ -302,19 +302,19 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
         call.former_names = frame["aliases"]
         if call.takes_items:
             send({"t": "begun"})
-            send(_said(alone(call, task, link)))
+            send(_frame_of(alone(call, task, link)))
             return
         positional, named = call.arguments(task, Context(task, link))
         run = _run_async if is_async else _run_sync
         send({"t": "begun"})
         result = run(function, positional, named, link)
-        send(_said(outcome_of_result(result)))
+        send(_frame_of(outcome_of_result(result)))
     except Snooze as snooze:
-        send(_said(snoozed(snooze)))
+        send(_frame_of(snoozed(snooze)))
     except Cancelled:
-        # The worker knows whether it was the one that asked.
+        # The worker knows whether it requested the stop.
         send(
-            {"t": "failed", "why": msgspec.to_builtins(_uncalled_for())}
+            {"t": "failed", "why": msgspec.to_builtins(_unrequested_cancel())}
             if link.stopped is None
             else {"t": "terminated"}
         )
@@ -328,7 +328,7 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
             raise
 
 
-def _said(outcome: Outcome) -> dict[str, object]:
+def _frame_of(outcome: Outcome) -> dict[str, object]:
     match outcome:
         case Jumped(phase=phase, result=text):
             return {"t": "jump", "phase": phase, "text": text or "null"}
@@ -361,7 +361,7 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            raised.append(error)  # asyncio examines what a task raises, and some exceptions do not survive that
+            raised.append(error)  # not through asyncio, which calls methods of the exception that may raise
 
     async def run() -> Any:
         task = asyncio.ensure_future(call())
@@ -382,5 +382,5 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
     return result
 
 
-def _uncalled_for() -> Failure:
+def _unrequested_cancel() -> Failure:
     return failure("the handler was cancelled, but nobody asked for it", "unknown", exception="Cancelled")

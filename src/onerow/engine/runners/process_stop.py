@@ -1,30 +1,30 @@
-"""How an attempt that runs as a process of its own is stopped, and by when a worker that was asked to stop has ended."""
+"""Stop attempts that run in their own process, and the deadlines of a stopping worker."""
 
 import signal
 
 from onerow.engine.processes import Child, Exit
 from onerow.engine.runners.attempt import Attempt
 
-# The worker stops the work when 0.85 of a lease have passed without a heartbeat; by its end nothing may run any more.
+# The worker stops the work when 0.85 of a lease has passed without a heartbeat; by its end nothing may run any more.
 _LEFT_OF_LEASE = 0.1
-# The process host does the same a little later, in case that the worker is frozen or stopped.
+# The process host does the same a little later, in case the worker is frozen or stopped.
 _HOST_STOPS_AT, _HOST_KILLS_AFTER = 0.9, 0.05
 
-# After the grace period: seconds in which the remaining work is ended and recorded, then those for everything else.
+# After the grace period: seconds for stopping the remaining work and recording it, then for everything else.
 _RECORD_FOR = 3.0
 _END_FOR = 1.5
 _TERM_BEFORE_KILL = 2.0
 
-# A child may see a SIGTERM for the whole service before we do.
+# A child may get a SIGTERM for the whole service before the worker does.
 _SIGNAL_ARRIVES_WITHIN = 1.0
 
 
 HOST_KILLED = "the process host of its worker was killed"
-"""Why an attempt ended whose process had to go because those that watch it were killed."""
+"""Why an attempt ended whose process was stopped because its process host was killed."""
 
 
 class TreeStopper:
-    """What `ThreadRunner.stop` calls: TERM to the whole tree, and KILL after the grace."""
+    """Stops an attempt's process tree: TERM to all processes, and KILL after the grace period."""
 
     def __init__(self, attempt: Attempt, child: Child, grace: float) -> None:
         self._attempt = attempt
@@ -36,33 +36,33 @@ class TreeStopper:
         self._child.stop(min(self._grace, self._attempt.served.lease * _LEFT_OF_LEASE) if lost else self._grace)
 
     def end_within(self, seconds: float) -> None:
-        """Bring the KILL nearer."""
+        """Send the KILL within this many seconds."""
         self._child.stop(min(self._grace, seconds))
 
     def extend(self) -> None:
-        """The lease was extended, so the process may run longer."""
+        """Extend the process's deadline after its lease was extended."""
         self._child.extend(*process_deadline(self._attempt))
 
 
 def process_deadline(attempt: Attempt) -> tuple[float, float]:
-    """When the process host stops the work if it hears of no later heartbeat, and how long after that it kills."""
+    """Return when the process host stops the work without a later heartbeat, and how long after that it kills."""
     lease = attempt.served.lease
     return attempt.beat_at + lease * _HOST_STOPS_AT, lease * _HOST_KILLS_AFTER
 
 
 def ended_with_the_worker(attempt: Attempt, exit: Exit) -> bool:
-    """Whether a child ended because the SIGTERM that asked this worker to stop went to the child as well.
+    """Whether a child ended because it got the same SIGTERM as this worker.
 
     Service managers signal every process of a service at once (systemd: KillMode=control-group).
     """
     if exit.signal == signal.SIGTERM or exit.code == 128 + signal.SIGTERM:
         return attempt.in_flight.stop_asked(_SIGNAL_ARRIVES_WITHIN)
-    # A program with a handler for SIGTERM ends with a code of its own.
+    # A program with a handler for SIGTERM ends with its own exit code.
     return attempt.in_flight.was_signalled() and exit.code != 0
 
 
 class StopDeadlines:
-    """By when running work, the recording of its outcomes and the worker itself have ended; monotonic times."""
+    """Deadlines for running work, for recording its outcomes, and for the worker's end; monotonic times."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -80,7 +80,7 @@ class StopDeadlines:
         self.work_until = min(self.work_until, now)
 
     def shorten(self, now: float, grace: float) -> None:
-        """Let running work go on for this long at most."""
+        """Let running work go on for at most `grace` seconds."""
         self.work_until = min(self.work_until, now + grace)
 
     @property

@@ -1,4 +1,4 @@
-"""Runners: where handlers run. Each takes attempts, starts them as room allows, and can stop them."""
+"""Runners: they take attempts, run their handlers within the concurrency, and can stop them."""
 
 import asyncio
 import contextvars
@@ -20,12 +20,12 @@ from onerow.engine.handler.outcome import Failed, Outcome, Stopped, Unstarted, W
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.blocking import LoopWatch
 
-_ARRIVES_WITHIN = 1000  # loop iterations in which an exception sent to this thread is raised; the first one does
+_ARRIVES_WITHIN = 1000  # loop iterations within which an exception sent to this thread is raised; usually the first
 _YIELD_AFTER = 0.005
 
 
 def outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
-    """What it means that a handler raised; never raises itself, whatever the exception's own methods do."""
+    """Return the outcome of a handler that raised; never raises, whatever the exception's own methods do."""
     try:
         return _outcome_of(attempt, error)
     except BaseException:
@@ -51,7 +51,7 @@ def _outcome_of(attempt: Attempt, error: BaseException) -> Outcome:
 
 
 def parked_in(error: BaseException) -> Parked | None:
-    """The wait that ended an attempt; a task group wraps it."""
+    """Return the wait that ended an attempt, also if a task group wrapped it; else None."""
     found = [error]
     while found:
         each = found.pop()
@@ -63,15 +63,15 @@ def parked_in(error: BaseException) -> Parked | None:
 
 
 def unbegun(attempt: Attempt) -> Outcome:
-    """What it means that an attempt was stopped before it began."""
+    """Return the outcome of an attempt that was stopped before it began."""
     return Unstarted() if attempt.stop in (None, "drain") else Stopped(attempt.stop)
 
 
 class LoopRunner:
-    """`async def` handlers on one event loop, in a thread of its own.
+    """Run `async def` handlers on one event loop, in its own thread.
 
-    An asyncio task per attempt would cost more than all else that we do in Python for it. So a few long-lived tasks
-    take attempts one after the other; one that a handler left changed (its context, a pending cancel) is replaced.
+    An asyncio task per attempt would cost more than all other Python code that runs for it. So a few long-lived asyncio
+    tasks take attempts one after the other; one that a handler left changed (context, pending cancel) is replaced.
     """
 
     on_loop = True
@@ -79,7 +79,7 @@ class LoopRunner:
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._waiting: deque[Attempt] = deque()
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._loop_tasks: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
         self._closed = False
         self._loop = asyncio.new_event_loop()
@@ -108,7 +108,7 @@ class LoopRunner:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # SystemExit and KeyboardInterrupt of a task or callback end `run_forever`; all others need the loop.
+                # SystemExit or KeyboardInterrupt in a task or callback ends `run_forever`; other attempts need the loop.
                 traceback.print_exc()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
@@ -118,21 +118,21 @@ class LoopRunner:
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
         self._waiting.extend(attempts)
-        self._more_hands()
+        self._add_loop_tasks()
 
-    def _more_hands(self) -> None:
-        for _ in range(min(len(self._waiting), self._concurrency - len(self._in_flight))):
+    def _add_loop_tasks(self) -> None:
+        for _ in range(min(len(self._waiting), self._concurrency - len(self._loop_tasks))):
             task = self._loop.create_task(self._work(), context=self._context.copy())
-            self._in_flight.add(task)
-            task.add_done_callback(self._end_of_hand)
+            self._loop_tasks.add(task)
+            task.add_done_callback(self._on_loop_task_end)
 
-    def _end_of_hand(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
+    def _on_loop_task_end(self, task: asyncio.Task[None]) -> None:
+        self._loop_tasks.discard(task)
         if self._waiting:
-            self._more_hands()
+            self._add_loop_tasks()
 
     async def _work(self) -> None:
-        """Take attempts until none waits, or until one has left its mark on this task."""
+        """Run attempts until none waits, or until one has changed this asyncio task."""
         me = asyncio.current_task()
         assert me is not None
         current.set(None)
@@ -146,7 +146,7 @@ class LoopRunner:
                 continue
             attempt.started_at = began = monotonic()
             if began > yield_at:
-                # Handlers that never wait must not keep the loop from everyone else.
+                # Handlers that never wait must not block the loop for all others.
                 waiting.appendleft(attempt)
                 attempt.started_at = None
                 await asyncio.sleep(0)
@@ -160,7 +160,7 @@ class LoopRunner:
                 positional, named = call.arguments(attempt.task, context)
                 outcome = outcome_of_result(await call.function(*positional, **named))
                 if attempt.stop_reason() == "timeout" and not me.cancelling():
-                    outcome = Stopped("timeout")  # it blocked the loop past its time, so that no cancel reached it
+                    outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
             except BaseException as error:
                 outcome = outcome_of(attempt, error)
             current.set(None)
@@ -178,7 +178,7 @@ class LoopRunner:
 
 
 class LoopCall:
-    """A coroutine on an event loop, as something that another thread waits for and interrupts."""
+    """A coroutine on an event loop, which another thread can wait for and interrupt."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
         self._loop = loop
@@ -190,7 +190,7 @@ class LoopCall:
         loop.call_soon_threadsafe(lambda: context.run(self._start))
 
     def wait(self) -> None:
-        """Until it has ended, whatever was asked of it; raises what it raised."""
+        """Wait until it has ended, even if interrupted; raise what it raised."""
         self._ended.wait()
         if self._error is not None:
             raise self._error
@@ -208,7 +208,7 @@ class LoopCall:
 
 
 class ThreadRunner:
-    """Blocking work on a fixed set of threads, started as they are needed."""
+    """Run blocking work on at most `concurrency` threads, started when needed."""
 
     on_loop = False
 
@@ -217,7 +217,8 @@ class ThreadRunner:
         self._work = work
         self._name = name
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
-        # Those of the queue that no thread has taken and no stop has withdrawn: who removes one decides its outcome.
+        # Queued attempts that no thread has taken and no stop has withdrawn. The thread that removes one reports its
+        # outcome.
         self._unbegun: dict[int, Attempt] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -238,7 +239,7 @@ class ThreadRunner:
 
     def stop(self, attempt: Attempt) -> None:
         if self._unbegun.pop(id(attempt), None) is not None:
-            attempt.in_flight.finish(attempt, unbegun(attempt))  # no thread may ever come for it
+            attempt.in_flight.finish(attempt, unbegun(attempt))  # perhaps no thread would ever take it
         elif attempt.handle is not None:
             attempt.handle.interrupt()
 
@@ -268,7 +269,7 @@ class ThreadRunner:
 
 
 class ThreadHandle:
-    """Interrupts a Python thread between two of its instructions; a call that blocks in C is out of reach."""
+    """Interrupts a Python thread between two of its instructions; a blocking C call cannot be interrupted."""
 
     __slots__ = ("_inside", "_lock", "_pending", "_thread")
 
@@ -285,19 +286,19 @@ class ThreadHandle:
                 _raise_in(self._thread, Cancelled)
 
     def leave(self) -> None:
-        """After this no interruption arrives, so that it can't hit what the thread does next."""
+        """Block interruptions, so that none hits what the thread does next."""
         with self._lock:
             self._inside = False
             pending, self._pending = self._pending, False
         if pending:
-            # Received here instead of withdrawn: a withdrawn exception leaves CPython's flag for pending exceptions set,
-            # which slows down every later call in the process and makes one under a profiler or debugger endless.
+            # Received here instead of withdrawn: a withdrawn exception leaves CPython's flag for pending exceptions set.
+            # That slows down every later call in the process, and a call under a profiler or debugger never returns.
             with suppress(Cancelled):
                 for _ in range(_ARRIVES_WITHIN):
                     pass
 
     def enter(self) -> None:
-        """Interruptions arrive again."""
+        """Allow interruptions again."""
         with self._lock:
             self._inside = True
 
@@ -307,7 +308,7 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
 
 
 class OwnLoop:
-    """An event loop for one attempt, in the attempt's own thread; to interrupt it is to cancel what it runs."""
+    """An event loop for one attempt, in the attempt's own thread; an interruption cancels the coroutine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -315,7 +316,7 @@ class OwnLoop:
         self._asked = False
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns or raises; CancelledError when it was interrupted."""
+        """Return or raise what the coroutine does; raise CancelledError if it was interrupted."""
         return asyncio.run(self._main(work))
 
     def interrupt(self) -> None:
@@ -339,14 +340,14 @@ class OwnLoop:
 
 
 def run_in_thread(attempt: Attempt) -> Outcome:
-    """Call a handler in this thread; an `async def` one, for want of a process of its own, on a loop of its own."""
+    """Call a handler in this thread; an `async def` handler that cannot get its own process runs on its own loop."""
     if attempt.served.call.handler.is_async:
         loop = attempt.handle = OwnLoop()
         return _called(attempt, loop.run)
     handle = attempt.handle = ThreadHandle()
     try:
         try:
-            return _called(attempt, _as_it_is)
+            return _called(attempt, _unchanged)
         finally:
             handle.leave()
     except Cancelled as error:
@@ -356,13 +357,13 @@ def run_in_thread(attempt: Attempt) -> Outcome:
 def _called(attempt: Attempt, run: Callable[[Any], Any]) -> Outcome:
     call = attempt.served.call
     if attempt.stop is not None:
-        raise Cancelled(attempt.stop)  # asked before there was a handle to interrupt us by
+        raise Cancelled(attempt.stop)  # requested before there was a handle to interrupt
     if call.takes_items:
-        return alone(call, attempt.task, attempt, run)  # a batch of one, since it crashed a worker
+        return alone(call, attempt.task, attempt, run)  # a suspect of a batch phase runs as a batch of one
     context = Context(attempt.task, attempt) if call.wants_context else None
     positional, named = call.arguments(attempt.task, context)
     return outcome_of_result(run(call.function(*positional, **named)))
 
 
-def _as_it_is(result: Any) -> Any:
+def _unchanged(result: Any) -> Any:
     return result

@@ -1,4 +1,4 @@
-"""The worker: claims in batches, runs, settles in batches, keeps leases alive, and sweeps what spans rows."""
+"""The worker: claims and settles tasks in batches, runs them, extends leases, and runs periodic sweeps."""
 
 from onerow.engine.worker.worker import Worker
 

@@ -1,4 +1,4 @@
-"""The clerk answers what running handlers ask, in their own threads: each answer is in the store before it is given."""
+"""Answer the requests of running handlers, in their own threads; a request is stored before it is answered."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class CheckpointService:
-    """Writes to the row of an attempt that runs, under its token."""
+    """Write to the row of a running attempt, guarded by its token."""
 
     def __init__(self, queue: Queue, family: Children) -> None:
         self._store: Store = queue.store
@@ -42,7 +42,7 @@ class CheckpointService:
         self._family = family
 
     def answer(self, attempt: Attempt, request: Request) -> str:
-        """The answer, as JSON text; raises Cancelled when the attempt has lost its task or should stop."""
+        """Return the answer as JSON text; raise Cancelled if the attempt has lost its lease or should stop."""
         match request:
             case Remember(name=name, result=result):
                 self._write(attempt, lambda task: checkpoints.remember(task, name, result, self._store.now()))
@@ -55,17 +55,17 @@ class CheckpointService:
                 self._write(attempt, lambda task: checkpoints.spawning(task, name, self._store.now()))
                 return bytes(steps.records(attempt.task)[name].result).decode()
             case Spawn():
-                return self._patiently(attempt, lambda: self._spawn(attempt.task, request))
+                return self._retrying(attempt, lambda: self._spawn(attempt.task, request))
             case EndSpawn(name=name, count=count):
                 self._write(attempt, lambda task: checkpoints.spawned(task, name, count, self._store.now()))
                 return "null"
             case Join(name=name):
-                return self._patiently(attempt, lambda: self._join(attempt.task, name))
+                return self._retrying(attempt, lambda: self._join(attempt.task, name))
             case ChildPage(after=after):
-                return self._patiently(attempt, lambda: self._children(attempt.task, after))
+                return self._retrying(attempt, lambda: self._children(attempt.task, after))
 
     def _spawn(self, parent: Task, spawn: Spawn) -> str:
-        # The same spawn names the same children, so that one repeated after a crash adds nothing.
+        # Child ids follow from the spawn, so that a spawn repeated after a crash adds nothing.
         additions = [
             Addition(
                 **{"priority": parent.priority, **terms},
@@ -76,7 +76,7 @@ class CheckpointService:
             for key, terms in spawn.children
         ]
         tasks = self._queue.add_children(spawn.pipeline, additions, since=steps.spawned_since(parent))
-        # A child whose unique key another task holds was not added: the parent has nothing to wait for there.
+        # A child whose unique key is held by another task was not added: the parent does not wait for it.
         own = {task.task_id for task in tasks} & {addition.task_id for addition in additions}
         return str(len(own))
 
@@ -107,31 +107,31 @@ class CheckpointService:
         return "null" if record is None or record.open else _encode(record).decode()
 
     def _write(self, attempt: Attempt, rule: Callable[[Task], Task | None]) -> None:
-        """Apply a rule to the row as it stands; nothing is written when the rule says None."""
+        """Apply a rule to the current row; write nothing if the rule returns None."""
         while True:
             before = attempt.task
             after = rule(before)
             if after is None:
                 return
             move = Move(before, after)
-            answer = self._patiently(attempt, lambda move=move: self._store.swap([move]))[0]  # type: ignore[misc]
+            answer = self._retrying(attempt, lambda move=move: self._store.swap([move]))[0]  # type: ignore[misc]
             if isinstance(answer, Swapped):
                 attempt.heard(answer.task)
                 return
-            # The heart, a signal or a cancel came between: look again. Our own write whose answer was lost shows
-            # as a row that remembers already, and is then simply written once more.
+            # A heartbeat, a signal or a cancel was written concurrently: read again. If an earlier write succeeded and
+            # its answer was lost, the row has the record already, and writing it again changes nothing.
             self._read(attempt)
 
     def _read(self, attempt: Attempt) -> None:
         known = attempt.task
-        found = self._patiently(attempt, lambda: self._store.fetch([known.task_id]))
+        found = self._retrying(attempt, lambda: self._store.fetch([known.task_id]))
         if not found or found[0].token != known.token or found[0].status is not PROCESSING:
             attempt.ask_to_stop("lost")
             raise Cancelled("lost")
         attempt.heard(found[0])
 
-    def _patiently(self, attempt: Attempt, call: Callable[[], Answer]) -> Answer:
-        """A call that outlives the store's absences, for as long as the task is ours."""
+    def _retrying(self, attempt: Attempt, call: Callable[[], Answer]) -> Answer:
+        """Retry a call while the store is unavailable, until the attempt should stop."""
         pause = 0.02
         while True:
             try:

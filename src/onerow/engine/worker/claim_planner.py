@@ -1,4 +1,4 @@
-"""How much more a worker can take: hands that are free, a moment's work ahead, rates, and its part of the host."""
+"""How many tasks to claim: by free concurrency, a short read-ahead, rates, and the resources of the host."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,15 +17,15 @@ from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.ports import Claim, PhaseClaim, Store
 
 MOST = 800
-"""Tasks in one claim, and moves in one write."""
-_AHEAD_FOR = 0.1  # seconds of work that may lie claimed and not begun
-# A suspect takes a fresh interpreter, about this long; the longest that one is put off before any worker may take it.
+"""The largest number of tasks in one claim, and of moves in one write."""
+_AHEAD_FOR = 0.1  # seconds of work that may be claimed before it can start
+# A suspect needs a new interpreter, which takes about this long to start; and the longest time one is postponed.
 _SUSPECT_TAKES = timedelta(seconds=0.2)
-_LONGEST_PUT_OFF = timedelta(seconds=5)
+_LONGEST_POSTPONEMENT = timedelta(seconds=5)
 
 
 class ClaimPlanner:
-    """Says what to claim, and who of those claimed may begin."""
+    """Decide what to claim, and which of the claimed tasks may start."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ClaimPlanner:
         controls: PhaseControls,
         *,
         concurrency: int,
-        room: HostResources | None,
+        host_resources: HostResources | None,
         suspects_starting: int | None = None,
     ) -> None:
         self._now = store.now
@@ -44,28 +44,30 @@ class ClaimPlanner:
         self._worker = worker
         self._in_flight = in_flight
         self.phases = ReadyPhases(store, served_phases)
-        self._lanes = {(served.pipeline, served.phase.name): served for served in served_phases}
+        self._served = {(served.pipeline, served.phase.name): served for served in served_phases}
         self._controls = controls
         self._concurrency = concurrency
-        self._room = room
+        self._host_resources = host_resources
         self._rates = Rates(store)
         self._rated = any(served.phase.rated for served in served_phases)
         self._batched = {served.runner for served in served_phases if served.phase.kind == "batch"}
-        self._reserved: dict[ServedPhase, int] = {}  # taken of our host for the claim that is under way
-        self._run_for = 0.0  # seconds that an attempt takes, a moving mean; 0: not known yet
+        self._reserved: dict[ServedPhase, int] = {}  # host resources taken for the claim under way
+        self._run_for = 0.0  # seconds that an attempt takes, as a moving mean; 0: not known yet
         self.simple = not (self._rated or self._batched or any(served.weight is not None for served in served_phases))
-        """Whether a claim asks for nothing but hands."""
-        self.free_again: Callable[[datetime], None] = lambda moment: None  # a rate that is used up has room then
+        """Whether claims are limited by concurrency only."""
+        self.on_rate_free: Callable[[datetime], None] = lambda moment: (
+            None
+        )  # called with the time a used-up rate is free
 
     def claim(self, settling: int, coming: int, now: datetime) -> Claim | None:
-        """What to claim, when so many attempts are about to leave our hands and so many tasks may be about to come."""
-        in_hands = len(self._in_flight.attempts) - settling + coming
+        """Return the next claim, or None; `settling` attempts are about to end, and `coming` tasks may be on their way."""
+        used = len(self._in_flight.attempts) - settling + coming
         if self._batched:
-            in_hands -= self._saved_by_batches()
-        free = self._concurrency - in_hands
+            used -= self._saved_by_batches()
+        free = self._concurrency - used
         ahead = self.ahead()
         budget = free + ahead
-        # Under load wait until there is room for a large claim, which costs less than many small ones.
+        # Under load wait until a large claim is possible: it costs less than many small ones.
         if budget <= min(ahead, MOST) * 3 // 4:
             return None
         wants: list[PhaseClaim] = []
@@ -85,8 +87,8 @@ class ClaimPlanner:
                 most += max(0, limit)
             if served.phase.rated:
                 limit = self._rated_limit(served, min(limit, free * served.phase.batch_size), now)
-            if served.weight is not None and self._room is not None:
-                limit = self._reserved[served] = self._room.take(served.weight, min(limit, free))
+            if served.weight is not None and self._host_resources is not None:
+                limit = self._reserved[served] = self._host_resources.take(served.weight, min(limit, free))
             if limit > 0:
                 wants.append(
                     PhaseClaim(
@@ -98,27 +100,27 @@ class ClaimPlanner:
                         key_slots=terms[1],
                     )
                 )
-        # Round robin between phases: where they are few, all are asked, and another one first each time.
+        # Round robin: with few phases, each claim names all of them and starts with another one.
         self.phases.asked(looked_at[:1] if self.phases.few else looked_at)
         if not wants and free <= 0:
             return None
         return Claim(self._worker, wants, None, min(most, MOST))
 
     def ahead(self) -> int:
-        """How many tasks to claim beyond what can run at once: a moment's worth."""
+        """Return how many tasks to claim beyond the concurrency, so that short tasks do not wait for the next claim."""
         if self._run_for <= 0.0:
             return 0
         ahead = int(self._concurrency * _AHEAD_FOR / self._run_for)
-        # Two claims' worth: one that lies ready while the other is on its way.
+        # Two claims: the tasks of one are ready to start while the other is under way.
         return 0 if ahead * 4 < self._concurrency else min(ahead, 2 * MOST)
 
-    def learn(self, seconds: float) -> None:
-        """An attempt has run so long."""
+    def record_duration(self, seconds: float) -> None:
+        """Take the duration of an attempt into the mean."""
         seconds = max(seconds, 1e-5)
         self._run_for = self._run_for * 0.95 + seconds * 0.05 if self._run_for else seconds
 
     def freed(self, served_phases: Iterable[ServedPhase]) -> None:
-        """Attempts of these phases ended: where they are limited, there is room for others."""
+        """Note that attempts of these phases ended, which frees slots of limited phases."""
         if self.phases.few:
             return
         for served in set(served_phases):
@@ -127,22 +129,22 @@ class ClaimPlanner:
                 self.phases.add(served.pipeline, served.phase.name)
 
     def give_back_unused(self, tasks: Sequence[Task]) -> None:
-        """What the claim found keeps its part of the host until it is settled; the rest is free for others."""
+        """Release the host resources that were reserved for a claim and not used by the tasks it returned."""
         if not self._reserved:
             return
         reserved, self._reserved = self._reserved, {}
-        found = self._by_lane(tasks)
+        found = self._by_phase(tasks)
         for served, count in reserved.items():
             if (unused := count - len(found.get(served, ()))) > 0:
                 self.give_back(served, unused)
 
     def give_back(self, served: ServedPhase, count: int = 1) -> None:
-        """So many attempts of a phase have left the host."""
-        if served.weight is not None and self._room is not None:
-            self._room.give_back(served.weight, count)
+        """Release the host resources of some attempts of a phase."""
+        if served.weight is not None and self._host_resources is not None:
+            self._host_resources.give_back(served.weight, count)
 
     def admit(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], list[tuple[Task, datetime | None]]]:
-        """Of what was claimed: what may start now, and what goes back, until when."""
+        """Separate claimed tasks into those that may start now and those to hand back, with the time until when."""
         others: list[tuple[Task, datetime | None]] = []
         if self._suspects_starting is not None:
             suspects = [
@@ -150,12 +152,12 @@ class ClaimPlanner:
             ]
             if suspects:
                 others += self._surplus(suspects, self._suspects_starting)
-                put_off = {task.task_id for task, _ in others}
-                tasks = [task for task in tasks if task.task_id not in put_off]
+                postponed = {task.task_id for task, _ in others}
+                tasks = [task for task in tasks if task.task_id not in postponed]
         if not self._rated:
             return tasks, others
         admitted: list[Task] = []
-        for served, group in self._by_lane(tasks).items():
+        for served, group in self._by_phase(tasks).items():
             if not served.phase.rated:
                 admitted += group
                 continue
@@ -168,44 +170,44 @@ class ClaimPlanner:
         return admitted, others
 
     def _surplus(self, suspects: Sequence[Task], at_once: int) -> list[tuple[Task, datetime | None]]:
-        """The suspects beyond those that may start their processes now, with the times until which they are put off.
+        """Return the suspects that may not start their processes now, with the times until which they are postponed.
 
-        They are handed back instead of waiting here: a worker that dies again takes few of them along, ordinary tasks
-        don't wait behind them, and other workers may run them.
+        They are handed back instead of waiting here: if this worker dies, few of them are affected, ordinary tasks
+        do not wait behind them, and other workers may run them.
         """
         clock = monotonic()
         starting = sum(
             attempt.task.suspect and self._gets_a_process(attempt.task) and not attempt.has_begun(clock)
-            for attempt in self._in_hands()
+            for attempt in self._attempts()
         )
-        room = max(0, at_once - starting)
+        free = max(0, at_once - starting)
         now = self._now()
         return [
-            (task, now + min(_SUSPECT_TAKES * (1 + place // at_once), _LONGEST_PUT_OFF))
-            for place, task in enumerate(suspects[room:])
+            (task, now + min(_SUSPECT_TAKES * (1 + position // at_once), _LONGEST_POSTPONEMENT))
+            for position, task in enumerate(suspects[free:])
         ]
 
     def _gets_a_process(self, task: Task) -> bool:
-        """Whether the task runs in a process of its own only because it is a suspect."""
-        served = self._lanes[task.pipeline, task.phase]
+        """Whether the task runs in its own process only because it is a suspect."""
+        served = self._served[task.pipeline, task.phase]
         return served.runner is not served.isolated
 
-    def _in_hands(self) -> list[Attempt]:
+    def _attempts(self) -> list[Attempt]:
         return list(self._in_flight.attempts.values())
 
-    def _by_lane(self, tasks: Sequence[Task]) -> dict[ServedPhase, list[Task]]:
+    def _by_phase(self, tasks: Sequence[Task]) -> dict[ServedPhase, list[Task]]:
         groups: dict[ServedPhase, list[Task]] = {}
         for task in tasks:
-            groups.setdefault(self._lanes[task.pipeline, task.phase], []).append(task)
+            groups.setdefault(self._served[task.pipeline, task.phase], []).append(task)
         return groups
 
     def _saved_by_batches(self) -> int:
-        """How many hands fewer than attempts are needed, because a batch takes one."""
-        counts = Counter(attempt.served for attempt in self._in_hands() if attempt.runner in self._batched)
+        """Return by how much the used concurrency is below the number of attempts, because a batch counts once."""
+        counts = Counter(attempt.served for attempt in self._attempts() if attempt.runner in self._batched)
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
     def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        room = self._rates.room(served.pipeline, served.phase, now)
-        if room == 0:
-            self.free_again(self._rates.free_at(served.pipeline, served.phase, now))
-        return limit if room is None else min(limit, room)
+        left = self._rates.room(served.pipeline, served.phase, now)
+        if left == 0:
+            self.on_rate_free(self._rates.free_at(served.pipeline, served.phase, now))
+        return limit if left is None else min(limit, left)

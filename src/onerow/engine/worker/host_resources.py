@@ -1,7 +1,7 @@
-"""What this host has, shared by all workers on it: heavy phases take their part before they claim.
+"""Memory and CPUs of this host, shared by all its workers: heavy phases reserve resources before they claim.
 
-Each worker process keeps a small file with what it has taken, under a lock that the kernel lets go of when the process
-dies. All of them lie in one folder, and a look at them under one lock says what is left.
+Each worker process keeps a small file with what it has reserved, under a lock that the kernel releases when the process
+dies. All files are in one folder; reading them under one lock gives what is left.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from onerow.core.resources import Resources
 
 
 class HostResources:
-    """This process's part of the host."""
+    """The resources that this process has reserved on its host."""
 
     def __init__(self, total: Resources, folder: Path | None = None) -> None:
         self.total = total
@@ -27,21 +27,21 @@ class HostResources:
         self._file: int | None = None
 
     def take(self, weight: Resources, wanted: int) -> int:
-        """Take a weight up to so many times; how many times it fitted."""
-        with self._lock, self._alone():
-            left = self.total.minus(self._taken_by_all())
+        """Reserve a weight up to `wanted` times; return how many times it fitted."""
+        with self._lock, self._locked():
+            left = self.total.minus(self._reserved_by_all())
             count = min(wanted, weight.fits(left))
             if count > 0:
                 self._write(self._taken.plus(weight.times(count)))
             return count
 
     def give_back(self, weight: Resources, count: int = 1) -> None:
-        """What was taken is free again."""
-        with self._lock, self._alone():
+        """Release a weight `count` times."""
+        with self._lock, self._locked():
             self._write(self._taken.minus(weight.times(count)))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         with self._lock:
             if self._file is not None:
                 self._path.unlink(missing_ok=True)
@@ -53,19 +53,19 @@ class HostResources:
         return self._folder / f"room-{os.getpid()}-{id(self):x}.json"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._folder.is_symlink() or self._folder.stat().st_uid != os.getuid():
-            # In a folder that all may write to, someone else was first; then we count for ourselves alone.
+            # Another user created the folder first: reserve without the other processes, in a private folder.
             self._folder = Path(tempfile.mkdtemp(prefix="onerow-room-"))
-        gate = os.open(self._folder / "room.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = os.open(self._folder / "room.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(gate)
+            os.close(lock)
 
-    def _taken_by_all(self) -> Resources:
+    def _reserved_by_all(self) -> Resources:
         taken = self._taken
         for path in self._folder.glob("room-*.json"):
             if path == self._path:
@@ -74,7 +74,7 @@ class HostResources:
                 with path.open("r+b") as file:
                     try:
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:  # its worker lives
+                    except BlockingIOError:  # its worker is alive
                         memory, cpus = json.loads(file.read() or b"[0, 0]")
                         taken = taken.plus(Resources(memory, cpus))
                     else:
@@ -93,7 +93,7 @@ class HostResources:
 
 
 def host() -> Resources:
-    """What this host, or the container we are in, has."""
+    """Return the memory and CPUs of this host, or of the container of this process."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpus = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     limit = _read("/sys/fs/cgroup/memory.max")

@@ -1,4 +1,4 @@
-"""Who a worker process is: a name that is never used again, and proof by which its host can tell that it died."""
+"""Identity of a worker process: a unique name, and facts by which others on its host can prove that it died."""
 
 import os
 import socket
@@ -38,11 +38,11 @@ class Identity(msgspec.Struct, frozen=True):
         )
 
     def knows_dead(self, other: dict[str, Any]) -> bool:
-        """Whether another worker, by its line of the roll, certainly runs no more.
+        """Whether another worker, given its entry in the worker registry, is proven dead.
 
-        Only for this very boot and pid namespace: two containers may share a host name and not their pids. A process
-        that we cannot see may run: /proc may be hidden (hidepid), or the process may belong to another user. So the
-        kernel must say that there is none with its pid, or we must see that the one there started at another time.
+        Proof requires the same boot and pid namespace: two containers may share a host name but not their pids. A
+        process that is not visible may still run: /proc may be hidden (hidepid), or the process may belong to another
+        user. So the kernel must say that the pid does not exist, or the process with it must have another start time.
         """
         if not self.boot or other.get("boot") != self.boot:
             return False
@@ -56,7 +56,7 @@ class Identity(msgspec.Struct, frozen=True):
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # it is another user's; only its start time can tell whether the pid was used again
+            pass  # another user's process; only its start time shows whether the pid was reused
         seen = _born(pid)
         return seen is not None and (seen == _ENDED or (bool(born) and seen != born))
 
@@ -76,10 +76,10 @@ def _namespace() -> str:
 
 
 def _born(pid: int) -> str | None:
-    """When a process started, in clock ticks since boot; _ENDED for a zombie, None when it cannot be seen."""
+    """Return a process's start time in clock ticks since boot; _ENDED for a zombie, None if it is not visible."""
     try:
         if os.readlink("/proc/self") != str(os.getpid()):
-            return None  # mounted for another pid namespace, where the pid is another process
+            return None  # mounted for another pid namespace, in which the pid is another process
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

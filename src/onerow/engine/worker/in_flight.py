@@ -1,4 +1,4 @@
-"""What this worker process holds: attempts that run, outcomes not yet written, output not yet kept."""
+"""What this worker process holds: running attempts, outcomes not yet written, output not yet stored."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,41 +17,41 @@ from onerow.engine.runners.attempt import Attempt
 from onerow.ports import LeaseRecord
 
 
-def nobody_answers(attempt: Attempt, request: Request) -> str:
-    """What an attempt hears where no clerk was set."""
+def no_checkpoint_service(attempt: Attempt, request: Request) -> str:
+    """Raise RuntimeError; used until a checkpoint service is set."""
     raise RuntimeError(f"nobody here can answer {type(request).__name__}")
 
 
 class InFlight:
-    """Shared between the threads of a worker; every method is safe from any of them."""
+    """State shared between the threads of a worker; every method is safe from any thread."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self.attempts: dict[str, Attempt] = {}
         self.finished: deque[tuple[Attempt, Outcome]] = deque()
         self.speaking: deque[Output] = deque()
-        self.awaited = False  # an outcome waits for lines to be kept
+        self.awaited = False  # an outcome waits until its output lines are stored
         self.masker: Masker = NO_SECRETS
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
         self.wake_log_writer: Callable[[], None] = lambda: None
-        self.answer: Callable[[Attempt, Request], str] = nobody_answers
-        self.stop_asked: Callable[[float], bool] = lambda seconds: False  # waits up to some seconds for it
-        self.was_signalled: Callable[[], bool] = lambda: False  # by a SIGTERM that perhaps came to our children, too
+        self.answer: Callable[[Attempt, Request], str] = no_checkpoint_service
+        self.stop_asked: Callable[[float], bool] = lambda seconds: False  # waits up to `seconds` for a stop
+        self.was_signalled: Callable[[], bool] = lambda: False  # by a SIGTERM that may have reached child processes too
         self._clock = clock
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt has an outcome; the next turn writes it, once the store has all that the attempt said."""
+        """Record an attempt's outcome; the next round writes it, once the store has all output of the attempt."""
         if attempt.ended_at:
-            return  # it was settled as hung, and ends only now
+            return  # it was settled as hung before it ended
         attempt.ended_at = monotonic()
         if type(outcome) is Failed or type(outcome) is Crashed:
-            outcome = type(outcome)(self._told(attempt, outcome.why))
+            outcome = type(outcome)(self._masked(attempt, outcome.why))
         output = attempt.output
         if output is not None:
             output.end()
             output.when_kept = lambda: self._finished(attempt, outcome)
             self.awaited = True
-            self.let_speak(output)
+            self.queue_output(output)
             self.wake_log_writer()
             return
         self._finished(attempt, outcome)
@@ -61,30 +61,30 @@ class InFlight:
         if self.resting:
             self.wake()
 
-    def _told(self, attempt: Attempt, why: Failure) -> Failure:
-        """Why it failed, without secrets; where exactly stands in the task's log."""
+    def _masked(self, attempt: Attempt, why: Failure) -> Failure:
+        """Return the failure without secrets, and write its traceback to the task's log."""
         if why.trace:
             attempt.log("error", why.trace.rstrip("\n"))
         return replace(why, message=self.masker.text(why.message), trace=self.masker.text(why.trace))
 
     def output_of(self, attempt: Attempt) -> Output:
-        """Where an attempt's output goes; made when it first says something."""
+        """Return the attempt's output buffer; created with its first line."""
         if attempt.output is None:
             attempt.output = Output(attempt.task, self.masker, self._clock)
         return attempt.output
 
-    def let_speak(self, output: Output) -> None:
-        """The scribe will come for its lines."""
+    def queue_output(self, output: Output) -> None:
+        """Queue the output for the log writer."""
         if not output.queued:
             output.queued = True
             self.speaking.append(output)
             self.wake_log_writer()
 
     def kept(self, output: Output) -> None:
-        """The store has all that an ended attempt said."""
-        told, output.when_kept = output.when_kept, None
-        if told is not None:
-            told()
+        """Note that the store has all output of an ended attempt."""
+        callback, output.when_kept = output.when_kept, None
+        if callback is not None:
+            callback()
 
     def holds(self, lease: LeaseRecord) -> bool:
         """Whether this worker holds the lease."""
@@ -92,5 +92,5 @@ class InFlight:
         return attempt is not None and attempt.task.token == lease.token
 
     def running_in(self, phase: PhasePlan) -> int:
-        """How many attempts of a phase are here."""
+        """Return the number of attempts of a phase in this process."""
         return sum(attempt.served.phase is phase for attempt in list(self.attempts.values()))

@@ -1,4 +1,4 @@
-"""The turn: write what finished, claim what fits, in one call to the store."""
+"""The producer: write finished outcomes and claim new tasks in one call to the store."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -33,10 +33,10 @@ from onerow.engine.worker.in_flight import InFlight
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 
-_MANY = 100  # tasks in a claim that make it worth while to prepare the next turn meanwhile
+_MANY = 100  # tasks in a claim from which on it pays to prepare the next round while the store works
 _GATHER_FOR = 0.001
 _LOOK_AGAIN = 0.01
-_MOST_LEFT = 1000  # leases to remember before those that have ended are forgotten
+_MOST_LEFT = 1000  # abandoned leases to remember before expired ones are removed
 
 Finished = list[tuple[Attempt, Outcome]]
 Answer = tuple[list[SwapAnswer], list[Task]]
@@ -44,21 +44,21 @@ Answer = tuple[list[SwapAnswer], list[Task]]
 
 @dataclass
 class Round:
-    """What one call to the store is to write and to claim."""
+    """One call to the store: what it writes and what it claims."""
 
-    finished: Finished  # all that it took out of our hands
-    settling: Finished  # those of them that it writes, in the order of its first moves
-    reports: list[tuple[Attempt, Task]]  # progress, the moves after those
+    finished: Finished  # all outcomes taken from InFlight for this round
+    settling: Finished  # the outcomes that are written, in the order of the first moves
+    reports: list[tuple[Attempt, Task]]  # progress; their moves follow those of `settling`
     moves: list[Move]
     claim: Claim | None
     sent_at: float
-    call: "Future[Answer] | None" = None  # the store is at it, in another thread
+    call: "Future[Answer] | None" = None  # set while the call runs in another thread
 
 
 class Producer:
-    """Settles and claims. `turn()` is one round; it returns how long to rest (0: not at all).
+    """Settle finished attempts and claim new tasks; `run_round()` does one round.
 
-    Under load, with `overlap`, the store writes one turn while we finish the one before and prepare the next.
+    Under load, with `overlap`, the store executes one round while the previous one is finished and the next prepared.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Producer:
         concurrency: int,
         interval: float,
         statistics: Callable[[Task, Task, Outcome], None] | None = None,
-        room: HostResources | None = None,
+        host_resources: HostResources | None = None,
         overlap: bool = False,
         suspects_starting: int | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
         self._in_flight = in_flight
-        self._lanes = {(served.pipeline, served.phase.name): served for served in served_phases}
+        self._served = {(served.pipeline, served.phase.name): served for served in served_phases}
         self._controls = controls
         self._events = events
         self._interval = interval
@@ -92,56 +92,58 @@ class Producer:
             served_phases,
             controls,
             concurrency=concurrency,
-            room=room,
+            host_resources=host_resources,
             suspects_starting=suspects_starting,
         )
-        self._planner.free_again = lambda moment: heappush(self._soon, moment)
+        self._planner.on_rate_free = lambda moment: heappush(self._soon, moment)
         longest = max((served.lease for served in served_phases), default=0.0)
         self._lost_claims = LostClaims(store, worker, longest, self._holds)
-        self._left: dict[tuple[str, int], float] = {}  # leases that we let go of and leave to a rescue, since when
+        self._left: dict[tuple[str, int], float] = {}  # leases abandoned to a rescue, and since when
         self._longest_lease = longest
-        self._soon: list[datetime] = []  # when tasks that we put off are due again
+        self._soon: list[datetime] = []  # heap: when postponed tasks are due again
         self._unsettled: Finished = []
         self._under_way: Round | None = None
         self._overlap = overlap and self._planner.simple
         self._thread = ThreadPoolExecutor(1, "onerow-turn")
-        self._full = False  # there may be more to claim, and no hand was free for it
+        self._full = False  # tasks may be due, but all of the concurrency is used
         self._look_at = 0.0
         self.claiming = True
-        self.hungry = True
-        self.moved_on: Callable[[], None] = lambda: None  # a task came to a phase without code
+        self.may_be_due = True
+        self.reached_codeless_phase: Callable[[], None] = lambda: (
+            None
+        )  # called when a task reaches a phase without code
         self.concerns_family: Callable[[Task], None] = lambda task: None
-        self.found = 0  # tasks that the last claim gave
-        self.store_answered = False  # in the last turn; one with nothing to write or claim does not ask the store
+        self.found = 0  # tasks that the last claim returned
+        self.store_answered = False  # in the last round; a round with nothing to write or claim makes no store call
 
     @property
     def soon(self) -> Sequence[datetime]:
-        """When tasks that were put off, or phases that were used up, come again."""
+        """Times at which postponed tasks, or phases whose rate is used up, can be claimed again."""
         return self._soon
 
     @property
     def busy(self) -> bool:
-        """Whether the store is at a turn of which we have not heard yet."""
+        """Whether a round is under way whose answer has not been processed."""
         return self._under_way is not None
 
     def run_round(self) -> float:
-        """One round: how many seconds to rest until the next, unless something happens."""
+        """Do one round; return the seconds until the next, unless the worker is woken (0: at once)."""
         self.store_answered = False
         if self._lost_claims.due and self._under_way is None:
             self.look_for_lost_claims()
         self._gather()
         now = self._store.now()
-        turn = self._prepare(now)
+        round_ = self._prepare(now)
         before, self._under_way = self._under_way, None
-        if turn is None:
+        if round_ is None:
             if before is not None:
                 self._finish(before)
                 return 0.0
             return self._rest(now)
-        # A look for lost claims needs a moment without a claim under way.
-        if self._overlap and turn.claim is not None and self.found >= _MANY and not self._lost_claims.due:
-            turn.call = self._thread.submit(self._store.settle_and_claim, turn.moves, turn.claim)
-            self._under_way = turn
+        # The search for lost claims needs a moment without a claim under way.
+        if self._overlap and round_.claim is not None and self.found >= _MANY and not self._lost_claims.due:
+            round_.call = self._thread.submit(self._store.settle_and_claim, round_.moves, round_.claim)
+            self._under_way = round_
             if before is not None:
                 self._finish(before)
             return 0.0
@@ -149,17 +151,17 @@ class Producer:
             if before is not None:
                 self._finish(before)
         except BaseException:
-            self._take_back(turn.finished)
+            self._take_back(round_.finished)
             raise
-        self._finish(turn)
+        self._finish(round_)
         return self._rest(now)
 
     def close(self) -> None:
-        """No turn follows; the thread of those that overlapped ends."""
+        """End the thread of overlapping rounds; no round may follow."""
         self._thread.shutdown(wait=False)
 
     def _gather(self) -> None:
-        """While the store is at the last turn, there is time for more to end that the next one can write."""
+        """Wait while the previous round is under way, so that the next one settles more attempts."""
         while (
             self._under_way is not None
             and self._under_way.call is not None
@@ -169,7 +171,7 @@ class Producer:
             wait((self._under_way.call,), _GATHER_FOR)
 
     def _prepare(self, now: datetime) -> Round | None:
-        """The next turn; None: there is nothing to write, and nothing to claim or no hand free for it."""
+        """Return the next round, or None if it would write and claim nothing."""
         finished = self._take_finished()
         try:
             if self._soon and self._soon[0] <= now:
@@ -178,12 +180,12 @@ class Producer:
                     heappop(self._soon)
             if monotonic() >= self._look_at:
                 self.look()
-            if finished:  # whatever ended left a hand free, and perhaps a slot that others wait for
-                self.hungry = True
+            if finished:  # an ended attempt frees concurrency, and perhaps a slot of a limit
+                self.may_be_due = True
                 self._planner.freed(attempt.served for attempt, _ in finished)
             moves, settling = self._decide(finished, now)
-            claim = self._claim(len(settling), now) if self.hungry and self.claiming else None
-            self._full = self.hungry and claim is None
+            claim = self._claim(len(settling), now) if self.may_be_due and self.claiming else None
+            self._full = self.may_be_due and claim is None
             reports = self._reports()
         except BaseException:
             self._take_back(finished)
@@ -201,86 +203,89 @@ class Producer:
                 coming = self._under_way.claim.limit or 0
         claim = self._planner.claim(settling, coming, now)
         if claim is not None and not claim.wants:
-            self._claimed(claim, ())  # every phase is paused or held, which is as if nothing were due
+            self._claimed(claim, ())  # every phase is paused or held: the same as nothing due
             return None
         return claim
 
-    def _finish(self, turn: Round) -> None:
-        """The store has made the turn, or makes it now: what it answered."""
+    def _finish(self, round_: Round) -> None:
+        """Get the store's answer, calling it now unless the call is under way, and apply it."""
         tasks: list[Task] = []
         try:
             try:
-                call = turn.call
-                answers, tasks = self._store.settle_and_claim(turn.moves, turn.claim) if call is None else call.result()
+                if round_.call is None:
+                    answers, tasks = self._store.settle_and_claim(round_.moves, round_.claim)
+                else:
+                    answers, tasks = round_.call.result()
             finally:
                 self._planner.give_back_unused(tasks)
             self.store_answered = True
-            self._begin(tasks, turn.sent_at)
-            if turn.claim is not None:
-                self._claimed(turn.claim, tasks)
+            self._begin(tasks, round_.sent_at)
+            if round_.claim is not None:
+                self._claimed(round_.claim, tasks)
             again: Finished = []
-            for (attempt, outcome), answer in zip(turn.settling, answers, strict=False):
+            for (attempt, outcome), answer in zip(round_.settling, answers, strict=False):
                 if type(answer) is Swapped:
                     self._settled(attempt, answer.task, outcome)
                 else:
                     again.append((attempt, outcome))
-            for (attempt, _), answer in zip(turn.reports, answers[len(turn.settling) :], strict=True):
+            for (attempt, _), answer in zip(round_.reports, answers[len(round_.settling) :], strict=True):
                 if type(answer) is Swapped:
                     attempt.heard(answer.task)
             if again:
                 self._settle_again(again)
         except BaseException:
-            self._take_back(turn.finished)
-            if turn.claim is not None:
+            self._take_back(round_.finished)
+            if round_.claim is not None:
                 self._lost_claims.expect()
             raise
 
     def look_for_lost_claims(self) -> None:
-        """After a failed turn: hand back at once what the store leased to us without our hearing of it."""
+        """After a failed round, hand back tasks that the store leased to this worker although its answer was lost."""
         if self._lost_claims.expected and self._under_way is None and self._lost_claims.look():
-            self.hungry = True
+            self.may_be_due = True
 
     def _holds(self, task: Task) -> bool:
         attempt = self._in_flight.attempts.get(task.task_id)
         return (attempt is not None and attempt.task.token == task.token) or (task.task_id, task.token) in self._left
 
     def _take_back(self, finished: Finished) -> None:
-        # Whether they landed or not, the tokens will tell; those that we know to have landed are out of our hands.
+        # Attempts known to be settled are no longer in flight. The others may or may not have been written: the next
+        # settle finds out by their tokens.
         attempts = self._in_flight.attempts
         self._unsettled += [each for each in finished if attempts.get(each[0].task.task_id) is each[0]]
 
     # ── claiming ──
 
     def look(self) -> None:
-        """Something may be due in any phase; safe from any thread."""
+        """Assume that tasks may be due in any phase; safe from any thread."""
         self._planner.phases.look()
-        self.hungry = True
+        self.may_be_due = True
 
     def _claimed(self, claim: Claim, tasks: Sequence[Task]) -> None:
         found = self.found = len(tasks)
         more = self._planner.phases.claimed(claim, tasks)
-        self.hungry = 0 < (claim.limit or 0) <= found or more
-        if not self.hungry:
-            # What fell short of the limit was all that is due, unless others claim beside us. To look again at once
-            # would only keep the handlers from beginning.
+        self.may_be_due = 0 < (claim.limit or 0) <= found or more
+        if not self.may_be_due:
+            # Fewer tasks than the limit: no more are due, unless other workers claim at the same time. Another claim
+            # at once would only delay the handlers.
             self._look_at = monotonic() + (_LOOK_AGAIN if found else self._interval)
 
     def _begin(self, tasks: Sequence[Task], sent_at: float) -> None:
         if not tasks:
             return
-        # A claim that was under way when we were told to drain is given back as it came.
+        # Tasks of a claim that was under way when the drain began are handed back.
         begun, others = self._planner.admit(tasks) if self.claiming else ((), [(task, None) for task in tasks])
         by_runner: dict[int, list[Attempt]] = {}
         attempts = self._in_flight.attempts
         for task in begun:
-            attempt = Attempt(task, self._lanes[task.pipeline, task.phase], self._in_flight, sent_at)
+            attempt = Attempt(task, self._served[task.pipeline, task.phase], self._in_flight, sent_at)
             attempts[task.task_id] = attempt
             by_runner.setdefault(id(attempt.runner), []).append(attempt)
         for group in by_runner.values():
             group[0].runner.submit(group)
         for task, until in others:
             attempt = attempts[task.task_id] = Attempt(
-                task, self._lanes[task.pipeline, task.phase], self._in_flight, sent_at
+                task, self._served[task.pipeline, task.phase], self._in_flight, sent_at
             )
             self._in_flight.finished.append((attempt, Unstarted(until)))
 
@@ -314,7 +319,7 @@ class Producer:
         return decide(attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
 
     def _reports(self) -> list[tuple[Attempt, Task]]:
-        """Progress to write, of attempts that still run."""
+        """Return the progress to write for running attempts."""
         reports = []
         for attempt in self._controls.due_reports(self._in_flight):
             text, attempt.progress_json = attempt.progress_json, None
@@ -324,9 +329,9 @@ class Producer:
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
         self._forget(attempt)
         if attempt.started_at is not None:
-            self._planner.learn(attempt.ended_at - attempt.started_at)
+            self._planner.record_duration(attempt.ended_at - attempt.started_at)
         if task.status is WAITING:
-            self._put_off(attempt.task, task)
+            self._note_next_due(attempt.task, task)
         if (task.parent_id is not None or task.children is not None) and concerns(task):
             self.concerns_family(task)
         if self._statistics is not None:
@@ -337,31 +342,31 @@ class Producer:
         for event in events_of(attempt.task, task, why_of(attempt, outcome)):
             self._events.send(event)
 
-    def _put_off(self, before: Task, task: Task) -> None:
+    def _note_next_due(self, before: Task, task: Task) -> None:
         if task.phase != before.phase:
-            if (task.pipeline, task.phase) not in self._lanes:
-                self.moved_on()
+            if (task.pipeline, task.phase) not in self._served:
+                self.reached_codeless_phase()
             else:
-                self.hungry = True
+                self.may_be_due = True
                 self._planner.phases.add(task.pipeline, task.phase)
         elif task.awaiting is None:
             heappush(self._soon, task.run_at)
 
     def _settle_again(self, again: Sequence[tuple[Attempt, Outcome]]) -> None:
-        """Someone wrote meanwhile: read, look at the token, and decide anew."""
+        """Read rows that were written concurrently, check their tokens, and decide again."""
         stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, _ in again])}
         for attempt, outcome in again:
             task = stored.get(attempt.task.task_id)
             if task is None or task.token != attempt.task.token:
                 self._let_go(attempt, lost=True)
             elif task.status is not PROCESSING:
-                self._settled(attempt, task, outcome)  # our own write had landed; only its answer was lost
+                self._settled(attempt, task, outcome)  # this worker's write succeeded; only the answer was lost
             else:
                 attempt.heard(task)
                 self._in_flight.finished.append((attempt, outcome))
 
     def settle_singly(self) -> None:
-        """After an error that the store blames on us: each outcome alone, so that one can't hold up the others."""
+        """Settle each outcome in its own call, after an error, so that one bad row does not block the others."""
         batch = self._take_finished()
         for position, (attempt, outcome) in enumerate(batch):
             try:
@@ -372,7 +377,7 @@ class Producer:
             except Exception as error:
                 why = failure(f"its outcome could not be recorded: {error}", "permanent")
                 if isinstance(outcome, Failed) and outcome.why.message == why.message:
-                    self._let_go(attempt, lost=True)  # the lease runs out, and a rescue decides
+                    self._let_go(attempt, lost=True)  # the lease expires, and a rescue decides
                 else:
                     self._in_flight.finished.append((attempt, Failed(why)))
 
@@ -388,7 +393,7 @@ class Producer:
             self._settle_again([(attempt, outcome)])
 
     def _forget(self, attempt: Attempt) -> None:
-        # The same turn may have claimed the task's next phase: that attempt is to stay.
+        # The same round may have claimed the task's next phase: keep that attempt.
         if self._in_flight.attempts.get(attempt.task.task_id) is attempt:
             del self._in_flight.attempts[attempt.task.task_id]
             self._planner.give_back(attempt.served)
@@ -400,7 +405,7 @@ class Producer:
             self._events.send(TaskLeaseLost(attempt.task))
 
     def _leave(self, task: Task) -> None:
-        """Its work may not have ended (a thread that won't stop), so it is not ours to hand back before its lease ends."""
+        """Remember an abandoned lease: its work may still run, so it must not be handed back before the lease ends."""
         clock = monotonic()
         if len(self._left) >= _MOST_LEFT:
             self._left = {key: since for key, since in self._left.items() if clock - since < self._longest_lease}
@@ -408,18 +413,18 @@ class Producer:
 
     @property
     def gathering(self) -> bool:
-        """Whether short work is under way, so that waiting a moment makes the next turn's batch larger."""
+        """Whether short attempts are running, so that a short wait makes the next round's batch larger."""
         return self._running() > min(self._planner.ahead(), MOST) // 2 > 0
 
     def _running(self) -> int:
-        """Attempts that have not ended."""
-        events_of = 0 if self._under_way is None else len(self._under_way.settling)
-        return len(self._in_flight.attempts) - len(self._in_flight.finished) - events_of
+        """Return the number of attempts that have not ended."""
+        settling = 0 if self._under_way is None else len(self._under_way.settling)
+        return len(self._in_flight.attempts) - len(self._in_flight.finished) - settling
 
     def _rest(self, now: datetime) -> float:
-        """If there may be more to claim and no hand is free, only an end of what runs changes anything."""
+        """Return the seconds until the next round; with all concurrency used, only the end of an attempt matters."""
         full = self._full and not self.gathering
-        if self._in_flight.finished or (self.hungry and self.claiming and not full):
+        if self._in_flight.finished or (self.may_be_due and self.claiming and not full):
             return 0.0
         rest = max(0.0, self._look_at - monotonic()) if self.claiming and not full else self._interval
         if self._soon:
@@ -430,7 +435,7 @@ class Producer:
 
 
 def why_of(attempt: Attempt, outcome: Outcome) -> Failure | None:
-    """The failure in an outcome, if there is one."""
+    """Return the failure of an outcome, if there is one."""
     match outcome:
         case Failed(why=why) | Crashed(why=why):
             return why

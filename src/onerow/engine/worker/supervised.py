@@ -1,4 +1,4 @@
-"""The worker's side of its supervisor: signs of life, orders, and an end in time whatever a thread is waiting for."""
+"""The worker's connection to its supervisor: send signs of life, receive orders, and exit in time."""
 
 import os
 import sys
@@ -13,10 +13,10 @@ _SIGN_EVERY = 0.5
 
 
 class Supervised:
-    """Belongs to a process that a supervisor started; made before the user's code is imported."""
+    """The supervised side of a worker process; created before the user's code is imported."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        # Removed, so that an `onerow worker` that a handler starts has a supervisor of its own.
+        # Removed, so that an `onerow worker` started by a handler gets its own supervisor.
         self._orders = int(os.environ.pop(LIFELINE))
         self._signs = int(os.environ.pop(LIVENESS, "-1"))
         for descriptor in (self._orders, self._signs):
@@ -29,12 +29,12 @@ class Supervised:
         threading.Thread(target=self._give_signs, name="onerow-liveness", daemon=True).start()
 
     def serve(self, worker: Worker) -> None:
-        """Pass orders on to this worker, and end the process when the worker does not end in time."""
+        """Forward orders to this worker, and exit the process if the worker does not end in time."""
         self._worker = worker
         threading.Thread(target=self._take_orders, name="onerow-lifeline", daemon=True).start()
 
     def _give_signs(self) -> None:
-        # From a thread of Python code: while a call in C holds the GIL, there is no sign.
+        # A Python thread on purpose: while a C call holds the GIL, no sign is sent.
         while True:
             worker = self._worker
             if worker is not None:
@@ -50,10 +50,10 @@ class Supervised:
         try:
             os.write(self._signs, sign)
         except OSError:
-            pass  # the supervisor does not read, or is gone
+            pass  # the supervisor does not read, or has ended
 
     def _leave(self, worker: Worker) -> None:
-        """The store or a handler keeps the worker from ending."""
+        """Exit the process of a worker that the store or a handler keeps from ending."""
         left = worker.running
         self._say(f"worker {worker.name} did not end in time; it leaves {left} tasks, which run again elsewhere")
         sys.stderr.flush()
@@ -66,4 +66,4 @@ class Supervised:
                 self._worker.stop(hurry=HURRY in orders)
         except OSError:
             pass
-        self._worker.stop()  # the supervisor is gone
+        self._worker.stop()  # the supervisor has ended

@@ -1,6 +1,6 @@
-"""The supervisor: starts worker processes, replaces those that end or freeze, and passes a stop on.
+"""The supervisor: start worker processes, replace those that end or freeze, and forward stop signals.
 
-It imports none of the user's code, so that nothing in it can hang or crash the one who must not.
+It imports no user code, so that user code cannot hang or crash it.
 """
 
 import gc
@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 LIFELINE = "ONEROW_LIFELINE"
-"""The worker reads orders from this descriptor; its end means that the supervisor is gone."""
+"""The worker reads orders from this descriptor; end of file means that the supervisor has ended."""
 
 LIVENESS = "ONEROW_LIVENESS"
-"""The worker writes to this descriptor that it is alive."""
+"""The worker writes its signs of life to this descriptor."""
 
 DRAIN, HURRY = b"d", b"h"
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
@@ -26,15 +26,15 @@ _ROUND = 0.05
 _STABLE = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
-# Until a worker says how long it may be silent: an interpreter starts on a loaded machine and imports the user's code.
+# Seconds until a worker says how long it may be silent: it starts an interpreter and imports the user's code.
 _SILENT_AT_START = 120.0
 
-# A worker ends within its grace and these seconds, whatever the store does; then it is killed.
+# A worker that has not ended this many seconds after its grace period is killed.
 _ENDS_AFTER_GRACE = 5.0
 
 
-class _Seat:
-    """One worker process, and when to start the next in its place. Times are those of the supervisor's own clock."""
+class _WorkerProcess:
+    """One worker process, and when to start its replacement. Times are in the supervisor's own clock."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -43,7 +43,7 @@ class _Seat:
         self.pause = _FIRST_PAUSE
         self.orders = -1
         self.signs = -1
-        self.heard_at = 0.0
+        self.last_sign_at = 0.0
         self.silent_at_most = _SILENT_AT_START
         self.running = 0
         self.kill_at = float("inf")
@@ -59,7 +59,7 @@ class _Seat:
                 argv,
                 env=os.environ | {LIFELINE: str(orders), LIVENESS: str(signs)},
                 pass_fds=[orders, signs],
-                # A group of its own: the terminal's Ctrl-C reaches us, and we pass it on once.
+                # Its own process group: the terminal's Ctrl-C reaches only the supervisor, which forwards it once.
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
             )
@@ -78,19 +78,19 @@ class _Seat:
         except OSError:
             pass  # it has ended
 
-    def hears(self) -> bool:
-        """Whether the worker gave a sign of life since the last look."""
+    def has_sign(self) -> bool:
+        """Whether the worker sent a sign of life since the last call."""
         try:
-            heard = os.read(self.signs, 65536)
+            received = os.read(self.signs, 65536)
         except OSError:
             return False
-        for line in heard.splitlines()[-1:]:
+        for line in received.splitlines()[-1:]:
             silent_at_most, _, running = line.partition(b" ")
             try:
                 self.silent_at_most, self.running = float(silent_at_most), int(running)
             except ValueError:
-                pass  # half a line; the next one comes soon
-        return bool(heard)
+                pass  # an incomplete line; the next one comes soon
+        return bool(received)
 
     def kill(self, why: str) -> None:
         assert self.process is not None
@@ -103,7 +103,7 @@ class _Seat:
 
 
 class Supervisor:
-    """Keeps some worker processes running until it is asked to stop."""
+    """Keep worker processes running until a stop is requested."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Supervisor:
         once: bool = False,
     ) -> None:
         self._argv = list(argv)
-        self._seats = [_Seat() for _ in range(processes)]
+        self._workers = [_WorkerProcess() for _ in range(processes)]
         self._say = say
         self._grace = grace
         self._once = once  # end when the workers end by themselves
@@ -126,7 +126,7 @@ class Supervisor:
         self._now = 0.0
 
     def run(self) -> int:
-        """Until asked to stop, or until every worker ended well by itself; the exit code."""
+        """Run until stopped, or with `once` until every worker has ended by itself; return the exit code."""
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         self._looked_at = time.monotonic()
         try:
@@ -138,10 +138,10 @@ class Supervisor:
         return self._code
 
     def restart(self) -> None:
-        """Drain every worker and start it anew."""
-        for seat in self._seats:
-            if seat.process is not None:
-                self._drain(seat)
+        """Drain every worker and start a new one."""
+        for worker in self._workers:
+            if worker.process is not None:
+                self._drain(worker)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -151,101 +151,101 @@ class Supervisor:
         while self._signals:
             self._stop(self._signals.pop(0))
         running = False
-        for seat in self._seats:
-            if seat.process is not None:
-                code = seat.process.poll()
+        for worker in self._workers:
+            if worker.process is not None:
+                code = worker.process.poll()
                 if code is None:
                     running = True
-                    self._watch(seat)
+                    self._watch(worker)
                     continue
-                self._ended(seat, code)
-            if self._stops == 0 and not (self._once and seat.start_at == float("inf")):
+                self._ended(worker, code)
+            if self._stops == 0 and not (self._once and worker.start_at == float("inf")):
                 running = True
-                if self._now >= seat.start_at:
-                    self._start(seat)
+                if self._now >= worker.start_at:
+                    self._start(worker)
         return running
 
     def _tick(self) -> None:
-        """Advance our clock, which leaves out times in which we did not run.
+        """Advance the supervisor's clock, which leaves out times in which this process did not run.
 
-        After a suspend, or when everything was stopped by a signal, no worker could give a sign of life either.
+        After a suspend, or when everything was stopped by a signal, no worker could send a sign of life either.
         """
         now = time.monotonic()
         self._now += min(now - self._looked_at, 1.0)
         self._looked_at = now
 
-    def _watch(self, seat: _Seat) -> None:
-        if seat.hears():
-            seat.heard_at = self._now
-        silent_for = self._now - seat.heard_at
-        if seat.killed:
+    def _watch(self, worker: _WorkerProcess) -> None:
+        if worker.has_sign():
+            worker.last_sign_at = self._now
+        silent_for = self._now - worker.last_sign_at
+        if worker.killed:
             return
-        if self._now >= seat.kill_at:
-            seat.kill("did not end in time and was killed")
-        elif silent_for > seat.silent_at_most:
-            seat.kill(
+        if self._now >= worker.kill_at:
+            worker.kill("did not end in time and was killed")
+        elif silent_for > worker.silent_at_most:
+            worker.kill(
                 f"gave no sign of life for {silent_for:.0f} s (a call that holds the GIL, or a stopped process) "
                 "and was killed"
             )
 
-    def _start(self, seat: _Seat) -> None:
+    def _start(self, worker: _WorkerProcess) -> None:
         try:
-            seat.start(self._argv)
+            worker.start(self._argv)
         except OSError as error:
-            # Too many processes, no memory: the other workers go on, and this one starts when there is room.
-            seat.start_at = self._now + seat.pause
-            self._say(f"cannot start a worker process ({error}); retrying in {seat.pause:g} s")
-            seat.pause = min(seat.pause * 2, _LONGEST_PAUSE)
+            # Too many processes, or no memory: the other workers go on, and this start is retried.
+            worker.start_at = self._now + worker.pause
+            self._say(f"cannot start a worker process ({error}); retrying in {worker.pause:g} s")
+            worker.pause = min(worker.pause * 2, _LONGEST_PAUSE)
             return
-        seat.started_at = seat.heard_at = self._now
+        worker.started_at = worker.last_sign_at = self._now
 
-    def _ended(self, seat: _Seat, code: int) -> None:
-        assert seat.process is not None
-        pid, seat.process = seat.process.pid, None
-        seat.close()
+    def _ended(self, worker: _WorkerProcess, code: int) -> None:
+        assert worker.process is not None
+        pid, worker.process = worker.process.pid, None
+        worker.close()
         if self._stops:
-            if seat.killed:
-                self._say(f"worker process {pid} {seat.killed}; its tasks run again elsewhere")
-            self._code = self._code or (LEFT_BEHIND if seat.killed else max(code, 0))
+            if worker.killed:
+                self._say(f"worker process {pid} {worker.killed}; its tasks run again elsewhere")
+            self._code = self._code or (LEFT_BEHIND if worker.killed else max(code, 0))
             return
         if self._once and code == 0:
-            seat.start_at = float("inf")
+            worker.start_at = float("inf")
             return
-        if code in (WRONG_APP, STORE_MOVED, TOO_OLD):  # starting another would not help
+        if code in (WRONG_APP, STORE_MOVED, TOO_OLD):  # a restart would not help
             self._code = code
             self._stop(None)
             return
-        lived = self._now - seat.started_at
-        seat.pause = _FIRST_PAUSE if lived > _STABLE else min(seat.pause * 2, _LONGEST_PAUSE)
-        # A worker that gave way because of hung work did right: its successor starts at once.
-        wait = 0.0 if code in (0, 75) or lived > _STABLE else seat.pause
-        seat.start_at = self._now + wait
-        how = seat.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
+        lived = self._now - worker.started_at
+        worker.pause = _FIRST_PAUSE if lived > _STABLE else min(worker.pause * 2, _LONGEST_PAUSE)
+        # A worker that ended because of hung work behaved as designed: its replacement starts at once.
+        wait = 0.0 if code in (0, 75) or lived > _STABLE else worker.pause
+        worker.start_at = self._now + wait
+        how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))
 
     def _stop(self, number: int | None) -> None:
-        """Drain at the first signal, end at the second, kill at the third; without a signal: drain."""
+        """Drain at the first stop, hand back running tasks at the second, kill at the third."""
         self._stops += 1
-        seats = [seat for seat in self._seats if seat.process is not None]
-        running = _tasks(sum(seat.running for seat in seats))
+        workers = [worker for worker in self._workers if worker.process is not None]
+        running = _tasks(sum(worker.running for worker in workers))
         if self._stops == 1:
-            for seat in seats:
-                self._drain(seat)
+            for worker in workers:
+                self._drain(worker)
             if number is not None:
                 again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
                 self._say(f"stopping: waiting up to {self._grace:g} s for {running}; {again} to stop now")
         elif self._stops == 2:
-            for seat in seats:
-                seat.order(HURRY)
-                seat.kill_at = min(seat.kill_at, self._now + _ENDS_AFTER_GRACE)
+            for worker in workers:
+                worker.order(HURRY)
+                worker.kill_at = min(worker.kill_at, self._now + _ENDS_AFTER_GRACE)
             self._say(f"stopping now: handing back {running}")
         else:
-            for seat in seats:
-                seat.kill("was killed")
+            for worker in workers:
+                worker.kill("was killed")
 
-    def _drain(self, seat: _Seat) -> None:
-        seat.order(DRAIN)
-        seat.kill_at = min(seat.kill_at, self._now + self._grace + _ENDS_AFTER_GRACE)
+    def _drain(self, worker: _WorkerProcess) -> None:
+        worker.order(DRAIN)
+        worker.kill_at = min(worker.kill_at, self._now + self._grace + _ENDS_AFTER_GRACE)
 
 
 def _tasks(count: int) -> str:
@@ -257,7 +257,7 @@ def is_supervised() -> bool:
 
 
 def ease_collector() -> None:
-    """For a process that is a worker and nothing else: the thousands of rows of a turn don't start a collection each."""
+    """Make garbage collections rare, because each round allocates thousands of rows; for processes that only work."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

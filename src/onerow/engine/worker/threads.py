@@ -1,4 +1,4 @@
-"""Threads for roles: a role has tick(now) and owns no thread; this is who calls it."""
+"""Threads that run roles: a role has tick(now) and owns no thread."""
 
 import threading
 import traceback
@@ -13,48 +13,48 @@ from onerow.engine.events.events import Events, RoleFailed, StoreBack, StoreUnre
 
 
 class Role(Protocol):
-    """One round of work at a time."""
+    """A periodic part of the worker."""
 
     def tick(self, now: datetime) -> float:
-        """Do one round; seconds to rest until the next."""
+        """Do one round; return the seconds until the next."""
 
 
 class Outage:
-    """Whether the store is away, told once when it goes and once when it is back, by whichever thread notices."""
+    """Whether the store is unavailable; sends one event when an outage begins and one when it ends, for all threads."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._lock = threading.Lock()
-        self._away = False
+        self._active = False
         self._moved = False
-        self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; trying again would not help
+        self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; a retry would not help
 
     @property
-    def is_away(self) -> bool:
-        return self._away
+    def active(self) -> bool:
+        return self._active
 
-    def away(self, error: Exception) -> None:
+    def begin(self, error: Exception) -> None:
         with self._lock:
             if isinstance(error, StoreMoved):
                 first, self._moved = not self._moved, True
             else:
-                first, self._away = not self._away, True
+                first, self._active = not self._active, True
         if first and isinstance(error, StoreMoved):
             self.moved(error)
         elif first:
             self._events.send(StoreUnreachable(str(error)))
 
-    def back(self) -> None:
-        if not self._away:
+    def end(self) -> None:
+        if not self._active:
             return
         with self._lock:
-            last, self._away = self._away, False
+            last, self._active = self._active, False
         if last:
             self._events.send(StoreBack())
 
 
 class RoleThread:
-    """Calls some roles in turn, each when its rest is over; errors are told of and cost a pause."""
+    """Run roles in one thread, each when it is due; report errors and pause the failed role."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class RoleThread:
         self._wake.set()
 
     def ask_to_stop(self) -> None:
-        """End after the present round; does not wait."""
+        """Stop after the current round; do not wait."""
         self._stop = True
         self._wake.set()
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """End after the present round; whether it ended in time."""
+        """Stop after the current round; return whether the thread ended in time."""
         self.ask_to_stop()
         if self._thread.ident is not None:
             self._thread.join(timeout)
@@ -116,7 +116,7 @@ class RoleThread:
 
     def _report(self, role: Role, error: Exception) -> None:
         if isinstance(error, StoreError) and not isinstance(error, RowRefused):
-            self._outage.away(error)
+            self._outage.begin(error)
         else:
             self._events.send(RoleFailed(type(role).__name__, text_of(error), traceback.format_exc()))
 

@@ -1,4 +1,4 @@
-"""A worker process: builds the roles, gives each its thread, and ends in good order."""
+"""A worker process: build the roles, start their threads, serve, drain and shut down."""
 
 import threading
 import traceback
@@ -66,25 +66,26 @@ from onerow.ports import Maintainable
 
 DEFAULT_CONCURRENCY = 16
 TOO_OLD = 78
-"""The exit code of a worker whose code is too old for the store, or whose queue has moved; starting it again would not help."""
+"""Exit code of a worker whose code is too old for the store, or whose queue has moved; a restart would not help."""
 
 _GATHER_FOR = 0.002
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
 
-# Longer than a loaded machine lets a thread wait; for longer leases two thirds, so that heartbeats go on in time.
+# At least longer than a thread waits on a loaded machine. Two thirds of a long lease, so that a replacement worker is
+# started before the leases end.
 _SHORTEST_SILENCE, _SILENT_PART_OF_LEASE = 10.0, 2 / 3
-_LAST_CALLS = 2.0  # seconds that hooks, and receivers of alerts, get for the last events of a worker that stops
-_HUNG_GRACE = 5.0  # seconds that other work may go on in a process that ends because of hung work
-_REACTION_TIME = 2.0  # seconds in which work in this process reacts to a stop, unless it hangs too
+_LAST_CALLS = 2.0  # seconds that hooks and alert receivers get for the last events of a stopping worker
+_HUNG_GRACE = 5.0  # seconds that other attempts may run on in a process that ends because of hung work
+_REACTION_TIME = 2.0  # seconds in which an attempt in this process reacts to a stop, unless it hangs too
 
 
 class Worker:
-    """Runs the phases of a queue's pipelines in this process, until it is told to stop.
+    """Run the phases of a queue's pipelines in this process until it is stopped.
 
-    concurrency: attempts at once. interval: how often to look for due work when nothing wakes us.
-    grace: how long running work may go on after a stop was asked. phases: only these ('phase' or 'pipeline.phase').
-    memory, cpus: what heavy phases may take of this host, all its workers together; by default all that it has.
-    republish: publish these pipelines' definitions also where newer ones have replaced them.
+    concurrency: attempts at once. interval: how often to look for due tasks without a wake-up.
+    grace: how long running attempts may go on after a stop. phases: serve only these ('phase' or 'pipeline.phase').
+    memory, cpus: what heavy phases of all workers on this host may take together; by default all that it has.
+    republish: publish these pipelines' definitions even if newer ones have replaced them.
     """
 
     def __init__(
@@ -116,9 +117,9 @@ class Worker:
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = _chosen(queue, phases)
         has = host()
-        # An interpreter that starts takes a core for a moment: more at once would only slow each other down.
+        # Starting an interpreter uses a whole core: more starts than cores would only slow each other down.
         self._suspects_starting = max(1, min(concurrency, int(has.cpus if cpus is None else cpus)))
-        self._room = HostResources(
+        self._host_resources = HostResources(
             Resources(
                 has.memory if memory is None else parse_size(memory, "memory"), has.cpus if cpus is None else cpus
             )
@@ -136,28 +137,28 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """This process start's own name; the `leased_by` of what it holds."""
+        """The name of this process start; the `leased_by` of its tasks."""
         return self.identity.name
 
     @property
     def ends_by(self) -> float | None:
-        """The monotonic time by which `run` should have returned; None until a stop is asked."""
+        """The monotonic time by which `run` should have returned; None until a stop is requested."""
         return self._deadlines.end_until if self._stopping.is_set() else None
 
     @property
     def silent_at_most(self) -> float:
-        """Seconds for which this process may show no sign of life: well below the shortest lease, where that is long."""
+        """Seconds for which this process may send no sign of life; below the shortest lease, unless that is very short."""
         return max(_SHORTEST_SILENCE, self._shortest_lease().total_seconds() * _SILENT_PART_OF_LEASE)
 
     @property
     def running(self) -> int:
-        """Attempts that this worker holds."""
+        """The number of attempts in flight."""
         return len(self._in_flight.attempts) if self.ready.is_set() else 0
 
     def stop(self, *, hurry: bool = False, by_signal: bool = False) -> None:
-        """Drain: claim no more, let running work end within the grace period, hand the rest back.
+        """Drain: claim no more, let running attempts end within the grace period, and hand the rest back.
 
-        hurry: the grace period ends now. by_signal: a SIGTERM came to this process, and perhaps to its children, too.
+        hurry: the grace period ends now. by_signal: this process got a SIGTERM, and perhaps its child processes too.
         """
         self._deadlines.ask(monotonic())
         if hurry or not self.ready.is_set():  # before it is ready it holds nothing
@@ -168,7 +169,7 @@ class Worker:
             self._in_flight.wake()
 
     def run(self) -> int:
-        """Work until stopped (or, `until_idle`, until nothing is due and nothing runs); the exit code."""
+        """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
         self.queue.events.defer()
         try:
             self._build()
@@ -197,10 +198,10 @@ class Worker:
         self._in_flight.was_signalled = lambda: self._signalled
         family = queue.family
         self._in_flight.answer = CheckpointService(queue, family).answer
-        self._parents = ChildrenSweeper(store, family, self.name)
+        self._children_sweeper = ChildrenSweeper(store, family, self.name)
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
-        served_phases = self._lanes()
+        served_phases = self._build_served_phases()
         self._controls = PhaseControls(store, self.identity, served_phases, self._concurrency, queue.definitions)
         self._stats_recorder = StatsRecorder(store, self.name, queue.events)
         self._producer = Producer(
@@ -213,12 +214,12 @@ class Worker:
             concurrency=self._concurrency,
             interval=self._interval,
             statistics=self._stats_recorder.count,
-            room=self._room,
+            host_resources=self._host_resources,
             overlap=True,
             suspects_starting=self._suspects_starting,
         )
         for served in served_phases:
-            if served.weight is not None and not served.weight.fits(self._room.total):
+            if served.weight is not None and not served.weight.fits(self._host_resources.total):
                 queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
@@ -232,7 +233,7 @@ class Worker:
             self._controls,
             self._wait_phases,
             self._rescuer,
-            self._parents,
+            self._children_sweeper,
             Scheduler(queue, plans),
             self._stats_recorder,
         ]
@@ -241,8 +242,8 @@ class Worker:
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
-        self._alarms = [AlertSender(queue, watch, queue.events) for watch in queue.watches]
-        self._alarm_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alarms]
+        self._alert_senders = [AlertSender(queue, watch, queue.events) for watch in queue.watches]
+        self._alert_threads = [self._thread("alarm", [alarm], alarm.close) for alarm in self._alert_senders]
         self._controls.hooks = self._report_hooks
         loop_watch = next((runner.watch for runner in self._runners if isinstance(runner, LoopRunner)), None)
         self._deadline_watcher = DeadlineWatcher(
@@ -256,12 +257,12 @@ class Worker:
         self._waker = store.waker()
         self._in_flight.wake = self._waker.poke
         self._in_flight.wake_log_writer = self._log_writer_thread.wake
-        self._producer.moved_on = self._sweep_thread.wake
+        self._producer.reached_codeless_phase = self._sweep_thread.wake
         self._wait_phases.passed = self._look_again
-        self._parents.resumed = self._look_again
-        self._parents.wake = lambda: self._sweep_thread.wake(self._parents)
+        self._children_sweeper.resumed = self._look_again
+        self._children_sweeper.wake = lambda: self._sweep_thread.wake(self._children_sweeper)
         self._producer.concerns_family = self._wait_phases.concerns_family = self._rescuer.concerns_family = (
-            self._parents.hear
+            self._children_sweeper.hear
         )
         self._controls.outdated = self._on_outdated
         self._controls.replaced = self._on_replaced
@@ -271,9 +272,9 @@ class Worker:
         return RoleThread(name, roles, self.queue.store.now, self.queue.events, self._outage, last)
 
     def _report_hooks(self) -> list[GuardState]:
-        return self.queue.events.report_hooks([alarm.guard for alarm in self._alarms])
+        return self.queue.events.report_hooks([alarm.guard for alarm in self._alert_senders])
 
-    def _lanes(self) -> list[ServedPhase]:
+    def _build_served_phases(self) -> list[ServedPhase]:
         threads = ThreadRunner(self._concurrency, run_in_thread, "thread")
         isolated = ThreadRunner(self._concurrency, Isolated(self._process_host, self._stop_grace), "isolated")
         commands = ThreadRunner(self._concurrency, Commands(self._process_host, self._stop_grace), "command")
@@ -302,7 +303,7 @@ class Worker:
         return served_phases
 
     def _lease_of(self, pipeline: str, phase: str) -> timedelta:
-        """How long a task's holder may be silent, as far as we know its phase."""
+        """Return the lease of a phase, or the default lease of a phase that this app does not know."""
         plan = self.queue.pipelines[pipeline].plan if pipeline in self.queue.pipelines else None
         return plan.phase(phase).lease if plan is not None and plan.knows(phase) else DEFAULT_LEASE
 
@@ -324,7 +325,7 @@ class Worker:
         self._controls.tick(self.queue.store.now())
         self._capture.start()
         usual = (self._heartbeat_thread, self._deadline_watcher_thread, self._sweep_thread, self._log_writer_thread)
-        for thread in (*usual, *self._alarm_threads):
+        for thread in (*usual, *self._alert_threads):
             thread.start()
         self.ready.set()
         self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
@@ -332,15 +333,15 @@ class Worker:
     # ── serving ──
 
     def _serve(self) -> None:
-        idle_turns = 0
+        idle_rounds = 0
         while not self._stopping.is_set():
-            rest = self._turn()
+            rest = self._run_round()
             if self._until_idle:
                 quiet = not (
-                    self._producer.hungry or self._in_flight.attempts or self._producer.found or self._producer.busy
+                    self._producer.may_be_due or self._in_flight.attempts or self._producer.found or self._producer.busy
                 )
-                idle_turns = idle_turns + 1 if quiet and self._nothing_due() else 0
-                if idle_turns >= 2:
+                idle_rounds = idle_rounds + 1 if quiet and self._nothing_due() else 0
+                if idle_rounds >= 2:
                     return
                 rest = min(rest, 0.05)
             if rest > 0:
@@ -348,29 +349,29 @@ class Worker:
             elif self._producer.gathering:
                 sleep(_GATHER_FOR)
 
-    def _turn(self) -> float:
-        """A turn that outlives the store's absences and our own mistakes."""
+    def _run_round(self) -> float:
+        """Run one round of the producer; retry after store outages and errors."""
         while True:
             try:
                 rest = self._producer.run_round()
                 if self._producer.store_answered:
-                    self._outage.back()
+                    self._outage.end()
                     self._pause = _FIRST_PAUSE
                 return rest
             except CodeTooOld as error:
                 self._on_outdated(error)
                 raise
             except (StoreError, CorruptRow) as error:
-                if isinstance(error, RowRefused | CorruptRow):  # about one row: the others are settled without it
+                if isinstance(error, RowRefused | CorruptRow):  # one bad row: settle the others without it
                     self._settle_singly(error)
                 else:
-                    self._outage.away(error)
+                    self._outage.begin(error)
                 if self._store_moved.is_set():
                     return 0.0
             except Exception as error:
                 self._settle_singly(error)
             if self._stopping.is_set():
-                # One try at a time: between two of them the drain looks at its deadline.
+                # One try at a time: the drain checks its deadline after each.
                 pause = min(self._pause, _LONGEST_PAUSE_IN_DRAIN)
                 sleep(pause)
                 self._pause = pause * 2
@@ -379,26 +380,26 @@ class Worker:
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def _settle_singly(self, error: Exception) -> None:
-        """After an error of one row: each outcome by itself."""
+        """Report the error and settle each outcome in its own call."""
         self.queue.events.send(RoleFailed("Producer", str(error), traceback.format_exc()))
         try:
             self._producer.settle_singly()
-        except StoreError as away:
-            self._outage.away(away)
+        except StoreError as outage:
+            self._outage.begin(outage)
 
     def _rest(self, seconds: float) -> None:
         self._in_flight.resting = True
         try:
-            # Whoever finished before it saw us resting did not wake us.
+            # An attempt that finished before `resting` was set has not woken this thread.
             if not self._in_flight.finished and self._waker.wait(seconds):
-                self._producer.hungry = True
-                if not self._in_flight.finished:  # else it was most likely our own work that ended, in a phase we know
+                self._producer.may_be_due = True
+                if not self._in_flight.finished:  # else the wake-up most likely came from an own attempt that ended
                     self._producer.look()
                     if self._passes:
-                        self._sweep_thread.wake(self._wait_phases)  # what is new may stand at a phase without code
+                        self._sweep_thread.wake(self._wait_phases)  # a new task may be at a phase without code
         except StoreError as error:
-            self._outage.away(error)
-            sleep(min(seconds, 0.2))  # not a wait for a stop, which would return at once during a drain
+            self._outage.begin(error)
+            sleep(min(seconds, 0.2))  # not `_stopping.wait`, which returns at once during a drain
         finally:
             self._in_flight.resting = False
 
@@ -409,7 +410,7 @@ class Worker:
 
     def _nothing_due(self) -> bool:
         self._wait_phases.tick(self.queue.store.now())
-        return not self._producer.hungry
+        return not self._producer.may_be_due
 
     # ── ending ──
 
@@ -438,12 +439,12 @@ class Worker:
         try:
             self._producer.look_for_lost_claims()
         except StoreError as error:
-            self._outage.away(error)
+            self._outage.begin(error)
         if self._in_flight.attempts:
             self.exit_code = self.exit_code or 70
 
     def _stop_without_store(self) -> None:
-        """Stop running work of which nothing can be written, and wait for it within the grace."""
+        """Stop running attempts, whose outcomes cannot be written, and wait for them within the grace period."""
         for attempt in list(self._in_flight.attempts.values()):
             attempt.ask_to_stop("lost")
         while monotonic() < self._deadlines.record_until and any(
@@ -457,12 +458,12 @@ class Worker:
             if self._store_moved.is_set():
                 self._stop_without_store()
                 return
-            rest = self._turn()
+            rest = self._run_round()
             if rest > 0:
                 self._rest(min(rest, 0.05))
 
     def _on_hung(self, attempt: Attempt) -> None:
-        """Work that won't stop: settle it as what it is, hand back the rest, and let a fresh process take over."""
+        """Settle an attempt that does not stop, and drain: a new process takes over."""
         if attempt.task.task_id in self._condemned:
             return
         self._condemned.add(attempt.task.task_id)
@@ -473,14 +474,14 @@ class Worker:
         self._in_flight.wake()
 
     def _may_abandon_rest(self, asked_at: float) -> bool:
-        """Whether this process ends because of hung work, and what is left did not react and ends with the process."""
+        """Whether the process ends because of hung work and the attempts left can only end with it."""
         if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
             return False
         left = [attempt for attempt in list(self._in_flight.attempts.values()) if not attempt.ended_at]
         return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
 
     def _hand_back_rest(self) -> None:
-        """Settle what ends with this process: no cost to a task, unless its own time was up."""
+        """Settle the attempts that end with this process; only a timeout counts against the task."""
         for attempt in list(self._in_flight.attempts.values()):
             if attempt.started_at is None:
                 self._in_flight.finish(attempt, Unstarted())
@@ -489,7 +490,7 @@ class Worker:
         self._settle_until(lambda: self._deadlines.end_until)
 
     def _on_moved(self, error: StoreMoved) -> None:
-        """Whatever is written from now on would be lost: stop at once. Safe from any thread."""
+        """Stop at once, because the store has moved and writes would be lost; safe from any thread."""
         self._store_moved.set()
         self.exit_code = 66
         self.queue.events.send(StoreGone(self.name, str(error)))
@@ -511,38 +512,38 @@ class Worker:
         for runner in self._runners:
             runner.close()
         self._process_host.close(self._time_left())
-        self._room.close()
+        self._host_resources.close()
         self._capture.stop()
-        self._log_writer_thread.stop(self._time_left())  # two scribes at once would lose lines
-        self._unless_away(self._keep_last_lines, self._controls.leave)
-        for thread in self._alarm_threads:
+        self._log_writer_thread.stop(self._time_left())  # two log writers at once would lose lines
+        self._if_store_available(self._keep_last_lines, self._controls.unregister)
+        for thread in self._alert_threads:
             thread.ask_to_stop()
         for thread in (self._heartbeat_thread, self._deadline_watcher_thread, self._sweep_thread):
             thread.stop(self._time_left())
-        self._stop_alarms(min(monotonic() + _LAST_CALLS, self._deadlines.end_until))
-        self._unless_away(lambda: self._stats_recorder.flush(self.queue.store.now()))
+        self._stop_alert_senders(min(monotonic() + _LAST_CALLS, self._deadlines.end_until))
+        self._if_store_available(lambda: self._stats_recorder.flush(self.queue.store.now()))
         self._producer.close()
         self._waker.close()
         why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
         self.queue.events.send(WorkerStopped(self.name, why))
 
-    def _stop_alarms(self, deadline: float) -> None:
-        for alarm, thread in zip(self._alarms, self._alarm_threads, strict=True):
+    def _stop_alert_senders(self, deadline: float) -> None:
+        for alarm, thread in zip(self._alert_senders, self._alert_threads, strict=True):
             if not thread.stop(max(0.0, deadline - monotonic())) and alarm.unsent:
                 self.queue.events.send(AlertLost(alarm.unsent, "the worker stopped before the receiver took them"))
 
     def _time_left(self) -> float:
-        """Seconds for one of the last acts."""
+        """Return the seconds that one step of the shutdown may take."""
         return max(0.05, min(5.0, self._deadlines.end_until - monotonic()))
 
-    def _unless_away(self, *acts: Callable[[], object]) -> None:
-        """Do these with the store, if it was there lately and there is time."""
+    def _if_store_available(self, *calls: Callable[[], object]) -> None:
+        """Make these store calls, unless the store is unavailable or the time is up."""
         try:
-            for act in acts:
-                if not self._outage.is_away and monotonic() < self._deadlines.end_until:
-                    act()
+            for call in calls:
+                if not self._outage.active and monotonic() < self._deadlines.end_until:
+                    call()
         except StoreError as error:
-            self._outage.away(error)
+            self._outage.begin(error)
 
     def _keep_last_lines(self) -> None:
         rest = 0.0
@@ -552,12 +553,12 @@ class Worker:
                 rest = max(0.0, self._log_writer.tick(self.queue.store.now()))
             except StoreError:
                 raise
-            except Exception as error:  # lines that can't be kept are forgotten, so that this comes to an end
+            except Exception as error:  # the log writer drops lines that the store refuses, so this loop ends
                 self.queue.events.send(RoleFailed("LogWriter", str(error), traceback.format_exc()))
 
     @property
     def condemned(self) -> bool:
-        """Whether a thread of this process would not stop, so that the process itself should end."""
+        """Whether a thread of this process does not stop, so that the process should end."""
         return bool(self._condemned)
 
 

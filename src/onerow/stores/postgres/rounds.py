@@ -102,7 +102,7 @@ class Rounds:
             return self._retrying_collisions(moves, None)[0] if moves else [], kept
         if claim is not None and moves:
             # The claim sees what these moves write, so a low-water mark must not hide a task that they return.
-            self._low_water.put(move.after for move in moves)
+            self._low_water.invalidate(move.after for move in moves)
         # A claim that depends on the result of the swaps (a free slot, a free key) has to run after them.
         if (
             claim is not None

@@ -1,7 +1,7 @@
-"""The keeper process itself: forks wardens, and ends what a killed warden leaves behind.
+"""The loop of the host process: fork reapers, and end the descendants of killed reapers.
 
-It hears `{"warden": number}` with one end of a new line, and reports when that warden and everything
-under it are gone.
+It receives `{"reaper": number}` with one end of a new socket, and reports when that reaper and everything
+under it have ended.
 """
 
 import _socket
@@ -12,7 +12,7 @@ import sys
 
 from . import protocol, tree
 from .kernel import become_subreaper, drain, settle_signals, wake_on_child_end, watch
-from .orphans import end_strays
+from .orphans import end_orphans
 from .reaper import Reaper
 
 _ORPHANS_REST_MS = 20
@@ -20,16 +20,16 @@ _MOST_REFUSALS = 100
 
 
 class HostProcess:
-    """The loop of the keeper process."""
+    """The loop of the host process."""
 
     def __init__(self, line: _socket.socket, reports: int, worker: int | None) -> None:
         self._line = line
         self._reports = reports
         self._worker = worker
-        self._wardens: dict[int, int] = {}
+        self._reapers: dict[int, int] = {}
         self._ended: list[int] = []
         self._wake = wake_on_child_end()
-        self._alone = False
+        self._worker_ended = False
         self._refusals = 0
         self._poll = select.poll()
         for fd in (line.fileno(), self._wake, worker):
@@ -37,39 +37,39 @@ class HostProcess:
                 self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the worker is gone and so are all wardens and orphans."""
+        """Work until the worker, all reapers and all orphans have ended."""
         settled = True
-        while not (self._alone and settled and not self._wardens):
+        while not (self._worker_ended and settled and not self._reapers):
             for fd, _ in self._poll.poll(None if settled else _ORPHANS_REST_MS):
                 if fd == self._wake:
                     drain(fd)
-                elif not self._alone:
-                    self._hear(fd)
+                elif not self._worker_ended:
+                    self._receive(fd)
             settled = self._reap() or self._end_orphans()
             if settled:
-                self._tell_ended()
+                self._report_ended()
 
-    def _hear(self, fd: int) -> None:
-        heard = protocol.receive(self._line) if fd == self._line.fileno() else None
-        if heard is None:
-            # Every warden sees this too and ends its own tree; we wait for them.
-            self._alone = True
+    def _receive(self, fd: int) -> None:
+        received = protocol.receive(self._line) if fd == self._line.fileno() else None
+        if received is None:
+            # The worker has ended. Every reaper sees this too and ends its own tree; wait for them.
+            self._worker_ended = True
             self._poll.unregister(self._line.fileno())
             if self._worker is not None:
                 self._poll.unregister(self._worker)
             return
-        message, fds = heard
-        self._fork_warden(message["warden"], _socket.socket(fileno=fds[0]))
+        message, fds = received
+        self._fork_reaper(message["reaper"], _socket.socket(fileno=fds[0]))
 
-    def _fork_warden(self, number: int, line: _socket.socket) -> None:
+    def _fork_reaper(self, number: int, line: _socket.socket) -> None:
         try:
             pid = os.fork()
         except OSError:
-            line.close()  # the worker sees that nobody greets
+            line.close()  # so the worker sees that there is no reaper
             return
         if pid == 0:
             try:
-                # Our own line must not stay open in a warden: its end tells the worker of our death.
+                # The host's own socket must not stay open in a reaper: its end tells the worker that the host died.
                 self._line.close()
                 os.close(self._wake)
                 Reaper(number, line, self._reports, self._worker).serve()
@@ -77,49 +77,49 @@ class HostProcess:
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:
-                os._exit(1)  # never back into the keeper's loop
-        self._wardens[pid] = number
+                os._exit(1)  # never return to the host's loop
+        self._reapers[pid] = number
         line.close()
 
     def _reap(self) -> bool:
-        """Collect the dead; True if there is no orphan to look for."""
+        """Reap ended processes; return True if there can be no orphans."""
         try:
             while True:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                if pid in self._wardens:
-                    self._ended.append(self._wardens.pop(pid))
+                if pid in self._reapers:
+                    self._ended.append(self._reapers.pop(pid))
         except ChildProcessError:
             return True
-        # Orphans come only from wardens that ended.
+        # Orphans come only from reapers that ended.
         return not self._ended
 
     def _end_orphans(self) -> bool:
-        """Kill what wardens left to us; True if there is nothing, or nothing that we may kill."""
-        if not tree.descendants(skip=self._wardens):
+        """Kill orphans of ended reapers; return True if there are none, or none that may be killed."""
+        if not tree.descendants(skip=self._reapers):
             return True
-        refusing = tree.end(skip=self._wardens)
+        refusing = tree.end(skip=self._reapers)
         self._refusals = self._refusals + 1 if refusing else 0
         return self._refusals > _MOST_REFUSALS
 
-    def _tell_ended(self) -> None:
+    def _report_ended(self) -> None:
         for number in self._ended:
             protocol.report(self._reports, number, None)
         self._ended.clear()
 
 
 def main(line: int, reports: int, worker: int) -> None:
-    """Keep the children of one worker until it is gone."""
+    """Host the children of one worker until it has ended."""
     for fd in (line, reports):
-        os.set_inheritable(fd, False)  # they were made for us, not for the children
+        os.set_inheritable(fd, False)  # children must not inherit them
     settle_signals()
     become_subreaper(b"onerow-keeper")
     watched = watch(worker)
     if os.getppid() != worker:
-        return  # it died while we started
-    end_strays()
-    # What is never collected is never written to, and so stays shared with the wardens.
+        return  # the worker died during the start
+    end_orphans()
+    # Without collections, memory is not written to, and so stays shared with the reapers.
     gc.disable()
     gc.freeze()
     HostProcess(_socket.socket(fileno=line), reports, watched).serve()

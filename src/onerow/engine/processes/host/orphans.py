@@ -1,8 +1,8 @@
-"""Children of workers that died together with keeper and wardens, found by the mark they inherited.
+"""Orphans: children of workers that died together with their host process and reapers, found by an inherited tag.
 
-Nobody was left to end them, so the next keeper on the host does. The environment is a weak witness
-(a process may clear it, `at` copies it), so a stray must also have lost its parents to one of our own
-ancestors, as orphans do.
+The next host process on the machine ends them. The tag, an environment variable, is weak evidence (a process may
+clear it, `at` copies it), so the parent of an orphan must also be one of this process's own ancestors, which inherit
+orphans.
 """
 
 import os
@@ -12,21 +12,21 @@ from contextlib import suppress
 
 from .tree import stat
 
-MARK = "ONEROW_CHILD"
+TAG = "ONEROW_CHILD"
 _MOST_LOOKS = 100
 
 
-def mark(worker: int) -> str:
-    """The start of a mark: it names the worker beyond doubt, across hosts, containers and pid reuse."""
-    return f"{_place()}-{worker}-{_started(worker)}-"
+def tag_prefix(worker: int) -> str:
+    """Return the prefix of a worker's tags, unique across hosts, containers and pid reuse."""
+    return f"{_pid_scope()}-{worker}-{_started(worker)}-"
 
 
-def end_strays() -> None:
-    """Kill every orphan that bears the mark of a worker of this place that no longer lives."""
-    place = _place()
-    if not place:
+def end_orphans() -> None:
+    """Kill every orphan with the tag of a dead worker of this boot and pid namespace."""
+    scope = _pid_scope()
+    if not scope:
         return
-    parents = {pid: _parent(pid) for pid in _pids() if _is_stray(_mark_of(pid), place)}
+    parents = {pid: _parent(pid) for pid in _pids() if _is_of_dead_worker(_tag_of(pid), scope)}
     heirs = _ancestors()
     for pid in parents:
         top = pid
@@ -36,11 +36,11 @@ def end_strays() -> None:
             _kill(pid)
 
 
-def end_marked(whole_mark: str) -> None:
-    """Kill every process that bears exactly this mark, until there is none or they seem not to care."""
+def end_tagged(tag: str) -> None:
+    """Kill every process with exactly this tag, until there is none or the tries are used up."""
     for _ in range(_MOST_LOOKS):
-        # The dead have no environment, so only the living are found.
-        found = [pid for pid in _pids() if _mark_of(pid) == whole_mark]
+        # Zombies have no environment, so only running processes are found.
+        found = [pid for pid in _pids() if _tag_of(pid) == tag]
         if not found:
             return
         for pid in found:
@@ -48,25 +48,25 @@ def end_marked(whole_mark: str) -> None:
         time.sleep(0.005)
 
 
-def _is_stray(found: str, place: str) -> bool:
+def _is_of_dead_worker(found: str, scope: str) -> bool:
     where, _, rest = found.partition("-")
     worker, _, rest = rest.partition("-")
-    return where == place and worker.isdigit() and _started(int(worker)) != rest.partition("-")[0]
+    return where == scope and worker.isdigit() and _started(int(worker)) != rest.partition("-")[0]
 
 
-def _mark_of(pid: int) -> str:
+def _tag_of(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             for pair in file.read().split(b"\0"):
-                if pair.startswith(MARK.encode() + b"="):
+                if pair.startswith(TAG.encode() + b"="):
                     return pair.partition(b"=")[2].decode("latin-1")
     except OSError:
-        pass  # it ended, or is another user's
+        pass  # it ended, or belongs to another user
     return ""
 
 
-def _place() -> str:
-    """Boot and pid namespace: a pid means nothing outside of them. Empty where there is no /proc."""
+def _pid_scope() -> str:
+    """Return boot and pid namespace, outside of which a pid has no meaning; empty if there is no /proc."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip().replace("-", "")
@@ -97,7 +97,7 @@ def _parent(pid: int) -> int:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since boot; empty if there is none."""
+    """Return when a process started, in clock ticks since boot; empty if it does not exist."""
     fields = stat(pid)
     return fields[19].decode() if fields else ""
 

@@ -1,8 +1,8 @@
-"""What worker, keeper and wardens say to each other; all of them use this file.
+"""The protocol between worker, host process and reapers; all of them use this file.
 
-Orders and answers are values and file descriptors on a Unix stream socket, in the form of `marshal`: all
-who speak it run the same interpreter and trust each other, and it costs a tenth of JSON. Ends are
-reported on one pipe per keeper, in records small enough that the kernel writes each of them whole.
+Requests and answers are values and file descriptors on a Unix stream socket, encoded with `marshal`: all processes
+run the same interpreter and trust each other, and it costs a tenth of JSON. Ends are reported on one pipe per
+host process, in records small enough that the kernel writes each of them atomically.
 """
 
 import _socket
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-# Like typing.TYPE_CHECKING, without the cost of importing typing into every keeper.
+# Like typing.TYPE_CHECKING, without the cost of importing typing into every host process.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -25,14 +25,14 @@ else:
 # The kernel passes at most 253 descriptors in one message.
 MOST_FDS = 253
 _CLOEXEC: int = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-_FDS_ROOM = _socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
+_FDS_SPACE = _socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 _HEAD = struct.Struct("!I")
 _REPORT = struct.Struct("!IiBQI")
 _UNSEEN = -1
 
 
 def send(line: _socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message whole; raises OSError when the other end is gone."""
+    """Send one message; raise OSError if the other end is closed."""
     body = marshal.dumps(message)
     rest = _HEAD.pack(len(body)) + body
     if fds:
@@ -42,16 +42,16 @@ def send(line: _socket.socket, message: Message, fds: Sequence[int] = ()) -> Non
 
 
 def send_now(line: _socket.socket, message: Message) -> None:
-    """Send one small message, or raise BlockingIOError; the kernel takes one of this size whole or not at all."""
+    """Send one small message, or raise BlockingIOError; the kernel accepts this size completely or not at all."""
     body = marshal.dumps(message)
     line.send(_HEAD.pack(len(body)) + body, _socket.MSG_DONTWAIT)
 
 
 def receive(line: _socket.socket) -> tuple[Message, list[int]] | None:
-    """The next message and its descriptors, now the caller's; None when the other end is gone."""
+    """Return the next message and its descriptors, which the caller then owns; None if the other end is closed."""
     try:
-        # Descriptors travel with the first byte, so only the head need be read this way.
-        head, ancillary, _, _ = line.recvmsg(_HEAD.size, _FDS_ROOM, _CLOEXEC)
+        # Descriptors come with the first byte, so only the header is read with recvmsg.
+        head, ancillary, _, _ = line.recvmsg(_HEAD.size, _FDS_SPACE, _CLOEXEC)
         if not head:
             return None
         fds = _descriptors(ancillary) if ancillary else []
@@ -65,18 +65,18 @@ def receive(line: _socket.socket) -> tuple[Message, list[int]] | None:
 def report(
     pipe: int, reaper: int, status: int | None, *, stopped: bool = False, max_rss: int = 0, left: int = 0
 ) -> None:
-    """Say that a warden's child and its tree are gone; without a status, so is the warden."""
-    # If the worker is gone, we hear of it otherwise.
+    """Report that a reaper's child and its tree have ended; without a status, the reaper has ended too."""
+    # If the worker has ended, the caller learns of it by its socket.
     with suppress(OSError):
         os.write(pipe, _REPORT.pack(reaper, _UNSEEN if status is None else status, stopped, max_rss, left))
 
 
 Report = tuple[int, int | None, bool, int, int]
-"""The number of the warden, then status, stopped, max_rss and left."""
+"""The number of the reaper, then status, stopped, max_rss and left."""
 
 
 def reports(pipe: int) -> list[Report] | None:
-    """The reports that have come in on a non-blocking pipe; None when all who could write are gone."""
+    """Return the reports in a non-blocking pipe; None when all its writers have ended."""
     try:
         records = os.read(pipe, _REPORT.size * 64)
     except BlockingIOError:

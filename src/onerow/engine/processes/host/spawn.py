@@ -1,7 +1,7 @@
-"""Turning an order into a running child: an argument list, never a shell, in a group of its own.
+"""Start a child from a request: an argument list, never a shell, in its own process group.
 
-The session is the keeper's, which has no terminal. One session for each child would cost more, and with
-it the kernel's autogroups would weigh every child alike, whatever its niceness.
+The session is that of the host process, which has no terminal. One session per child would cost more, and the
+kernel's autogroups would then give every child the same weight, whatever its niceness.
 """
 
 import fcntl
@@ -11,17 +11,17 @@ import signal
 from collections.abc import Callable, Sequence
 
 from .kernel import RESET_IN_CHILD, die_with_parent
-from .orphans import MARK
+from .orphans import TAG
 from .protocol import Message
 
 
 class Order:
-    """What a child is to be, as the worker's message says."""
+    """A child to be started, as described by the worker's message."""
 
     def __init__(self, message: Message, env: dict[bytes, bytes], fds: Sequence[int]) -> None:
         self.argv: list[bytes] = message["start"]
         self.cwd: bytes = message["cwd"]
-        self.env = {**env, MARK.encode(): message["mark"]}
+        self.env = {**env, TAG.encode(): message["tag"]}
         self.fds = fds
         self.targets: list[int] = message["targets"]
         self.nice: int = message["nice"]
@@ -31,7 +31,7 @@ class Order:
 
 
 def variables(raw: bytes) -> dict[bytes, bytes]:
-    """An environment from its NUL-separated form."""
+    """Parse an environment from its NUL-separated form."""
     return {name: value for name, _, value in (part.partition(b"=") for part in raw.split(b"\0")) if name}
 
 
@@ -44,11 +44,11 @@ class Refused(Exception):
 
 
 def spawn(order: Order) -> int:
-    """Start the child and return its pid, its program already running; raises Refused."""
+    """Start the child and return its pid when its program runs; raise Refused."""
     umask = None if order.umask is None else os.umask(order.umask)
     try:
-        # Folder and mask are set here rather than in the child, which posix_spawn cannot be told;
-        # a warden has one child at a time and no other use for them.
+        # Folder and umask are set in the reaper, because posix_spawn cannot set them in the child;
+        # a reaper has one child at a time and does not use them itself.
         _step("cwd", os.chdir, order.cwd)
         program = _find(order.argv[0], order.env.get(b"PATH", os.defpath.encode()))
         if order.nice or order.memory is not None or order.cpu_seconds is not None:
@@ -64,7 +64,7 @@ def spawn(order: Order) -> int:
 
 
 def _by_spawn(order: Order, program: bytes) -> int:
-    # posix_spawn shares our memory until the exec, which halves the cost of a start.
+    # posix_spawn shares the reaper's memory until the exec, which halves the cost of a start.
     spares = [_clear_of(order.targets, fd) for fd in order.fds]
     actions: list[tuple[int, int, int] | tuple[int, int, bytes, int, int]] = [
         (os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(spares, order.targets, strict=True)
@@ -83,26 +83,26 @@ def _by_spawn(order: Order, program: bytes) -> int:
 
 
 def _by_fork(order: Order, program: bytes) -> int:
-    """The slower way, for what only the child itself can set."""
+    """Start the child with a fork, which is slower, for settings that only the child itself can make."""
     reaper = os.getpid()
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     try:
         pid = os.fork()
     except OSError as error:
-        os.close(told)
-        os.close(tell)
+        os.close(reading)
+        os.close(writing)
         raise Refused("program", error.errno or 0) from None
     if pid == 0:
         try:
-            _become(order, program, reaper, tell := _clear_of(order.targets, tell))
+            _become(order, program, reaper, writing := _clear_of(order.targets, writing))
         except Refused as refused:
-            os.write(tell, f"{refused.step} {refused.errno}".encode())
+            os.write(writing, f"{refused.step} {refused.errno}".encode())
         finally:
             os._exit(127)
-    os.close(tell)
+    os.close(writing)
     # The pipe closes at the exec, so an empty answer means that the program runs.
-    answer = os.read(told, 100).decode()
-    os.close(told)
+    answer = os.read(reading, 100).decode()
+    os.close(reading)
     if answer:
         os.waitpid(pid, 0)
         step, errno = answer.split()
@@ -110,22 +110,22 @@ def _by_fork(order: Order, program: bytes) -> int:
     return pid
 
 
-def _become(order: Order, program: bytes, reaper: int, tell: int) -> None:
+def _become(order: Order, program: bytes, reaper: int, writing: int) -> None:
     os.setpgid(0, 0)
     for number in RESET_IN_CHILD:
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     die_with_parent()
     if os.getppid() != reaper:
-        return  # it died before the line above could tell us
-    spares = [_clear_of([*order.targets, tell], fd) for fd in order.fds]
+        return  # the reaper died before the call above took effect
+    spares = [_clear_of([*order.targets, writing], fd) for fd in order.fds]
     for fd, target in zip(spares, order.targets, strict=True):
         _step("descriptors", os.dup2, fd, target)
     for fd in _unset(order):
         os.dup2(os.open("/dev/null", os.O_RDWR), fd)
     _step("nice", os.nice, order.nice)
     if order.cpu_seconds is not None:
-        # One second between XCPU, which a program may handle, and KILL.
+        # One second between SIGXCPU, which a program may handle, and SIGKILL.
         _step("cpu_seconds", _limit, resource.RLIMIT_CPU, order.cpu_seconds, order.cpu_seconds + 1)
     if order.memory is not None:
         _step("memory", _limit, resource.RLIMIT_AS, order.memory, order.memory)
@@ -140,7 +140,7 @@ def _limit(kind: int, soft: int, hard: int) -> None:
 
 
 def _find(program: bytes, path: bytes) -> bytes:
-    """The program's file, looked up in the child's own PATH as execvp would."""
+    """Return the program's file, looked up in the child's own PATH like execvp does."""
     if b"/" in program:
         return program
     for folder in path.split(b":"):
@@ -155,7 +155,7 @@ def _unset(order: Order) -> list[int]:
 
 
 def _clear_of(taken: Sequence[int], fd: int) -> int:
-    """A descriptor for the same file whose number nobody wants."""
+    """Return a descriptor for the same file whose number is not in `taken`."""
     held = []
     while fd in taken:
         fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -165,8 +165,8 @@ def _clear_of(taken: Sequence[int], fd: int) -> int:
     return fd
 
 
-def _step(name: str, act: Callable[..., object], *args: object) -> None:
+def _step(name: str, call: Callable[..., object], *args: object) -> None:
     try:
-        act(*args)
+        call(*args)
     except (OSError, ValueError) as error:
         raise Refused(name, getattr(error, "errno", None) or 22) from None

@@ -1,33 +1,33 @@
-"""The living descendants of this process: finding, signalling and ending them."""
+"""Find, signal and end the descendants of this process."""
 
 import os
 import signal
 from collections.abc import Callable, Collection
 
-# Processes that fork faster than we look are caught after some looks, not at the first; in between, the
-# caller collects the dead.
-_MOST_LOOKS = 64
+# Processes that fork faster than they are listed are caught after several passes; between two calls, the
+# caller reaps ended processes.
+_MOST_PASSES = 64
 
 
 def descendants(skip: Collection[int] = ()) -> set[int]:
-    """Every descendant of this process, zombies included, without those under `skip`."""
+    """Return every descendant of this process, zombies included, except `skip` and their descendants."""
     found: set[int] = set()
     _walk(found, skip, lambda pid: None)
     return found
 
 
 def ask_to_end(skip: Collection[int] = ()) -> None:
-    """TERM to every descendant, and CONT, because a stopped process would not hear it."""
+    """Send TERM to every descendant, and CONT, because a stopped process does not handle signals."""
     for pid in descendants(skip):
         _signal(pid, signal.SIGTERM)
         _signal(pid, signal.SIGCONT)
 
 
 def end(skip: Collection[int] = ()) -> set[int] | None:
-    """KILL every descendant, once; returns those who refuse if there are none but them, else None.
+    """Send KILL to every descendant once; return those that cannot be signalled if only those are left, else None.
 
-    They are stopped before they are killed, each before its children are listed: a stopped process
-    cannot fork behind our back.
+    Each process is stopped before its children are listed, and all are stopped before they are killed: a stopped
+    process cannot fork unnoticed.
     """
     refused: set[int] = set()
 
@@ -36,17 +36,17 @@ def end(skip: Collection[int] = ()) -> set[int] | None:
             refused.add(pid)
 
     stopped: set[int] = set()
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MOST_PASSES):
         if _walk(stopped, skip, stop):
             continue
-        # One last look at everyone: a stop may reach a process in the middle of a fork.
+        # One last pass over all: a stop may reach a process in the middle of a fork.
         missed = descendants(skip) - stopped
         if not missed:
             break
         for pid in missed:
             stop(pid)
         stopped |= missed
-    # Listed anew, because a number seen some time ago may be a stranger's by now.
+    # Listed again, because a pid seen earlier may have been reused by an unrelated process.
     there = descendants(skip)
     for pid in there - refused:
         _signal(pid, signal.SIGKILL)
@@ -54,7 +54,7 @@ def end(skip: Collection[int] = ()) -> set[int] | None:
 
 
 def _walk(known: set[int], skip: Collection[int], meet: Callable[[int], None]) -> bool:
-    """Meet every descendant that is not known yet, before its own children; False if there was none."""
+    """Call `meet` for every descendant not yet known, before its own children are listed; False if there was none."""
     children = _by_task if _HAS_CHILDREN_FILE else _ByStat()
     before = len(known)
     ahead = [os.getpid()]
@@ -68,7 +68,7 @@ def _walk(known: set[int], skip: Collection[int], meet: Callable[[int], None]) -
 
 
 def _signal(pid: int, number: int) -> bool:
-    """False if we may not signal it (it runs as another user); one that is gone counts as done."""
+    """Send a signal; return False if it is not permitted (another user's process); an ended process counts as done."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -79,19 +79,19 @@ def _signal(pid: int, number: int) -> bool:
 
 
 def _by_task(pid: int) -> list[int]:
-    """The children of one process, which the kernel lists by the thread that forked them."""
+    """Return the children of one process, which the kernel lists by the thread that forked them."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += map(int, file.read().split())
     except OSError:
-        pass  # it ended while we looked; its children are listed elsewhere by now
+        pass  # it ended just now; its children are listed under their new parent
     return found
 
 
 class _ByStat:
-    """The same from every process's stat line, for kernels without the `children` file."""
+    """The same from the stat lines of all processes, for kernels without the `children` file."""
 
     def __init__(self) -> None:
         self._children: dict[int, list[int]] = {}
@@ -104,10 +104,10 @@ class _ByStat:
 
 
 def stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the state on; empty if the process is gone."""
+    """Return the fields of /proc/<pid>/stat from the state on; empty if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before stands in parentheses and may contain anything, ')' included.
+            # The name before them is in parentheses and may contain anything, including ')'.
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""The role that looks after families: at once when a child ends here, and by a sweep for what others left undone."""
+"""Resume parents and cancel children: at once for tasks that end in this worker, and by a sweep for all others."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from onerow.engine.queue.children import Children
 from onerow.ports import Filter, Store
 
 _SWEEP_EVERY = 5.0
-_SWEEP_PACE = 20.0  # a sweep over very many parked tasks takes a twentieth of the time at the most
+_SWEEP_PACE = 20.0  # sweeps over many parked tasks take at most a twentieth of the time
 _PAGE = 200
 _CANCELLED_SINCE = timedelta(minutes=15)
 
 
 class ChildrenSweeper:
-    """Resumes parents and cancels children; `pace` bounds how much of the time is spent looking at one parent."""
+    """Resume parents and cancel children; a parent is checked again after `pace` times the duration of its last check."""
 
     def __init__(self, store: Store, family: Children, worker: str, *, pace: float = 10.0) -> None:
         self._store = store
@@ -25,24 +25,24 @@ class ChildrenSweeper:
         self._worker = worker
         self._pace = pace
         self._heard: deque[Task] = deque()
-        self._due: dict[str, float] = {}  # whom to look at, and not before when
+        self._due: dict[str, float] = {}  # parents to check, and the earliest time
         self._not_before: dict[str, float] = {}
         self._sweep_at = 0.0
         self._swept_for = 0.0
         self._swept_to: str | None = None
         self._cancelled_since: datetime | None = None
         self.wake: Callable[[], None] = lambda: None
-        self.resumed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+        self.resumed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
 
     def hear(self, task: Task) -> None:
-        """A task was written whose parent or children may be concerned; safe from any thread."""
+        """Note a written task whose parent or children may be affected; safe from any thread."""
         first = not self._heard
         self._heard.append(task)
         if first:
             self.wake()
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         while self._heard:
             self._concern(self._heard.popleft(), now)
         if monotonic() >= self._sweep_at:
@@ -73,7 +73,7 @@ class ChildrenSweeper:
                 del self._due[parent]
                 self._not_before.pop(parent, None)
             if self._pace:
-                # A parent of many is counted anew each time a child ends: the longer that takes, the less often.
+                # All children of a parent are counted again after each end: the longer that takes, the less often.
                 self._not_before |= dict.fromkeys(waiting, monotonic() + took * self._pace)
             for task in resumed:
                 self._concern(task, now)
@@ -81,7 +81,7 @@ class ChildrenSweeper:
                 self.resumed()
 
     def _sweep(self, now: datetime) -> None:
-        """What a dead worker or a hand left undone: a page of parked parents, and what was cancelled lately."""
+        """Check a page of parked parents and recently cancelled tasks, for ends that no live worker has handled."""
         began = monotonic()
         where = Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children")
         page = self._store.find(where, limit=_PAGE, order="due", after=self._swept_to)

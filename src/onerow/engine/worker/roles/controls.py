@@ -1,4 +1,4 @@
-"""The registrar: what operators have set, read about once a second; which worker serves what, kept on a roll."""
+"""Read limits, pauses and holds about once a second, and keep this worker's entry in the worker registry."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.in_flight import InFlight
 from onerow.ports import Note, Store
 
-_ROLL_EVERY = 5.0
+_REGISTER_EVERY = 5.0
 _REPORT_EVERY = 1.0
 
 
 class PhaseControls:
-    """Knows the limits, pauses and holds in force, and keeps this worker on the roll."""
+    """The limits, pauses and holds in force, and this worker's registry entry."""
 
     def __init__(
         self,
@@ -36,38 +36,38 @@ class PhaseControls:
     ) -> None:
         self._store = store
         self._published = Definitions(lambda: store) if published is None else published
-        self._replaced: dict[str, Plan] = {}  # what tasks follow instead of the definition in our code
+        self._replaced: dict[str, Plan] = {}  # newer definitions that tasks follow instead of this app's
         self._identity = identity
-        self._lanes = served_phases
+        self._served = served_phases
         self._concurrency = concurrency
         self._controls = Controls()
         self._own_holds: dict[tuple[str, str], datetime] = {}
         self._to_hold: deque[tuple[str, str, datetime, str, str]] = deque()
-        self._roll_at = 0.0
-        self._roll_version = 0
+        self._register_at = 0.0
+        self._entry_version = 0
         self._report_at = 0.0
         self.draining = False
-        self.hooks: Callable[[], list[GuardState]] = list  # those that are overdue or lost events
+        self.hooks: Callable[[], list[GuardState]] = list  # hooks that are overdue or lost events
         self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
         self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         self._write_holds()
         self._published.refresh()
         self._controls = self._with_published_limits(definitions.load_controls(self._store))
-        if monotonic() >= self._roll_at:
+        if monotonic() >= self._register_at:
             try:
                 self._store.check()
                 check_not_relocated(self._store)
             except (CodeTooOld, QueueRelocated) as error:
-                # The store was migrated past us, or its queue was moved: finish what we hold, claim no more.
+                # The store's schema is newer than this code, or its queue was moved: drain.
                 self.outdated(error)
-            self.enrol(now)
+            self.register(now)
         return 1.0
 
-    def enrol(self, now: datetime) -> None:
-        """Write this worker's line of the roll."""
+    def register(self, now: datetime) -> None:
+        """Write this worker's registry entry."""
         body: dict[str, object] = {
             "worker": self._identity.name,
             "host": self._identity.host,
@@ -77,39 +77,39 @@ class PhaseControls:
             "born": self._identity.born,
             "started_at": self._identity.started_at.isoformat(),
             "concurrency": self._concurrency,
-            "phases": [[served.pipeline, served.phase.name] for served in self._lanes],
+            "phases": [[served.pipeline, served.phase.name] for served in self._served],
             "draining": self.draining,
         }
         if hooks := self.hooks():
             body["hooks"] = msgspec.to_builtins(hooks)
-        if self._store.write_notes([Note(WORKER, self._identity.name, body, self._roll_version)])[0]:
-            self._roll_version += 1
-        else:  # someone took us for dead, and off the roll
+        if self._store.write_notes([Note(WORKER, self._identity.name, body, self._entry_version)])[0]:
+            self._entry_version += 1
+        else:  # another worker took this one for dead and removed its entry
             mine = [note for note in self._store.notes(WORKER) if note.name == self._identity.name]
-            self._roll_version = mine[0].version if mine else 0
-        self._roll_at = monotonic() + _ROLL_EVERY
+            self._entry_version = mine[0].version if mine else 0
+        self._register_at = monotonic() + _REGISTER_EVERY
 
     def drain(self) -> None:
-        """From the next round on, the roll says that this worker takes nothing more."""
+        """Say in the registry, from the next round on, that this worker claims no more."""
         self.draining = True
-        self._roll_at = 0.0
+        self._register_at = 0.0
 
-    def leave(self) -> None:
-        """Off the roll."""
+    def unregister(self) -> None:
+        """Remove this worker's registry entry."""
         self._store.drop_notes(WORKER, [self._identity.name])
 
     def plan_of(self, served: ServedPhase) -> Plan:
-        """The definition that tasks of a lane follow."""
+        """Return the definition that tasks of a served phase follow."""
         return self._published.follow(served.plan)
 
     def refresh_plans(self, now: datetime) -> None:
-        """Read the definitions again if the last round was too long ago to decide by what it found."""
+        """Read the definitions again if those of the last round are too old to decide by."""
         self._published.refresh_if_stale(now)
 
     def _with_published_limits(self, controls: Controls) -> Controls:
-        """Limits of definitions that replaced ours hold here too; an operator's come first."""
+        """Add the limits of definitions that replaced this app's; an operator's limits take precedence."""
         limits = dict(controls.limits)
-        for served in self._lanes:
+        for served in self._served:
             plan = self.plan_of(served)
             if plan is served.plan:
                 continue
@@ -121,7 +121,7 @@ class PhaseControls:
         return Controls(limits, controls.pauses, controls.holds)
 
     def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
-        """The limits of a phase, or None while nobody may claim from it."""
+        """Return the limits of a phase, or None while it is paused or held."""
         controls = self._controls
         if self._own_holds and self._own_holds.get((served.pipeline, served.phase.name), now) > now:
             return None
@@ -132,18 +132,18 @@ class PhaseControls:
         return controls.limits_of(served.pipeline, served.phase)
 
     def limits(self, served: ServedPhase) -> tuple[int | None, int | None]:
-        """The limits of a phase, whether or not it may be claimed from now."""
+        """Return the limits of a phase, paused or not."""
         return self._controls.limits_of(served.pipeline, served.phase)
 
     def hold(self, served: ServedPhase, why: Failure, now: datetime) -> None:
-        """The other side asked the whole phase to wait: nobody claims from it until then, we from this very moment."""
+        """Hold a whole phase because a remote service asked for a pause; this worker stops claiming from it at once."""
         until = now + (why.after or timedelta(0))
         self._own_holds[served.pipeline, served.phase.name] = until
         self._to_hold.append((served.pipeline, served.phase.name, until, why.message, self._identity.name))
         try:
             self._write_holds()
         except StoreError:
-            pass  # the store is away; the next round writes it
+            pass  # the next round writes it
 
     def _write_holds(self) -> None:
         while self._to_hold:
@@ -151,7 +151,7 @@ class PhaseControls:
             self._to_hold.popleft()
 
     def due_reports(self, in_flight: InFlight) -> list[Attempt]:
-        """Attempts with progress to write, at most once a second."""
+        """Return attempts with progress to write, at most once a second."""
         if monotonic() < self._report_at:
             return []
         due = [attempt for attempt in list(in_flight.attempts.values()) if attempt.progress_json is not None]

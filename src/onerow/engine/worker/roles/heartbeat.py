@@ -1,4 +1,4 @@
-"""The heart keeps leases alive and hears of cancels; the warden watches deadlines and never touches the store."""
+"""Heartbeat extends leases and reads cancel requests; DeadlineWatcher enforces deadlines without the store."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,30 +16,30 @@ _LOOK_EVERY = 1.0
 
 
 class Heartbeat:
-    """Heartbeats, only of leases that are getting old, in one write; and a look at our own cancels each second."""
+    """Extend leases that are a third over, in one write per lease length, and read cancel requests each second."""
 
     def __init__(self, store: Store, worker: str, in_flight: InFlight, shortest: timedelta) -> None:
         self._store = store
         self._worker = worker
         self._in_flight = in_flight
         self._look_at = 0.0
-        # Whatever is claimed while we rest must not have grown too old by then, so the shortest lease says how long.
+        # The pause follows from the shortest lease: a task claimed during the pause needs its heartbeat in time.
         self._rest = min(_LOOK_EVERY, shortest.total_seconds() / 6)
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         attempts = list(self._in_flight.attempts.values())
         if not attempts:
             return self._rest
         self._beat(attempts)
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + _LOOK_EVERY
-            self._hear_cancels()
+            self._read_cancels()
         return self._rest
 
     def _beat(self, attempts: list[Attempt]) -> None:
         clock = monotonic()
-        # A third of the lease, so that two lost heartbeats don't cost us the task.
+        # A third of the lease, so that two lost heartbeats do not lose the task.
         ageing: dict[timedelta, list[Attempt]] = {}
         for attempt in attempts:
             if clock - attempt.beat_at >= attempt.served.lease / 3 and attempt.stop != "lost":
@@ -51,8 +51,8 @@ class Heartbeat:
             for attempt, task, answer in zip(group, known, answers, strict=True):
                 if isinstance(answer, Held):
                     attempt.extended(sent_at)
-                    # Only if nobody else wrote in between do we know what that version says; a signal or a step
-                    # that came meanwhile makes our next write stale, and then the row is read anew.
+                    # Without another write in between, the content of the new version is known. A signal or a step
+                    # written in between makes the next write stale, and then the row is read again.
                     if answer.version == task.version + 1:
                         attempt.heard(
                             msgspec.structs.replace(task, version=answer.version, leased_until=answer.leased_until)
@@ -62,7 +62,7 @@ class Heartbeat:
                 elif self._in_flight.attempts.get(task.task_id) is attempt:
                     attempt.ask_to_stop("lost")
 
-    def _hear_cancels(self) -> None:
+    def _read_cancels(self) -> None:
         where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._worker, cancel_requested=True)
         for task in self._store.find(where, limit=1000, order="oldest").tasks:
             attempt = self._in_flight.attempts.get(task.task_id)
@@ -72,7 +72,7 @@ class Heartbeat:
 
 
 class DeadlineWatcher:
-    """Ends work that runs too long or whose lease may be another's, and tells of work that won't end."""
+    """Stop attempts that exceed their timeout or may have lost their lease, and report those that do not stop."""
 
     def __init__(
         self,
@@ -86,18 +86,18 @@ class DeadlineWatcher:
         self._grace = grace
         self._hung = hung
         self._loop = loop
-        # Whatever begins while we rest must not have run far past its time by then.
+        # Short enough that an attempt started during the pause does not far exceed its timeout.
         self._rest = max(0.05, min(1.0, shortest.total_seconds() / 6))
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         rest = self._rest
         clock = monotonic()
         blocked, blocker = (0.0, None) if self._loop is None else self._loop.look(clock)
         for attempt in list(self._in_flight.attempts.values()):
             served = attempt.served
             if attempt.ended_at:
-                continue  # done; only the store has not heard of it yet, and it may be away for long
+                continue  # it has ended; its outcome waits to be written, perhaps for long during an outage
             blocks = blocker is not None and (blocker is attempt or blocker is attempt.handle)
             if blocked and not blocks and attempt.runner.on_loop:
                 _excuse(attempt, blocked, clock)
@@ -106,7 +106,7 @@ class DeadlineWatcher:
                     self._hung(attempt)
                 rest = min(rest, 0.2)
                 continue
-            # By now someone else may think us dead and start it: better to stop than to run twice.
+            # Another worker may rescue the task soon: stop, so that it does not run twice at the same time.
             safe_until = attempt.beat_at + served.lease * 0.85
             if clock > safe_until:
                 attempt.ask_to_stop("lost")
@@ -114,7 +114,7 @@ class DeadlineWatcher:
             rest = min(rest, safe_until - clock)
             if served.timeout is not None and attempt.started_at is not None:
                 ends_at = attempt.started_at + served.timeout + attempt.excused
-                # Not while another attempt may block the loop: the loop has run since, and this one has not ended.
+                # Only if the loop has run since the deadline: otherwise another attempt may have blocked this one.
                 if ends_at <= clock and (blocks or self._was_free_after(ends_at, attempt)):
                     attempt.ask_to_stop("timeout")
                 rest = min(rest, max(0.0, ends_at - clock))
@@ -127,7 +127,7 @@ class DeadlineWatcher:
 
 
 def _excuse(attempt: Attempt, blocked: float, clock: float) -> None:
-    """Extend the deadlines of an attempt by the time in which another one blocked the event loop."""
+    """Extend an attempt's deadlines by the time in which another attempt blocked the event loop."""
     if attempt.started_at is not None:
         attempt.excused += max(0.0, min(blocked, clock - attempt.started_at))
     if attempt.stop is not None:

@@ -1,4 +1,4 @@
-"""The scribe keeps output lines in the store, in batches, so that a talkative task slows nothing else down."""
+"""Write output lines to the store in batches, so that a task with much output does not slow down the others."""
 
 from datetime import datetime
 from time import monotonic
@@ -10,25 +10,27 @@ from onerow.engine.worker.in_flight import InFlight
 from onerow.ports import LogLine, Store
 
 _LEAST, _BATCH = 200, 2_000
-_WRITES_FOR = 0.004  # seconds that a write may take, because others wait for the store meanwhile
+_WRITES_FOR = 0.004  # seconds that a write may take, because other calls wait for the store
 _SHARE = 500  # lines of one task in a batch
 _GATHER = 0.05  # seconds between two writes, unless an outcome waits for its lines
-_BREATH, _DEEP_BREATH = 0.25, 1.0  # of a write's time, in which others come to their turn; after one task alone
+# Pause after a write, relative to its duration, so that other store calls get through; longer if all lines were one
+# task's.
+_PAUSE, _PAUSE_AFTER_ONE_TASK = 0.25, 1.0
 
 
 class LogWriter:
-    """Writes what attempts said; each in its turn, so that nobody waits behind a flood."""
+    """Write the output of attempts, round robin, so that one with much output does not delay the others."""
 
     def __init__(self, store: Store, in_flight: InFlight, files: LogFiles | None = None) -> None:
         self._store = store
         self._in_flight = in_flight
         self._files = files
         self._rest_until = 0.0
-        self._batch = _BATCH // 2  # lines, as many as the store takes in good time
+        self._batch = _BATCH // 2  # lines per write, adapted to the speed of the store
         self._kept: list[tuple[Output, list[LogLine]]] = []
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         if not self._kept:
             if not self._in_flight.speaking:
                 return 1.0
@@ -48,24 +50,24 @@ class LogWriter:
         for output, _ in kept:
             if len(output):
                 self._in_flight.awaited = self._in_flight.awaited or output.when_kept is not None
-                self._in_flight.let_speak(output)
+                self._in_flight.queue_output(output)
             elif output.when_kept is not None:
                 self._in_flight.kept(output)
         busy = self._in_flight.awaited or full or any(len(lines) >= _SHARE for _, lines in counted)
-        rest = took * (_BREATH if len(counted) > 1 else _DEEP_BREATH) if busy else _GATHER
+        rest = took * (_PAUSE if len(counted) > 1 else _PAUSE_AFTER_ONE_TASK) if busy else _GATHER
         self._rest_until = monotonic() + rest
         return rest if self._in_flight.speaking else 1.0
 
     def _take(self) -> None:
         speaking = self._in_flight.speaking
-        room = self._batch
+        left = self._batch
         for _ in range(len(speaking)):
             output = speaking.popleft()
             output.queued = False
-            lines = output.take(min(room, _SHARE))
-            room -= len(lines)
+            lines = output.take(min(left, _SHARE))
+            left -= len(lines)
             self._kept.append((output, lines))
-            if room <= 0:
+            if left <= 0:
                 return
 
     def _write(self) -> None:
@@ -73,9 +75,9 @@ class LogWriter:
             if lines := [line for _, lines in self._kept for line in lines]:
                 self._store.append_log(lines)
         except StoreError:
-            raise  # again later; the lines stay with us
+            raise  # the lines are kept for a retry
         except Exception:
-            # A line that the store can't take must not hold up its task, nor the lines of all others.
+            # A line that the store refuses must not block its task or the lines of other tasks.
             self._forget_lines()
             raise
         written = self._forget_lines()

@@ -1,4 +1,4 @@
-"""The scheduler fires cron: one task per nominal time, whatever the number of workers and restarts."""
+"""The scheduler adds the tasks of cron schedules: one per nominal time, with any number of workers and restarts."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -19,10 +19,10 @@ _GIVEN_UP_AFTER = timedelta(seconds=10)
 
 
 class Scheduler:
-    """Adds what is due. A mark says how far each schedule was kept, and whose turn it is to add.
+    """Add the tasks of due schedules. A cursor per schedule (`Mark`) holds the last time that was handled.
 
-    Whoever writes the mark as 'firing' adds the task and then moves the mark on. Its id follows from the nominal time,
-    so that another who takes over from a dead worker adds it at most once.
+    The worker that writes the cursor as 'firing' adds the task and then advances the cursor. The task's id follows from
+    the nominal time, so that a worker that takes over from a dead one does not add it twice.
     """
 
     def __init__(self, queue: Queue, plans: Mapping[str, Plan]) -> None:
@@ -33,7 +33,7 @@ class Scheduler:
         self._next: datetime | None = None
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         if not self._crons:
             return _LOOK_EVERY
         if monotonic() >= self._look_at or self._next is None or now >= self._next:
@@ -62,7 +62,7 @@ class Scheduler:
         last = read(mark.last)
         if mark.firing:
             if note.updated_at is not None and now - note.updated_at < _GIVEN_UP_AFTER:
-                return  # someone is at it
+                return  # another worker is adding it
             mark = self._add(pipeline, cron, read(mark.firing))
             if not written(self._store, note.name, mark, version):
                 return
@@ -72,7 +72,7 @@ class Scheduler:
             return
         wanted = [] if paused else schedule.due(cron, last, now)
         for nominal in wanted:
-            if cron.overlap == "skip" and self._runs(mark):
+            if cron.overlap == "skip" and self._is_running(mark):
                 continue
             if not written(self._store, note.name, Mark(mark.last, mark.task_id, spell(nominal)), version):
                 return
@@ -80,7 +80,7 @@ class Scheduler:
             if not written(self._store, note.name, mark, version + 1):
                 return
             version += 2
-        # What was skipped is decided too. Of very many missed times some are left for the next look.
+        # Skipped times count as handled. After very many missed times, the rest is left for the next round.
         decided = wanted[-1] if len(wanted) == schedule.MOST_AT_ONCE else latest
         if read(mark.last) < decided:
             written(self._store, note.name, Mark(spell(decided), mark.task_id), version)
@@ -98,5 +98,5 @@ class Scheduler:
         )
         return Mark(text, task_id)
 
-    def _runs(self, mark: Mark) -> bool:
+    def _is_running(self, mark: Mark) -> bool:
         return bool(mark.task_id) and any(not task.ended for task in self._store.fetch([mark.task_id]))

@@ -1,4 +1,4 @@
-"""The statistician counts outcomes as they are settled, and writes them apart from the settle, every few seconds."""
+"""Count outcomes as they are settled, and write the counts every few seconds, separately from the settle."""
 
 from datetime import datetime, timedelta
 from time import monotonic
@@ -16,30 +16,30 @@ _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
 _MINUTE = timedelta(minutes=1)
 _MOST_SHORT = 4096
-_SHORT = tuple(bucket(millis) for millis in range(_MOST_SHORT))  # nearly all are, and a table is quicker than a call
+_SHORT = tuple(bucket(millis) for millis in range(_MOST_SHORT))  # most durations; a lookup is faster than a call
 
 
 class StatsRecorder:
-    """A crash loses at most what was counted since the last flush."""
+    """Count outcomes per phase and minute; a crash loses at most the counts since the last flush."""
 
     def __init__(self, store: Store, worker: str, events: Events) -> None:
         self._store = store
         self._worker = worker
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
-        self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's, with the notes' versions
+        self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's counts and note versions
         self._flush_at = self._clear_at = monotonic()
         events.on(TaskRescued, self._rescued)
 
     def count(self, before: Task, after: Task, outcome: Outcome) -> None:
-        """Called for every settled attempt, so it does little: plain counters in a plain dictionary."""
+        """Count a settled attempt; called for each one, so it only increments counters in a dictionary."""
         kind = type(outcome)
         if kind is Unstarted:
             return
-        place = (before.pipeline, before.phase)
-        found = self._fresh.get(place)
+        phase = (before.pipeline, before.phase)
+        found = self._fresh.get(phase)
         if found is None:
-            found = self._fresh[place] = Outcomes(run={}, wait={})
+            found = self._fresh[phase] = Outcomes(run={}, wait={})
         status = after.status
         if status is CANCELLED:
             found.cancelled += 1
@@ -52,24 +52,24 @@ class StatsRecorder:
         else:
             found.put_off += 1
         ran = after.elapsed_time or 0
-        place_run = _SHORT[ran] if ran < _MOST_SHORT else bucket(ran)
+        run_bucket = _SHORT[ran] if ran < _MOST_SHORT else bucket(ran)
         run = found.run
-        run[place_run] = run.get(place_run, 0) + 1
+        run[run_bucket] = run.get(run_bucket, 0) + 1
         if before.started_at is not None:
             delay = before.started_at - before.run_at
             waited = delay.seconds * 1000 + delay.microseconds // 1000
             if delay.days:
                 waited = max(0, waited + delay.days * 86_400_000)
-            place_wait = _SHORT[waited] if waited < _MOST_SHORT else bucket(waited)
+            wait_bucket = _SHORT[waited] if waited < _MOST_SHORT else bucket(waited)
             wait = found.wait
-            wait[place_wait] = wait.get(place_wait, 0) + 1
+            wait[wait_bucket] = wait.get(wait_bucket, 0) + 1
 
     def _rescued(self, event: TaskRescued) -> None:
-        place = (event.task.pipeline, event.task.phase)
-        self._fresh.setdefault(place, Outcomes(run={}, wait={})).rescued += 1
+        phase = (event.task.pipeline, event.task.phase)
+        self._fresh.setdefault(phase, Outcomes(run={}, wait={})).rescued += 1
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         left = self._flush_at - monotonic()
         if left > 0:  # woken together with the other roles
             return left
@@ -83,28 +83,28 @@ class StatsRecorder:
         return _FLUSH_EVERY
 
     def flush(self, now: datetime) -> None:
-        """Write what was counted since the last time."""
+        """Write the counts since the last flush."""
         minute = minute_of(now)
         if minute != self._minute:
             self._minute, self._written = minute, {}
         fresh, self._fresh = self._fresh, {}
         if not fresh:
             return
-        places = list(fresh)
-        for place in places:
-            so_far, version = self._written.get(place, (Outcomes(run={}, wait={}), 0))
-            so_far.add(fresh[place])
-            self._written[place] = (so_far, version)
+        phases = list(fresh)
+        for phase in phases:
+            so_far, version = self._written.get(phase, (Outcomes(run={}, wait={}), 0))
+            so_far.add(fresh[phase])
+            self._written[phase] = (so_far, version)
         notes = [
             Note(
                 STATS,
-                note_name(minute, *place, self._worker),
-                msgspec.to_builtins(self._written[place][0], str_keys=True),
-                self._written[place][1],
+                note_name(minute, *phase, self._worker),
+                msgspec.to_builtins(self._written[phase][0], str_keys=True),
+                self._written[phase][1],
             )
-            for place in places
+            for phase in phases
         ]
-        for place, done in zip(places, self._store.write_notes(notes), strict=True):
+        for phase, done in zip(phases, self._store.write_notes(notes), strict=True):
             if done:
-                so_far, version = self._written[place]
-                self._written[place] = (so_far, version + 1)
+                so_far, version = self._written[phase]
+                self._written[phase] = (so_far, version + 1)

@@ -1,4 +1,4 @@
-"""Sweeps: what spans rows, done after the commit, again and again, without harm."""
+"""Sweeps: periodic, idempotent work over many rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,22 +21,22 @@ from onerow.engine.worker.ready_phases import FEW
 from onerow.ports import Filter, Maintainable, Move, Store, Swapped
 
 _PAGE = 500
-_TIDY_EVERY = 5.0
+_MAINTAIN_EVERY = 5.0
 
 
 class WaitPhaseSweeper:
-    """Passes due tasks through phases without code, expires parked ones, and follows renamed phases."""
+    """Move due tasks through phases without code, expire parked tasks, and move tasks of renamed phases."""
 
     def __init__(self, store: Store, plans: Mapping[str, Plan], events: Events) -> None:
         self._store = store
         self._plans = plans
         self._events = events
         self._renamed_at = 0.0
-        self.passed: Callable[[], None] = lambda: None  # something may be ready to be claimed
+        self.passed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         moved = False
         for pipeline, phase in self._ready(now):
             moved |= self._pass(self._plans[pipeline], phase, now)
@@ -50,12 +50,12 @@ class WaitPhaseSweeper:
         return 1.0
 
     def _pass(self, plan: Plan, phase: str, now: datetime) -> bool:
-        # Asked for as a claim would, because a million may stand here that aren't due.
+        # Uses the same index as a claim, because a million tasks that are not due may be in this phase.
         look = partial(self._store.due, plan.name, phase, now, _PAGE)
         return self._sweep(look, lambda task: rules.pass_(task, plan, now), now)
 
     def _ready(self, now: datetime) -> Iterable[tuple[str, str]]:
-        """The phases without code to look at: all where they are few, else those that the store names."""
+        """Return the phases without code to sweep: all if they are few, else those with due tasks."""
         codeless = {
             (plan.name, phase.name): None
             for plan in self._plans.values()
@@ -65,7 +65,7 @@ class WaitPhaseSweeper:
         return codeless if len(codeless) <= FEW else self._store.ready(codeless, now)
 
     def _expire(self, now: datetime) -> bool:
-        """Of all pipelines together, since most have nothing to expire; those that we don't know are passed over."""
+        """Expire parked tasks in one search over all pipelines, since most have none; skip unknown pipelines."""
         where = Filter(statuses=frozenset({WAITING}), parked=True, due_before=now)
         moved, after = False, None
         while True:
@@ -85,7 +85,7 @@ class WaitPhaseSweeper:
         return moved
 
     def _release_keys(self, now: datetime) -> None:
-        """Unique keys that were remembered long enough are free again; a tombstone has then nothing left to keep."""
+        """Release unique keys whose retention has ended, and remove tombstones, which exist only to hold a key."""
         tasks = self._store.find(Filter(held_until_before=now, hidden=True), limit=_PAGE, order="oldest").tasks
         self._store.remove([task for task in tasks if task.purged_at is not None])
         kept = [task for task in tasks if task.purged_at is None]
@@ -105,7 +105,7 @@ class WaitPhaseSweeper:
                 return moved
 
     def _move(self, tasks: Iterable[Task], rule: Callable[[Task], Task], now: datetime) -> list[Task]:
-        """Write what a rule makes of each task it applies to; the tasks that were written."""
+        """Apply a rule to each task that permits it, write the results, and return the written tasks."""
         moves = []
         for task in tasks:
             try:
@@ -127,7 +127,7 @@ def _renamed(plan: Plan, now: datetime, task: Task) -> Task:
 
 
 class Rescuer:
-    """Returns tasks of dead workers to waiting: when their lease was observed to end, or at once with proof of death."""
+    """Return tasks of dead workers to waiting: after their lease was observed to end, or at once with proof of death."""
 
     def __init__(
         self,
@@ -146,18 +146,18 @@ class Rescuer:
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         left = self._due_at - monotonic()
         if left > 0:  # woken together with the other roles
             return left
-        self._rescue_of_the_certainly_dead(now)
+        self._rescue_proven_dead(now)
         ended = self._watch.look(now)
         by = self._identity.name
-        self._tell_family(rescue_ended(self._store, ended, now, self._events, by=by, plan_of=self._plan_of))
+        self._notify_children_sweeper(rescue_ended(self._store, ended, now, self._events, by=by, plan_of=self._plan_of))
         self._due_at = monotonic() + self._watch.every
         return self._watch.every
 
-    def _rescue_of_the_certainly_dead(self, now: datetime) -> None:
+    def _rescue_proven_dead(self, now: datetime) -> None:
         for note in self._store.notes(WORKER):
             if note.name == self._identity.name or not self._identity.knows_dead(note.body):
                 continue
@@ -165,41 +165,41 @@ class Rescuer:
             while tasks := self._store.find(where, limit=_PAGE, order="oldest").tasks:
                 by = self._identity.name
                 rescued = rescue(self._store, tasks, now, self._events, by=by, if_dead=False, plan_of=self._plan_of)
-                self._tell_family(rescued)
+                self._notify_children_sweeper(rescued)
                 if not rescued:
                     break
             else:
                 self._store.drop_notes(WORKER, [note.name])
 
-    def _tell_family(self, rescued: Sequence[Task]) -> None:
+    def _notify_children_sweeper(self, rescued: Sequence[Task]) -> None:
         for task in rescued:
             if concerns(task):
                 self.concerns_family(task)
 
 
 class Purger:
-    """Clears away what ended long ago."""
+    """Delete tasks that ended long ago."""
 
     def __init__(self, purge: Callable[[], int]) -> None:
         self._purge = purge
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         return 0.5 if self._purge() else 60.0
 
 
 class MaintenanceRunner:
-    """Does the store's housekeeping, a little at a time, so that nobody waits for it."""
+    """Run the store's maintenance in small steps, so that it delays no other call."""
 
     def __init__(self, store: Maintainable) -> None:
         self._store = store
-        self._due_at = monotonic() + _TIDY_EVERY  # who starts has work to do first
+        self._due_at = monotonic() + _MAINTAIN_EVERY  # a worker that starts has more urgent work
 
     def tick(self, now: datetime) -> float:
-        """One round; seconds to rest."""
+        """Do one round; return the seconds until the next."""
         left = self._due_at - monotonic()
         if left > 0:  # woken together with the other roles
             return left
-        rest = 0.2 if self._store.maintain() else _TIDY_EVERY
+        rest = 0.2 if self._store.maintain() else _MAINTAIN_EVERY
         self._due_at = monotonic() + rest
         return rest
