@@ -289,8 +289,8 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_connection_break
     queue.on(StoreBack, heard.append)
     queue.on(RoleFailed, heard.append)
     with working(queue, pipeline, grace="10s", concurrency=4):
+        tasks = queue.add_many(pipeline, range(300))  # adding reads a note, so it comes before the connection breaks
         store.unreliable = True
-        tasks = queue.add_many(pipeline, range(300))
         # A task whose lease was not extended in time waits for a rescue, which needs the store for a whole lease.
         until(lambda: store.broken >= 8)
         store.unreliable = False
@@ -328,11 +328,12 @@ def test_overlapping_rounds_lose_nothing_and_run_nothing_twice_on_an_unreliable_
         return len(runs) >= 2 * added
 
     with working(queue, pipeline):
-        store.unreliable = True
         while (
             store.broken < 3 or "onerow-turn_0" not in store.settled_by
         ):  # until there were errors and overlapping rounds
+            store.unreliable = False  # adding is not what is tested here
             queue.add_many(pipeline, range(added, added + 2000))
+            store.unreliable = True
             added += 2000
             until(all_ran)
         store.unreliable = False
