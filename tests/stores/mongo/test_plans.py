@@ -12,9 +12,10 @@ from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
 from onerow.ports import Filter, Order, PhaseClaim
 from onerow.stores.mongo import MongoStore, claiming, counts
 from onerow.stores.mongo.claiming import ORDER, due_filter
-from onerow.stores.mongo.filters import ORDERS, query_of
+from onerow.stores.mongo.filters import query_of
 from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
 from onerow.stores.mongo.slots import keys_waiting
+from onerow.stores.shared.paging import SORTING
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]
@@ -92,7 +93,8 @@ def queries(store: MongoStore) -> list[tuple[Filter, Order]]:
 
 def test_p14_the_cost_of_repeated_queries_does_not_depend_on_other_tasks(crowd: MongoStore) -> None:
     for where, order in queries(crowd):
-        key, direction = ORDERS[order]
+        key, descending = SORTING[order]
+        direction = -1 if descending else 1
         query = query_of(where)
         if order == "ended":
             query = {"$and": [query, {"completed_at": A_TIME}]}

@@ -15,9 +15,8 @@ from pymongo.errors import BulkWriteError, WriteError
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.connections import Collections, is_refusal
-from onerow.stores.mongo.documents import CLAIM_ID, ID, Document, task_of
+from onerow.stores.mongo.documents import CLAIM_ID, ID, Document, Stamp, task_of
 from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.schema import READY, READY_INDEX
 from onerow.stores.mongo.slots import Assignment, assign_slots

@@ -11,8 +11,10 @@ from pymongo.collection import Collection
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import BadInput, RowRefused
+from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
+from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
@@ -48,10 +50,11 @@ from onerow.stores.mongo import (
     swapping,
     task_log,
 )
-from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
 from onerow.stores.mongo.connections import Collections, Connections, translated
-from onerow.stores.mongo.documents import ID, task_of
-from onerow.stores.mongo.waker import MongoWaker, PollCounter
+from onerow.stores.mongo.documents import ID, SERVER_NOW, Stamp, task_of
+from onerow.stores.mongo.waker import MongoWaker, WakeCounter
+from onerow.stores.shared.server_clock import ServerClock
+from onerow.stores.shared.waking import any_wakes
 
 T = TypeVar("T")
 
@@ -68,13 +71,13 @@ class MongoStore:
         clock: Callable[[], datetime] | None = None,
         bulk: bool | None = None,  # None: detect; False: as with servers before 8.0
         log_lines: int = 10_000,
-        log_bytes: int = 1_000_000,
+        log_size: int = 1_000_000,
     ) -> None:
         self._door = Connections(url, database, collection, schema.check, bulk)
-        self._clock = clock or ServerClock(self._server_time)
-        self._own_time = clock is not None
-        self._bounds = task_log.Bounds(log_lines, log_bytes)
-        self._poll_counter = PollCounter(self._door)
+        self._clock = clock
+        self._server_clock = ServerClock(self._server_time, tick=0.001, samples=8)
+        self._output_bound = OutputBound(log_lines, log_size)
+        self._wake_counter = WakeCounter(self._door)
         self._wakers: list[MongoWaker] = []
         self._cached_counts = counts.CachedCounts()
 
@@ -100,7 +103,7 @@ class MongoStore:
             schema.check(collections)
 
     def now(self) -> datetime:
-        return to_millis(self._clock())
+        return self._server_clock.now() if self._clock is None else to_millis(self._clock())
 
     # ── tasks ──
 
@@ -112,7 +115,10 @@ class MongoStore:
                 with translated(self.url, callers=True):
                     return inserting.insert_in(collections, tasks, tx)
             answers = without_unreadable(lambda: inserting.insert(collections, tasks), self._set_aside)
-            self._notify(collections)
+            if any(wakes(None, task) for task in tasks):
+                self._wake()
+                if not collections.has_members:  # a change stream reports inserts
+                    self._wake_counter.increment(collections)
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
@@ -123,16 +129,19 @@ class MongoStore:
         return self._without_refused(claim_once)
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
-        if not moves:
-            return []
-        with self._door.open() as collections:
-            answers = swapping.swap(self._door, collections, moves, self._stamp(), self.now())
-            if any(move.wakes for move in moves):
-                self._notify(collections)
-        return answers
+        return self.settle_and_claim(moves, None)[0]
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        return self.swap(moves), [] if claim is None else self.claim(claim)
+        answers: list[SwapAnswer] = []
+        if moves:
+            with self._door.open() as collections:
+                answers = swapping.swap(self._door, collections, moves, self._stamp(), self.now())
+                if any_wakes(moves):
+                    self._wake_counter.increment(collections)
+                    # A worker need not be woken by its own round, but by other operations and by other workers.
+                    if claim is None or len(self._wakers) > 1:
+                        self._wake()
+        return answers, [] if claim is None else self.claim(claim)
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         if not leases:
@@ -239,7 +248,7 @@ class MongoStore:
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._door.open() as collections:
-            task_log.append(collections, lines, self._bounds)
+            task_log.append(collections, lines, self._output_bound)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._door.open() as collections:
@@ -265,28 +274,25 @@ class MongoStore:
         return waker
 
     def close(self) -> None:
-        self._poll_counter.close()
+        self._wake_counter.close()
         self._door.close()
 
     def count_statements(self) -> Callable[[], int]:
         """Count the commands that the client sends from now on."""
         return self._door.count_commands()
 
-    def _notify(self, collections: Collections) -> None:
-        """Wake the workers of this process and, on a standalone server, those that poll."""
-        for waker in self._wakers:
+    def _wake(self) -> None:
+        """Wake the workers of this process."""
+        for waker in list(self._wakers):
             waker.poke()
-        if not collections.has_members:
-            self._poll_counter.increment(collections)
 
     def _stamp(self) -> Stamp:
-        return {"$literal": self.now()} if self._own_time else SERVER_NOW
+        return SERVER_NOW if self._clock is None else {"$literal": self.now()}
 
-    def _server_time(self) -> datetime:
+    def _server_time(self) -> float:
         with self._door.open(checked=False) as collections:
             server_time = collections.client.admin.command("hello").get("localTime")
             if server_time is None:
                 (row,) = collections.database.aggregate([{"$documents": [{"now": "$$NOW"}]}])
                 server_time = row["now"]
-        moment: datetime = server_time.replace(tzinfo=UTC)
-        return moment
+        return float(server_time.replace(tzinfo=UTC).timestamp())

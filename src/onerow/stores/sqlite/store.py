@@ -11,9 +11,11 @@ import msgspec
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import RowRefused, StoreError
+from onerow.core.output_bound import OutputBound
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
 from onerow.core.times import spell, to_millis
+from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
@@ -37,6 +39,7 @@ from onerow.ports import (
     SwapAnswer,
     TaskCount,
 )
+from onerow.stores.shared.waking import any_wakes
 from onerow.stores.sqlite import (
     claiming,
     counts,
@@ -85,7 +88,7 @@ class SqliteStore:
         self.path = Path(path).absolute()
         self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
         self._door = Connections(self.path, profile)
-        self._bounds = task_log.Bounds(log_lines, log_size)
+        self._output_bound = OutputBound(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
         self._cursors: claiming.Cursors = {}
 
@@ -112,7 +115,8 @@ class SqliteStore:
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
             answers = without_unreadable(lambda: self._insert(tasks), self._set_aside)
-        self._wake()
+        if any(wakes(None, task) for task in tasks):
+            self._wake()
         return answers
 
     def _insert(self, tasks: Sequence[Task]) -> list[Inserted | Existing]:
@@ -152,7 +156,7 @@ class SqliteStore:
             answers = swapping.write(connection, self.now())
             claimed_rows = claiming.claim(connection, claim, self.now(), self._cursors) if claim is not None else []
         # A worker need not be woken by its own round, but by other operations and by other workers of this process.
-        if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
+        if self._wakers and (claim is None or len(self._wakers) > 1) and any_wakes(moves):
             self._wake()
         return answers, claimed_rows
 
@@ -273,7 +277,7 @@ class SqliteStore:
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._door.write() as connection:
-            task_log.append(connection, lines, self._bounds)
+            task_log.append(connection, lines, self._output_bound)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._door.read() as connection:
