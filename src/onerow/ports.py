@@ -33,11 +33,11 @@ class PhaseClaim(msgspec.Struct, frozen=True, kw_only=True):
 class Claim(msgspec.Struct, frozen=True):
     """A request for due, unparked tasks of some phases, ordered by priority, run_at and id; only those in `ids` if given.
 
-    The phases in `wants` are served in their order until `limit` tasks in total are found.
+    The phases are served in their order until `limit` tasks in total are found.
     """
 
     worker: str
-    wants: Sequence[PhaseClaim]
+    phases: Sequence[PhaseClaim]
     ids: Sequence[str] | None = None
     limit: int | None = None
 
@@ -190,7 +190,7 @@ def count_tasks(tasks: Iterable[Task]) -> list[TaskCount]:
 class StoreCounts(msgspec.Struct, frozen=True):
     """The numbers of all tasks of a store; counts of very many open tasks may be a few seconds old."""
 
-    tallies: list[TaskCount]
+    counts: list[TaskCount]
     ended_at: datetime  # when ended tasks were counted; now, if their counts are exact
 
 

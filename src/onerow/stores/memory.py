@@ -112,7 +112,7 @@ class MemoryStore:
     def claim(self, claim: Claim) -> list[Task]:
         with self._lock:
             taken: list[Task] = []
-            for want in claim.wants:
+            for want in claim.phases:
                 capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - len(taken))
                 taken += self._claim(want, claim, capacity)
             return taken

@@ -29,7 +29,7 @@ _DUPLICATE = 11000
 def claim(collections: Collections, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
     """See ports.Store.claim."""
     tasks: list[Task] = []
-    for want in claim.wants:
+    for want in claim.phases:
         capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - len(tasks))
         if capacity > 0 and claim.ids != []:
             tasks += _claim_phase(collections, claim, msgspec.structs.replace(want, limit=capacity), clock, stamp)

@@ -73,11 +73,11 @@ class MongoStore:
         log_lines: int = 10_000,
         log_size: int = 1_000_000,
     ) -> None:
-        self._door = Connections(url, database, collection, schema.check, bulk)
+        self._connections = Connections(url, database, collection, schema.check, bulk)
         self._clock = clock
         self._server_clock = ServerClock(self._server_time, tick=0.001, samples=8)
         self._output_bound = OutputBound(log_lines, log_size)
-        self._wake_counter = WakeCounter(self._door)
+        self._wake_counter = WakeCounter(self._connections)
         self._wakers: list[MongoWaker] = []
         self._cached_counts = counts.CachedCounts()
 
@@ -87,19 +87,19 @@ class MongoStore:
         client = collection.database.client
         hosts = ",".join(f"{host}:{port}" for host, port in sorted(client.topology_description.server_descriptions()))
         store = cls(f"mongodb://{hosts}/{collection.database.name}", collection=collection.name, **options)
-        store._door.use(client)
+        store._connections.use(client)
         return store
 
     @property
     def url(self) -> str:
-        return self._door.url
+        return self._connections.url
 
     def prepare(self) -> None:
-        with self._door.open(checked=False) as collections:
+        with self._connections.open(checked=False) as collections:
             schema.migrate(collections)
 
     def check(self) -> None:
-        with self._door.open(checked=False) as collections:
+        with self._connections.open(checked=False) as collections:
             schema.check(collections)
 
     def now(self) -> datetime:
@@ -110,7 +110,7 @@ class MongoStore:
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if not tasks:
             return []
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             if tx is not None:
                 with translated(self.url, callers=True):
                     return inserting.insert_in(collections, tasks, tx)
@@ -123,7 +123,7 @@ class MongoStore:
 
     def claim(self, claim: Claim) -> list[Task]:
         def claim_once() -> list[Task]:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return claiming.claim(collections, claim, self.now, self._stamp())
 
         return self._without_refused(claim_once)
@@ -134,8 +134,8 @@ class MongoStore:
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         answers: list[SwapAnswer] = []
         if moves:
-            with self._door.open() as collections:
-                answers = swapping.swap(self._door, collections, moves, self._stamp(), self.now())
+            with self._connections.open() as collections:
+                answers = swapping.swap(self._connections, collections, moves, self._stamp(), self.now())
                 if any_wakes(moves):
                     self._wake_counter.increment(collections)
                     # A worker need not be woken by its own round, but by other operations and by other workers.
@@ -148,13 +148,13 @@ class MongoStore:
             return []
 
         def extend() -> list[Held | Lost]:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return extending.extend(collections, leases, lease_for, self._stamp())
 
         return self._without_refused(extend)
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return searching.leases(collections, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
@@ -173,7 +173,7 @@ class MongoStore:
         )
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             pipelines = claiming.pipelines_waiting(collections)
         return [phase for phase in phases if phase[0] in pipelines]
 
@@ -195,10 +195,10 @@ class MongoStore:
         return self._reading(lambda collections: searching.search(collections, where, limit, order, after, within))
 
     def inspect(self) -> list[Finding]:
-        return maintenance.inspect(self._door)
+        return maintenance.inspect(self._connections)
 
     def migration(self) -> Migration:
-        return maintenance.migration(self._door)
+        return maintenance.migration(self._connections)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput(
@@ -210,13 +210,13 @@ class MongoStore:
 
     def _reading(self, read: Callable[[Collections], T]) -> T:
         def once() -> T:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return read(collections)
 
         return without_unreadable(once, self._set_aside)
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return quarantine.set_aside(collections, ids, self.now())
 
     def _without_refused(self, write: Callable[[], T]) -> T:
@@ -224,7 +224,7 @@ class MongoStore:
         try:
             return write()
         except RowRefused:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 found = quarantine.suspects(collections)
             if not self._set_aside(found):
                 raise
@@ -235,7 +235,7 @@ class MongoStore:
     def remove(self, tasks: Sequence[Task]) -> int:
         if not tasks:
             return 0
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             gone = collections.tasks.bulk_write(
                 [DeleteOne({"_id": task.task_id, "version": task.version}) for task in tasks], ordered=False
             ).deleted_count
@@ -247,39 +247,39 @@ class MongoStore:
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             task_log.append(collections, lines, self._output_bound)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return task_log.read_page(collections, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return notes.read_all(collections, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
-        with self._door.open() as collections:
-            return notes.write(self._door, collections, given, self.now())
+        with self._connections.open() as collections:
+            return notes.write(self._connections, collections, given, self.now())
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return notes.drop(collections, kind, names)
 
     # ── waking, closing ──
 
     def waker(self) -> MongoWaker:
-        waker = MongoWaker(self._door, self._wakers.remove)
+        waker = MongoWaker(self._connections, self._wakers.remove)
         self._wakers.append(waker)
         return waker
 
     def close(self) -> None:
         self._wake_counter.close()
-        self._door.close()
+        self._connections.close()
 
     def count_statements(self) -> Callable[[], int]:
         """Count the commands that the client sends from now on."""
-        return self._door.count_commands()
+        return self._connections.count_commands()
 
     def _wake(self) -> None:
         """Wake the workers of this process."""
@@ -290,7 +290,7 @@ class MongoStore:
         return SERVER_NOW if self._clock is None else {"$literal": self.now()}
 
     def _server_time(self) -> float:
-        with self._door.open(checked=False) as collections:
+        with self._connections.open(checked=False) as collections:
             server_time = collections.client.admin.command("hello").get("localTime")
             if server_time is None:
                 (row,) = collections.database.aggregate([{"$documents": [{"now": "$$NOW"}]}])

@@ -154,7 +154,7 @@ class _Stream:
             threading.Thread(target=self._run, args=(first,), name="onerow-mongo-waker", daemon=True).start()
 
     def _open(self) -> ChangeStream[Document]:
-        collections = self._connections.rooms()
+        collections = self._connections.collections()
         events = [
             {"ns.coll": collections.tasks.name, "operationType": "insert"},
             {"ns.coll": collections.meta.name, "documentKey._id": _COUNTER},

@@ -138,7 +138,7 @@ class Swapping:
             (task.pipeline, task.user_id, task.held_key),
         ).fetchone()
         if row is None:
-            raise errors.SerializationFailure("the key's holder went away meanwhile")
+            raise errors.SerializationFailure("the task that held the unique key is gone; retry the transaction")
         return str(row[0])
 
 

@@ -58,7 +58,7 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, cursors: 
     """See ports.Store.claim; inside an open transaction."""
     claimed_rows: list[ClaimedRows] = []
     found = 0
-    for want in claim.wants:
+    for want in claim.phases:
         capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
         if capacity > 0:
             claimed = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=capacity), now, cursors)
