@@ -60,7 +60,7 @@ studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 publisher: servers ## see the news publisher work, offline
 	$(BIN)/python -m apps.news_publisher.demo
 
-bench: servers ## measure
+bench: servers ## measure, compared with minimal baselines: ARGS='--only drain --store URL'
 	$(BIN)/python -m bench $(ARGS)
 
 soak: servers ## the slow tests, with more examples
