@@ -1,14 +1,13 @@
-"""The pipeline: five phases in order, each implemented in its own module."""
-
-from datetime import datetime
+"""The phases of the pipeline: five, in order, each implemented in its own module."""
 
 import msgspec
 
-from onerow import BadInput, Context, Permanent, Pipeline, Retry
+from onerow import BadInput, Context, Permanent, Retry
 from video_studio import script as scripts
 from video_studio import uploads
 from video_studio.film import Film, make_film
 from video_studio.library import VideoTask, find_video
+from video_studio.opening import Job, videos
 from video_studio.places import safe_name
 from video_studio.publish import Published, publish
 from video_studio.script import Script
@@ -20,13 +19,6 @@ _RETRY = Retry(3, wait=Settings.of_environment().retry_wait)
 IMAGES_READY = "images.ready"
 
 
-class Job(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of a video's task; all other data is in the app's tables."""
-
-    scheduled_time: datetime | None = None
-
-
-videos = Pipeline("videos", payload=Job)
 videos.wait_until("schedule", field="scheduled_time")
 
 
