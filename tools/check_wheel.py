@@ -18,7 +18,7 @@ REQUIRED = {
     "onerow/stores/postgres/sql/schema_1.sql",
 }
 SUFFIXES = {".py", ".sql", ".typed"}
-PROGRAM = '''
+PROGRAM = """
 from onerow import Pipeline, Queue, Task, Worker
 
 greetings = Pipeline("greetings", title="{name}")
@@ -44,7 +44,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 
 def main() -> None:
