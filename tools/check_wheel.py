@@ -83,7 +83,7 @@ def check_contents(wheel: Path) -> None:
 def install(wheel: Path, venv: Path) -> Path:
     """Install the wheel with every extra into a new environment; return its Python."""
     python = venv / "bin" / "python"
-    what = ["-q", "-c", ROOT / "constraints.txt", f"{wheel}[all]"]
+    what: list[str | Path] = ["-q", "-c", ROOT / "constraints.txt", f"{wheel}[all]"]
     if uv := shutil.which("uv"):
         run([uv, "venv", "-q", "--python", sys.executable, venv], ROOT)
         run([uv, "pip", "install", "--python", python, *what], ROOT)
