@@ -54,7 +54,7 @@ lint: setup ## format, lint, words, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test ## all of it: what CI runs
+check: lint test ## lint and test
 
 format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
