@@ -14,9 +14,10 @@ from video_studio.script import Script
 from video_studio.settings import Settings
 from video_studio.writer import ask_for_script
 
+__all__ = ["Job", "next_phase", "videos"]
+
 _TIMEOUT = Settings.of_environment().phase_timeout
 _RETRY = Retry(3, wait=Settings.of_environment().retry_wait)
-IMAGES_READY = "images.ready"
 
 
 videos.wait_until("schedule", field="scheduled_time")
@@ -37,7 +38,7 @@ async def script(job: Job, ctx: Context) -> Script:
 
 
 # An upload or a crawl ends this wait phase; while it waits, nothing runs and no slot is held.
-videos.wait_for("image", signal=IMAGES_READY, timeout="30d")
+videos.wait_for("image", signal=uploads.SIGNAL, timeout="30d")
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY, isolate="process")
