@@ -87,3 +87,12 @@ def test_commands_in_the_docs_exist() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         named = set(re.findall(r"(?:`|^|\| )onerow ([a-z]+)", text, re.MULTILINE))
         assert named <= set(COMMANDS), page
+
+
+def test_decision_records_are_numbered_without_gaps_and_listed_in_the_index() -> None:
+    records = sorted((ROOT / "docs/adr").glob("0*.md"))
+    index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for number, record in enumerate(records, start=1):
+        title = record.read_text(encoding="utf-8").splitlines()[0].removeprefix(f"# {number}. ")
+        assert f"| [{number}]({record.name}) | {title} |" in index
