@@ -81,7 +81,8 @@ class ServiceError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("code", "row"), [(401, 0), (403, 0), (408, 1), (425, 1), (500, 1), (503, 1), (429, 2), (400, 3), (404, 3), (422, 3)]
+    "code, row",
+    [(401, 0), (403, 0), (408, 1), (425, 1), (500, 1), (503, 1), (429, 2), (400, 3), (404, 3), (422, 3)],
 )
 def test_each_http_code_has_the_class_that_the_page_says(code: int, row: int) -> None:
     assert [classify(ServiceError(code)).error_class] == words(rows("**HTTP.**")[row][1])
