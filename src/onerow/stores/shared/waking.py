@@ -17,7 +17,9 @@ class WakePipe:
     """A pipe that becomes readable by `poke`, for a thread that waits in select()."""
 
     def __init__(self) -> None:
-        self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
 
     def fileno(self) -> int:
         return self._read_end

@@ -76,8 +76,13 @@ class SqliteWaker:
 
 
 def _watch(wal: Path) -> int | None:
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        return _inotify(wal)
+    else:
         return None
+
+
+def _inotify(wal: Path) -> int | None:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
