@@ -7,6 +7,7 @@ import msgspec
 
 from onerow.core.schedule import Cron
 from onerow.core.times import spell
+from onerow.engine.control import notes
 from onerow.engine.control.definitions import Pause
 from onerow.ports import Note, Store
 
@@ -46,7 +47,7 @@ def read_mark(body: Any) -> Mark:
 
 def written(store: Store, name: str, mark: Mark, version: int) -> bool:
     """Write the note by compare-and-swap; return whether it was written."""
-    return store.write_notes([Note(MARK, name, msgspec.to_builtins(mark), version)])[0]
+    return notes.swap(store, Note(MARK, name, msgspec.to_builtins(mark), version))
 
 
 def fresh_mark(now: datetime) -> Mark:

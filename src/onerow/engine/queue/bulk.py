@@ -15,6 +15,7 @@ from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import spell
+from onerow.engine.control import notes
 from onerow.engine.queue import operations
 from onerow.engine.queue.compare_and_swap import act as act_on_one
 from onerow.engine.queue.operations import Act
@@ -232,9 +233,7 @@ class _Run:
                 self._report_to(self._progress)
 
     def _save_record(self) -> None:
-        record = replace(self._record, body=msgspec.to_builtins(self._progress))
-        if self._store.write_notes([record])[0]:
-            self._record = replace(self._record, version=self._record.version + 1)
+        self._record = notes.put(self._store, replace(self._record, body=msgspec.to_builtins(self._progress)))
 
     def _drop_old_records(self) -> None:
         """Delete all but the latest records; their names sort by time."""
