@@ -181,6 +181,14 @@ class Controls(msgspec.Struct, frozen=True):
         """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
         return self.limits.get((pipeline, phase.name), (phase.concurrency, phase.per_key))
 
+    def terms(self, pipeline: str, phase: PhasePlan, now: datetime) -> tuple[int | None, int | None] | None:
+        """Return the limits of a phase, or None while it is paused or held."""
+        if self.pauses and self.pause_of(pipeline, phase.name) is not None:
+            return None
+        if self.holds and self.hold_of(pipeline, phase.name, now) is not None:
+            return None
+        return self.limits_of(pipeline, phase)
+
     def pause_of(self, pipeline: str, phase: str) -> Pause | None:
         return self.pauses.get((pipeline, phase)) or self.pauses.get((pipeline, "*"))
 

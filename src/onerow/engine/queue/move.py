@@ -28,6 +28,7 @@ from onerow.engine.control.relocation import (
     relocation_of,
     undo,
 )
+from onerow.engine.queue.compare_and_swap import pages
 from onerow.ports import Existing, Filter, Identified, Inserted, LogLine, Move, Note, Store, Swapped
 
 KINDS = (
@@ -257,14 +258,7 @@ def _move_notes(source: Store, target: Store) -> int:
 
 def _pages(store: Store) -> Iterator[Sequence[Task]]:
     """Iterate over pages of all rows, tombstones included."""
-    after: str | None = None
-    while True:
-        page = store.find(Filter(hidden=True), limit=_PAGE, order="oldest", after=after)
-        if page.tasks:
-            yield page.tasks
-        after = page.next
-        if after is None:
-            return
+    return filter(None, pages(store, Filter(hidden=True), "oldest", _PAGE))
 
 
 def _same(one: Task, other: Task) -> bool:

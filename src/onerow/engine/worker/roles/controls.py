@@ -120,14 +120,9 @@ class PhaseControls:
 
     def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
-        controls = self._controls
         if self._own_holds and self._own_holds.get((served.pipeline, served.phase.name), now) > now:
             return None
-        if controls.pauses and controls.pause_of(served.pipeline, served.phase.name) is not None:
-            return None
-        if controls.holds and controls.held_until(served.pipeline, served.phase.name, now) is not None:
-            return None
-        return controls.limits_of(served.pipeline, served.phase)
+        return self._controls.terms(served.pipeline, served.phase, now)
 
     def limits(self, served: ServedPhase) -> tuple[int | None, int | None]:
         """Return the limits of a phase, paused or not."""
