@@ -57,11 +57,11 @@ def quiet(waker: Waker) -> None:
 Operation = Callable[[MongoStore, Task], Task]
 
 WAKES: dict[str, tuple[dict[str, object], Operation]] = {
-    "a task that goes on to its next phase": ({}, lambda s, t: rules.advance(t, PLAN, None, s.now())),
+    "a task that goes on to its next phase": ({}, lambda s, t: rules.complete(t, PLAN, None, s.now())),
     "a task that was handed back": ({}, lambda s, t: rules.hand_back(t, s.now())),
     "a task that is tried again later": ({}, lambda s, t: rules.snooze(t, HOUR, s.now())),
-    "a slot that is free": ({"slots": 2}, lambda s, t: rules.complete(t, None, s.now())),
-    "a slot of a key that is free": ({"key_slots": 2}, lambda s, t: rules.complete(t, None, s.now())),
+    "a slot that is free": ({"slots": 2}, lambda s, t: rules.finish(t, None, s.now())),
+    "a slot of a key that is free": ({"key_slots": 2}, lambda s, t: rules.finish(t, None, s.now())),
     "a cancel": ({}, lambda s, t: rules.cancel(t, s.now())),
 }
 
@@ -82,7 +82,7 @@ def test_others_are_woken_by_a_child_that_ends(store: MongoStore, waker: Waker, 
     if claimed:
         task = claim_one(store)
     quiet(waker)
-    swap(store, task, rules.complete(task, None, store.now()) if claimed else rules.cancel(task, store.now()))
+    swap(store, task, rules.finish(task, None, store.now()) if claimed else rules.cancel(task, store.now()))
     assert waker.wait(TIMEOUT)
 
 
@@ -96,7 +96,7 @@ def test_others_are_woken_by_a_signal_that_lets_a_parked_task_go_on(store: Mongo
 def test_others_are_woken_by_a_waiting_task_whose_order_or_time_changes(store: MongoStore, waker: Waker) -> None:
     task = put(store)
     quiet(waker)
-    task = swap(store, task, rules.reprioritise(task, -5, store.now()))
+    task = swap(store, task, rules.set_priority(task, -5, store.now()))
     assert waker.wait(TIMEOUT)
     quiet(waker)
     swap(store, task, rules.reschedule(task, store.now() + HOUR, store.now()))
@@ -112,7 +112,7 @@ def test_others_are_not_woken_by_what_gives_them_nothing_to_do(store: MongoStore
     beats = claim_one(store)
     put(store, "claimed", phase="video")
     quiet(waker)
-    swap(store, done, rules.complete(done, None, store.now()))
+    swap(store, done, rules.finish(done, None, store.now()))
     assert not waker.wait(QUIET_FOR), "a task that ends"
     swap(store, parks, rules.park(parks, "signal:go", store.now() + HOUR, store.now()))
     assert not waker.wait(QUIET_FOR), "a task that is parked"

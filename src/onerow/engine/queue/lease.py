@@ -89,7 +89,7 @@ class Leased:
     def complete(self, result: Any = None) -> Task:
         """Finish this phase: the task advances to the next one or is completed."""
         text = values.encode(result, "result")
-        return self._settle(lambda task, now: rules.advance(task, self._follow(), text, now, by=task.leased_by or ""))
+        return self._settle(lambda task, now: rules.complete(task, self._follow(), text, now, by=task.leased_by or ""))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
         """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""

@@ -66,7 +66,9 @@ def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = 
     text = values.encode(result, "result")
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text)
+        return rules.finish_by_hand(
+            task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text
+        )
 
     return Operation("finish", who, rule)
 
@@ -79,7 +81,7 @@ def reschedule(run_at: datetime | str, by: str, note: str) -> Operation:
 def set_priority(priority: int, by: str, note: str) -> Operation:
     who = asking(by)
     rules.check_priority(priority)
-    return Operation("priority", who, lambda task, now: rules.reprioritise(task, priority, now, by=who, note=note))
+    return Operation("set_priority", who, lambda task, now: rules.set_priority(task, priority, now, by=who, note=note))
 
 
 def signal(name: str, payload: Any, signal_id: str, by: str) -> Operation:

@@ -288,7 +288,7 @@ class Queue(Scope):
         return written
 
     def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
-        plan = self.plan_of(pipeline)
+        plan = self._plan_of(pipeline)
         definitions.known_phases(plan, [phase])
         return plan.name
 

@@ -18,7 +18,7 @@ from onerow.engine.control import definitions
 from onerow.engine.control.alerts import AlertRule
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.control.relocation import RelocationCheck
-from onerow.engine.events.events import Events, TaskActed, TaskCancelled, TaskFailed
+from onerow.engine.events.events import Events, OperationApplied, TaskCancelled, TaskFailed
 from onerow.engine.output.files import LogFiles
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue import operations
@@ -147,13 +147,13 @@ class Scope:
         except UnknownName:
             return None
 
-    def plan_of(self, pipeline: Pipeline | str) -> Plan:
+    def _plan_of(self, pipeline: Pipeline | str) -> Plan:
         """Return the definition of a pipeline given by name or as an object."""
         return pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
 
     def phase_of(self, pipeline: Pipeline | str, phase: str | None) -> tuple[Plan, PhasePlan]:
         """Return a definition and one of its phases (default: the first)."""
-        plan = self.plan_of(pipeline)
+        plan = self._plan_of(pipeline)
         return plan, plan.first if phase is None else plan.phase(phase)
 
     # ── what follows a change ──
@@ -161,7 +161,7 @@ class Scope:
     def after_operation(self, operation: Operation, task: Task) -> None:
         """Update relatives and send events after an operation was written."""
         self._update_relatives(task, operation.by, cancelled=operation.name == "cancel")
-        self.events.send(TaskActed(task, operation.name, operation.by))
+        self.events.send(OperationApplied(task, operation.name, operation.by))
         if operation.name == "fail":
             self.events.send(TaskFailed(task))
         if operation.name == "cancel" and task.status is CANCELLED:

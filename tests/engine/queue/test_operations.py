@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from onerow import BadInput, IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled, TaskFailed
-from onerow.engine.events.events import TaskActed
+from onerow.engine.events.events import OperationApplied
 from tests.engine.kit import ended, told, until, work, working
 
 videos = Pipeline("videos")
@@ -263,7 +263,7 @@ def test_an_operation_is_recorded_as_by_the_user_of_this_process_by_default(queu
 
 def test_every_operation_sends_an_event(queue: Queue) -> None:
     received: list[tuple[str, str]] = []
-    queue.on(TaskActed, lambda event: received.append((event.act, event.by)))
+    queue.on(OperationApplied, lambda event: received.append((event.operation, event.by)))
     task = queue.add(videos)
     queue.set_priority(task.task_id, 1, by="kim")
     queue.cancel(task.task_id, by="lee")
