@@ -6,6 +6,8 @@ import pytest
 
 from onerow.core.status import CANCELLED, COMPLETED, WAITING
 from onerow.core.task import Task
+from onerow.engine.queue import bulk
+from onerow.engine.queue.queue import Queue
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import HOUR, MINUTE, Run
 from tests.samples import NOW, a_task
@@ -88,6 +90,21 @@ def test_more_than_five_tasks_need_a_confirmation(run: Run, town: str) -> None:
     result = run("cancel", "--where", "user:many", "--yes", "--store", town)
     assert result.stdout.endswith("… 150 tasks in all\n")
     assert row(town, "many149").status is CANCELLED
+
+
+def test_an_operation_by_query_leaves_a_record_and_one_by_id_does_not(run: Run, town: str) -> None:
+    run("cancel", "waits", "--store", town)
+    run("cancel", "--where", "user:u1", "--by", "eve", "--store", town)
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    (record,) = bulk.records(Queue(store))
+    store.close()
+    assert (record.operation, record.by, record.matched, record.done, record.whole) == ("cancel", "eve", 2, 2, True)
+
+
+def test_an_unknown_phase_is_an_error_of_the_command(run: Run, town: str) -> None:
+    result = run("replay", "done", "--phase", "nosuch", "--store", town, code=64)
+    assert "nosuch" in result.stderr
+    assert row(town, "done").status is COMPLETED
 
 
 def test_an_empty_selection_is_not_an_error(run: Run, town: str) -> None:

@@ -190,7 +190,7 @@ def test_set_priority_changes_the_order(queue: Queue) -> None:
     queue.serve(videos)
     first, second = queue.add_many(videos, [None, None])
     after = queue.set_priority(second.task_id, -10, by="kim")
-    assert (after.history[-1].what, after.history[-1].by, after.history[-1].note) == ("priority", "kim", "0 → -10")
+    assert (after.history[-1].what, after.history[-1].by, after.history[-1].note) == ("set_priority", "kim", "0 → -10")
     assert [queue.claim(videos)[0].task.task_id for _ in range(2)] == [second.task_id, first.task_id]
 
 
@@ -267,7 +267,7 @@ def test_every_operation_sends_an_event(queue: Queue) -> None:
     task = queue.add(videos)
     queue.set_priority(task.task_id, 1, by="kim")
     queue.cancel(task.task_id, by="lee")
-    assert received == [("priority", "kim"), ("cancel", "lee")]
+    assert received == [("set_priority", "kim"), ("cancel", "lee")]
 
 
 def test_the_history_records_every_operation(queue: Queue) -> None:
