@@ -2,19 +2,20 @@
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import threading
+import time
 from typing import Self
 
 from .child import Child
-from .connection import LineLost
-from .exits import CannotStart, Exit, refusal
+from .host.frames import BadFrame
 from .host.orphans import tag_prefix
-from .host_pool import HostPool
-from .start_request import Order
+from .program import CannotStart, Program
+from .reapers import Reapers
 
-# The host process and every idle reaper may have been killed since the last start.
-_MOST_TRIES = 12
+# The host process or the reaper may be killed during a start; a killed process needs a moment to disappear.
+_MOST_TRIES = 5
+_NEXT_TRY_AFTER = 0.01
+
 _ENDS_FOR = 10.0
 
 
@@ -25,49 +26,57 @@ class ProcessHost:
         self._owner = os.getpid()
         self._tag_prefix = tag_prefix(self._owner)
         self._serial = itertools.count(1)
-        self._pool = HostPool()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._running: set[Child] = set()
+        self._reapers: Reapers | None = None
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: int | None,
-        stdout: int | None,
-        stderr: int | None,
-        pass_fds: Sequence[int] = (),
-        nice: int = 0,
-        umask: int | None = None,
-        memory: int | None = None,
-        cpu_seconds: int | None = None,
-        deadline: tuple[float, float] | None = None,
-        stop_signal: int | None = None,
-        on_exit: Callable[[Exit], None],
-        while_starting: Callable[[], None] = lambda: None,
-    ) -> Child:
+    def start(self, program: Program, *, deadline: tuple[float, float] | None = None) -> Child:
         """Start a program and return when it runs; raise CannotStart.
 
-        `env` None means this process's environment, a standard stream None means /dev/null; passed descriptors keep
-        their numbers. `memory` (bytes of address space) and `cpu_seconds` limit each process of the tree.
-        `on_exit` is called once, from the reader thread, when the whole tree has ended; that may be before this call
-        returns. `while_starting` is called at most once, after the request is sent, for work that need not wait until
-        the program runs; not if the start fails early.
         `deadline` (monotonic time, grace in seconds) stops the child at that time, unless `Child.extend` sets a later
-        one: TERM, then KILL after the grace. `stop_signal` is sent to the program before the TERM of every stop.
+        one: TERM, then KILL after the grace.
         """
-        request = Order(
-            argv=argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
-            nice=nice, umask=umask, memory=memory, cpu_seconds=cpu_seconds, stop_signal=stop_signal,
-            deadline=None if deadline is None else deadline[0], grace=0.0 if deadline is None else deadline[1],
-        )  # fmt: skip
         if os.getpid() != self._owner:
-            raise CannotStart(request.program, "a forked process needs a Keeper of its own")
-        return self._start(request, on_exit, while_starting)
+            raise CannotStart(program.name, "a forked process needs a ProcessHost of its own")
+        tag = f"{self._tag_prefix}{next(self._serial)}"
+        request, fds = program.request(tag)
+        request["deadline"], request["grace"] = deadline or (None, 0.0)
+        for _ in range(_MOST_TRIES):
+            reapers = self._living(program)
+            try:
+                started = reapers.start(request, fds)
+            except OSError as error:
+                raise CannotStart(program.name, f"a descriptor to pass is not open ({error.strerror})") from None
+            except BadFrame as error:
+                raise CannotStart(program.name, str(error)) from None
+            match started:
+                case reaper, {"pid": int(pid)}:
+                    return self._add(program, Child(pid, tag, reaper, reapers, self._running.discard))
+                case reaper, {"refused": str(step), "errno": int(errno)}:
+                    reapers.put_back(reaper)
+                    raise program.refusal(step, errno)
+            time.sleep(_NEXT_TRY_AFTER)
+        raise CannotStart(
+            program.name, "no reaper starts for it; look at the limit of processes and at the worker's error output"
+        )
 
     def close(self, patience: float = _ENDS_FOR) -> None:
-        """End every child and its tree, call their `on_exit`, and end the host process, within some seconds."""
-        self._pool.close(patience)
+        """End every child with its tree, and the host process.
+
+        Children that are stuck in the kernel after `patience` seconds are left to their reapers.
+        """
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        for child in running:
+            child.stop(0)
+        until = time.monotonic() + patience
+        for child in running:
+            if child.wait(max(0.0, until - time.monotonic())) is None:
+                child.give_up()
+        if self._reapers is not None:
+            self._reapers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -75,31 +84,26 @@ class ProcessHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, request: Order, on_exit: Callable[[Exit], None], while_starting: Callable[[], None]) -> Child:
-        message, fds = request.message(f"{self._tag_prefix}{next(self._serial)}")
-        for _ in range(_MOST_TRIES):
-            try:
-                child = self._take(request.program, on_exit)
-                answer = self._pool.begin(child, message, fds, while_starting)
-            except LineLost:
-                continue  # the reaper was killed while idle; nothing was started, so try another
-            except OSError as error:
-                raise CannotStart(request.program, f"a descriptor to pass is not open ({error.strerror})") from None
-            match answer:
-                case {"pid": int()}:
-                    return child
-                case {"refused": str(step), "errno": int(errno)}:
-                    raise refusal(request.argv, str(request.cwd), step, errno)
-            raise CannotStart(request.program, "its warden was killed while starting it")
-        raise CannotStart(
-            request.program, "no warden starts for it; look at the limit of processes and at the worker's error output"
-        )
+    def _living(self, program: Program) -> Reapers:
+        """Return the reapers of a host process that runs; start one if there is none."""
+        with self._lock:
+            if self._closed:
+                raise CannotStart(program.name, "the process host is closed")
+            if self._reapers is None or not self._reapers.has_host():
+                # Reapers of a killed host process run on until their child ends.
+                if self._reapers is not None:
+                    self._reapers.close()
+                try:
+                    self._reapers = Reapers()
+                except OSError as error:
+                    raise CannotStart(program.name, f"its host process cannot start ({error})") from error
+            return self._reapers
 
-    def _take(self, program: str, on_exit: Callable[[Exit], None]) -> Child:
-        try:
-            child = self._pool.take(on_exit)
-        except OSError as error:
-            raise CannotStart(program, f"there is no keeper process, and a new one cannot start ({error})") from error
-        if child is None:
-            raise CannotStart(program, "the keeper is closed")
-        return child
+    def _add(self, program: Program, child: Child) -> Child:
+        with self._lock:
+            if not self._closed:
+                self._running.add(child)
+                return child
+        child.stop(0)
+        child.wait()
+        raise CannotStart(program.name, "the process host was closed")
