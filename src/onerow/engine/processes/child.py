@@ -14,7 +14,6 @@ import msgspec
 
 from .host.frames import Message, receive_message, send_message
 from .host.orphans import end_tagged
-from .reapers import Reapers
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -39,14 +38,11 @@ class Exit(msgspec.Struct, frozen=True):
 class Child:
     """One started program and everything that it starts; use it in a `with` block, or wait for it."""
 
-    def __init__(
-        self, pid: int, tag: str, reaper: socket.socket, reapers: Reapers, on_end: Callable[["Child"], None]
-    ) -> None:
+    def __init__(self, pid: int, tag: str, reaper: socket.socket, on_end: Callable[["Child"], None]) -> None:
         self.pid = pid
         self.tag = tag
         """The value of ONEROW_CHILD in the environment of the whole tree."""
         self._reaper = reaper  # after the end, it belongs to another child
-        self._reapers = reapers
         self._on_end = on_end
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
@@ -115,7 +111,6 @@ class Child:
         with self._sending:
             status, stopped = (report["status"], report["stopped"]) if report else (None, False)
             self._exit = Exit.of(status, stopped or self._asked)
-        self._reapers.put_back(self._reaper)
         self._on_end(self)
 
 
