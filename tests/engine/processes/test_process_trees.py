@@ -100,6 +100,31 @@ def test_descendants_are_found_in_every_generation(listing: str) -> None:
         assert process.wait(30) == 0
 
 
+def test_every_process_is_stopped_before_its_children_are_listed_and_before_any_is_killed() -> None:
+    program = (
+        "import os, signal\nfrom onerow.engine.processes.host import tree\n"
+        "tree.adopt_orphans(b'test')\n"
+        "reading, writing = os.pipe()\n"
+        "for _ in range(3):\n"
+        "    pid = os.fork()\n"
+        "    if pid: break\n    os.write(writing, b'%d ' % os.getpid())\n"
+        "else:\n    os.write(writing, b'.')\n"
+        "if _ or not pid:\n    os.read(0, 1); os._exit(0)\n"
+        "heard = b''\nwhile not heard.endswith(b'.'): heard += os.read(reading, 100)\n"
+        "made = list(map(int, heard[:-1].split()))\n"
+        "calls, send = [], tree._signal\n"
+        "tree._signal = lambda pid, number: calls.append((pid, number)) or send(pid, number)\n"
+        "assert tree.end() == (set(made), set()), calls\n"
+        "stops = [(pid, signal.SIGSTOP) for pid in made]\n"
+        "assert calls[:3] == stops, (calls, made)\n"
+        "assert set(calls[3:]) == {(pid, signal.SIGKILL) for pid in made}, calls\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.wait(30) == 0
+
+
 def test_a_stop_ends_a_tree_that_keeps_forking(runs: Runs) -> None:
     child = runs.start("""
 ignore_term()
