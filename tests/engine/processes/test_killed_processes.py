@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import psutil
@@ -139,3 +140,27 @@ def test_a_close_ends_every_child_and_reports_it(tmp_path: Path) -> None:
     process_host.close()
     with pytest.raises(CannotStart, match="closed"):
         runs.start("")
+
+
+def test_a_closed_process_host_leaves_no_descriptor_thread_or_zombie(tmp_path: Path) -> None:
+    def held() -> tuple[set[str], set[int], list[int]]:
+        threads = {thread.ident or 0 for thread in threading.enumerate()}
+        return set(os.listdir("/proc/self/fd")), threads, [one.pid for one in psutil.Process().children()]
+
+    before = held()
+    with ProcessHost() as process_host:
+        runs = Runs(process_host, tmp_path)
+        for _ in range(2):
+            children = [runs.start(f"sys.exit({code})", nice=code % 2) for code in range(12)]
+            assert [ended(child).code for child in children] == list(range(12))
+        with pytest.raises(CannotStart):
+            process_host.start(Program(argv=["/no/such"]))
+        child = runs.start("idle()")
+        [reaper] = psutil.Process(child.pid).parents()[:1]
+        reaper.kill()
+        assert not ended(child).seen
+        [host] = host_processes_of(os.getpid())
+        host.kill()
+        until(lambda: not alive(host.pid), "the host process to end")
+        assert ended(runs.start("sys.exit(4)")).code == 4
+    assert held() == before
