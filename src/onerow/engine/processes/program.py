@@ -60,12 +60,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         if len(fds) > MOST_FDS:
             raise CannotStart(self.name, f"at most {MOST_FDS} descriptors can be passed")
         env = {**(os.environ if self.env is None else self.env), TAG: tag}
-        if any(not name or "=" in name for name in env):
+        if "" in env or "=" in "".join(env):
             raise CannotStart(self.name, "the name of a variable is empty or contains '='")
         request: Message = {
             "argv": self._joined(self.argv),
             "cwd": self._joined([os.getcwd() if self.cwd is None else str(self.cwd)]),
-            "env": self._joined([f"{name}={value}" for name, value in env.items()]),
+            "variables": self._joined(list(env)),
+            "values": self._joined(list(env.values())),
             "targets": list(fds),
             "nice": self.nice,
             "umask": self.umask,

@@ -33,7 +33,7 @@ def spawn(request: Message) -> int:
     given = dict(zip(request["targets"], request["fds"], strict=True))
     fd_of = {**dict.fromkeys((0, 1, 2), _DEV_NULL), **given}
     argv = request["argv"].split(b"\0")
-    env = dict(variable.split(b"=", 1) for variable in request["env"].split(b"\0"))
+    env = dict(zip(request["variables"].split(b"\0"), request["values"].split(b"\0"), strict=True))
     spares: list[int] = []
     umask = None if request["umask"] is None else os.umask(request["umask"])
     step = "cwd"
