@@ -48,8 +48,8 @@ every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait up to 30 seconds for a condition and return its value."""
-    deadline = time.monotonic() + 30
+    """Wait up to two minutes for a condition and return its value."""
+    deadline = time.monotonic() + 120
     while not (value := condition()):
         assert time.monotonic() < deadline, f"still waiting for {what}"
         time.sleep(0.005)
@@ -92,7 +92,7 @@ class Runs:
 
 
 def ended(child: Child) -> Exit:
-    exit = child.wait(30)
+    exit = child.wait(120)
     assert exit is not None, "the child is still there"
     return exit
 

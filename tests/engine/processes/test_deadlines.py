@@ -11,11 +11,19 @@ pytestmark = linux_only
 
 def test_a_child_whose_deadline_passes_is_stopped_with_its_tree(runs: Runs) -> None:
     tree = TREES["deaf_to_term"]
-    child = runs.start("ignore_term()\n" + tree + "\nidle()", deadline=(time.monotonic() + 1, 0.1))
+    child = runs.start("ignore_term()\n" + tree + "\nidle()", deadline=(time.monotonic() + 3600, 0.1))
     runs.pid("grandchild")
+    child.extend(time.monotonic() + 0.1, 0.1)
     exit = ended(child)
     assert (exit.signal, exit.stopped) == (signal.SIGKILL, True)
     assert runs.alive() == []
+
+
+def test_a_child_that_is_never_extended_ends_at_the_deadline_of_its_start(runs: Runs) -> None:
+    child = runs.start("idle()", deadline=(time.monotonic() + 0.2, 0.0))
+    exit = ended(child)
+    assert exit.stopped
+    assert exit.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
 def test_a_child_whose_deadline_is_extended_runs_on(runs: Runs) -> None:
