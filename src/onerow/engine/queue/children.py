@@ -11,7 +11,7 @@ from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, ENDS, OPEN, Status
 from onerow.core.steps import spawned_since
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, events_of_status
+from onerow.engine.events.events import Events, events_of
 from onerow.ports import Filter, Move, Page, Store, Swapped
 
 _PAGE = 500
@@ -92,7 +92,7 @@ class Children:
     def _write(self, moves: list[Move]) -> Iterator[Task]:
         for answer in self._store.swap(moves) if moves else []:
             if isinstance(answer, Swapped):
-                for event in events_of_status(answer.task):
+                for event in events_of(answer.task):
                     self._events.send(event)
                 yield answer.task
 

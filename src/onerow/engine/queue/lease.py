@@ -19,8 +19,7 @@ from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.control import definitions
-from onerow.engine.events.events import Events
-from onerow.engine.handler.outcome import events_of
+from onerow.engine.events.events import Events, events_of
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue.lease_extender import LeaseExtender
 from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
@@ -123,7 +122,7 @@ class Leased:
         before = self.task
         after = self._write(rule)
         self.settled = True
-        for event in events_of(before, after, None):
+        for event in events_of(after, before):
             self._events.send(event)
         return after
 

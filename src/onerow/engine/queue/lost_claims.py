@@ -10,6 +10,7 @@ from onerow.ports import Filter, Move, Store, Swapped
 
 _PAGE = 500
 _FIRST_WAIT = 1.0
+_MOST_ABANDONED = 1000  # before expired ones are removed
 
 
 class LostClaims:
@@ -24,23 +25,28 @@ class LostClaims:
         self._claimer = claimer
         self._lease = lease
         self._holds = holds
-        self._next: float | None = None  # when to search next; None: every claim was answered
+        self._abandoned: dict[tuple[str, int], float] = {}  # leases left to a rescue, and since when
+        self.expected = False  # whether such rows may exist
+        self._next = 0.0  # when to search next
         self._wait = _FIRST_WAIT
 
     def expect(self) -> None:
         """Note that a claim failed and the store may still have executed it."""
+        self.expected = True
         self._next = monotonic()
         self._wait = _FIRST_WAIT
 
-    @property
-    def expected(self) -> bool:
-        """Whether such rows may exist."""
-        return self._next is not None
+    def abandon(self, task: Task) -> None:
+        """Leave a lease to a rescue: it is not handed back before its end, because its work may still run."""
+        clock = monotonic()
+        if len(self._abandoned) >= _MOST_ABANDONED:
+            self._abandoned = {key: since for key, since in self._abandoned.items() if clock - since < self._lease}
+        self._abandoned[task.task_id, task.token] = clock
 
     @property
     def due(self) -> bool:
         """Whether the next search is due."""
-        return self._next is not None and monotonic() >= self._next
+        return self.expected and monotonic() >= self._next
 
     def look(self) -> int:
         """Hand back rows leased to this claimer but not held; return how many. On StoreError it stays due."""
@@ -49,12 +55,16 @@ class LostClaims:
         after: str | None = None
         while True:
             page = self._store.find(where, limit=_PAGE, order="oldest", after=after)
-            found += [task for task in page.tasks if not self._holds(task)]
+            found += [task for task in page.tasks if not self._is_held(task)]
             if (after := page.next) is None:
                 break
         now = self._store.now()
         moves = [Move(task, rules.hand_back(task, now, by=self._claimer, started=False)) for task in found]
         answers = self._store.swap(moves) if moves else []
-        self._next = monotonic() + self._wait if self._wait <= self._lease else None
+        self.expected = self._wait <= self._lease
+        self._next = monotonic() + self._wait
         self._wait *= 2
         return sum(isinstance(answer, Swapped) for answer in answers)
+
+    def _is_held(self, task: Task) -> bool:
+        return (task.task_id, task.token) in self._abandoned or self._holds(task)

@@ -12,7 +12,7 @@ from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, TaskRescued, events_of_status
+from onerow.engine.events.events import Events, TaskRescued, events_of
 from onerow.ports import Filter, LeaseRecord, Move, Store, Swapped
 
 PAGE = 500
@@ -42,7 +42,7 @@ def rescue(
         if isinstance(answer, Swapped):
             rescued.append(answer.task)
             events.send(TaskRescued(answer.task, move.before.leased_by or ""))
-            for event in events_of_status(answer.task):
+            for event in events_of(answer.task):
                 events.send(event)
     return rescued
 

@@ -24,7 +24,7 @@ from onerow.engine.handler.requests import (
     Spawn,
 )
 from onerow.engine.queue.children import Children
-from onerow.engine.queue.ids import child_id
+from onerow.engine.queue.insert import child_id
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt
 from onerow.ports import Move, Store, Swapped
