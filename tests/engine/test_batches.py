@@ -13,7 +13,7 @@ from onerow.core import rules
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Move
 from tests.engine.conftest import ended, until, working
-from tests.engine.far import clumsy
+from tests.engine.isolated_requests_app import clumsy
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 

@@ -90,8 +90,9 @@ class Background:
             thread.start()
 
     def sweep_wait_phases(self) -> None:
-        """Look at once for tasks at phases without code."""
-        self._sweeps.wake(self.wait_phases)
+        """Look at once for tasks at phases without code, if there are such phases."""
+        if self.wait_phases.has_phases:
+            self._sweeps.wake(self.wait_phases)
 
     def stop(self, deadline: Callable[[], float]) -> None:
         """Write the last output and statistics, send the last alerts, and end the threads; by the deadline."""

@@ -88,7 +88,7 @@ class Producer:
         self._lost_claims = LostClaims(store, worker, longest, in_flight.holds)
         self.soon: list[datetime] = []  # heap: when postponed tasks are due, and used-up rates are free again
         self._unsettled: Finished = []
-        self._under_way: Round | None = None
+        self.under_way: Round | None = None  # sent in the other thread, and its answer not yet applied
         self._overlap = overlap and self._planner.simple
         self._thread = ThreadPoolExecutor(1, "onerow-round")
         self._full = False  # tasks may be due, but all of the concurrency is used
@@ -100,23 +100,18 @@ class Producer:
         self.found = 0  # tasks that the last claim returned
         self.store_answered = False  # in the last round; a round with nothing to write or claim makes no store call
 
-    @property
-    def busy(self) -> bool:
-        """Whether a round is under way whose answer has not been processed."""
-        return self._under_way is not None
-
     def run_round(self) -> float:
         """Do one round; return the seconds until the next, unless the worker is woken (0: at once)."""
         self.store_answered = False
         searching = self._lost_claims.expected and self._lost_claims.due
-        if searching and self._under_way is None:
+        if searching and self.under_way is None:
             self.look_for_lost_claims()
-            searching = self._lost_claims.expected and self._lost_claims.due
-        if self._under_way is not None:
-            self._gather(self._under_way)
+            searching = False
+        if self.under_way is not None:
+            self._gather(self.under_way)
         now = self._store.now()
         round_ = self._prepare(now)
-        before, self._under_way = self._under_way, None
+        before, self.under_way = self.under_way, None
         if round_ is None:
             if before is None:
                 return self._rest(now)
@@ -125,7 +120,7 @@ class Producer:
         # The search for lost claims needs a moment without a claim under way.
         if self._overlap and round_.claim is not None and self.found >= _MANY and not searching:
             round_.call = self._thread.submit(self._store.settle_and_claim, round_.moves, round_.claim)
-            self._under_way = round_
+            self.under_way = round_
             if before is not None:
                 self._receive(before)
             return 0.0
@@ -176,10 +171,10 @@ class Producer:
 
     def _claim(self, settling: int, now: datetime) -> Claim | None:
         coming = 0
-        if self._under_way is not None:
-            settling += len(self._under_way.settling)
-            if self._under_way.claim is not None:
-                coming = self._under_way.claim.limit or 0
+        if self.under_way is not None:
+            settling += len(self.under_way.settling)
+            if self.under_way.claim is not None:
+                coming = self.under_way.claim.limit or 0
         claim = self._planner.claim(settling, coming, now)
         if claim is not None and not claim.wants:
             self._claimed(claim, ())  # every phase is paused or held: the same as nothing due
@@ -228,7 +223,7 @@ class Producer:
 
     def look_for_lost_claims(self) -> None:
         """After a failed round, hand back tasks that the store leased to this worker although its answer was lost."""
-        if self._lost_claims.expected and self._under_way is None and self._lost_claims.look():
+        if self._lost_claims.expected and self.under_way is None and self._lost_claims.look():
             self.may_be_due = True
 
     def _take_back(self, finished: Finished) -> None:
@@ -289,17 +284,16 @@ class Producer:
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._controls.hold(attempt.served, outcome.why, now)
-            after = self._after(attempt, outcome, now)
+            own = attempt.served.plan
+            after = rules.decide(
+                attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own
+            )
             if after is None:
                 self._lose(attempt)
                 continue
             moves.append(Move(attempt.task, after))
             settling.append((attempt, outcome))
         return moves, settling
-
-    def _after(self, attempt: Attempt, outcome: Outcome, now: datetime) -> Task | None:
-        own = attempt.served.plan
-        return rules.decide(attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
 
     def _reports(self) -> list[tuple[Attempt, Task]]:
         """Return the progress to write for running attempts."""
@@ -353,7 +347,9 @@ class Producer:
         batch = self._take_finished()
         for position, (attempt, outcome) in enumerate(batch):
             try:
-                self._settle_one(attempt, outcome)
+                moves, settling = self._decide([(attempt, outcome)], self._store.now())
+                if moves:
+                    self._apply(Round([], settling, [], moves, None, 0.0), self._store.swap(moves), [])
             except StoreUnavailable:
                 self._unsettled = batch[position:]
                 raise
@@ -363,17 +359,6 @@ class Producer:
                     self._lose(attempt)  # the lease expires, and a rescue decides
                 else:
                     self._in_flight.finished.append((attempt, Failed(why)))
-
-    def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
-        after = self._after(attempt, outcome, self._store.now())
-        if after is None:
-            self._lose(attempt)
-            return
-        answer = self._store.swap([Move(attempt.task, after)])[0]
-        if isinstance(answer, Swapped):
-            self._settled(attempt, answer.task, outcome)
-        else:
-            self._settle_again([(attempt, outcome)])
 
     def _forget(self, attempt: Attempt) -> None:
         # The same round may have claimed the task's next phase: keep that attempt.
@@ -393,7 +378,7 @@ class Producer:
 
     def _running(self) -> int:
         """Return the number of attempts that have not ended."""
-        settling = 0 if self._under_way is None else len(self._under_way.settling)
+        settling = 0 if self.under_way is None else len(self.under_way.settling)
         return len(self._in_flight.attempts) - len(self._in_flight.finished) - settling
 
     def _rest(self, now: datetime) -> float:

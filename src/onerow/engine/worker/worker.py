@@ -42,8 +42,7 @@ from onerow.pipelines.pipeline import Pipeline
 DEFAULT_CONCURRENCY = 16
 
 _GATHER_FOR = 0.002
-_LONGEST_REST = 3600.0
-_LONGEST_REST_TO_END = 0.05  # while this worker waits for the last attempts
+_LONGEST_REST, _LONGEST_REST_TO_END = 3600.0, 0.05  # the second while this worker waits for the last attempts
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
 
 # At least longer than a thread waits on a loaded machine. Two thirds of a long lease, so that a replacement worker is
@@ -152,10 +151,8 @@ class Worker:
             self._build()
             try:
                 self._start()
-                if self._until_idle:
-                    self._run_rounds(lambda: self._stopping.is_set() or self._is_idle(), _LONGEST_REST_TO_END / 2)
-                else:
-                    self._run_rounds(self._stopping.is_set)
+                rest = _LONGEST_REST_TO_END / 2 if self._until_idle else _LONGEST_REST
+                self._run_rounds(lambda: self._stopping.is_set() or (self._until_idle and self._is_idle()), rest)
                 self._drain()
             finally:
                 self._end()
@@ -211,7 +208,6 @@ class Worker:
             overlap=True,
             suspects_starting=self._suspects_starting,
         )
-        self._has_wait_phases = any(not phase.has_code for plan in own.values() for phase in plan.phases)
         self._producer.reached_codeless_phase = background.sweep_wait_phases
         self._producer.concerns_family = background.children.hear
         background.wait_phases.passed = background.children.resumed = self._look_again
@@ -226,7 +222,7 @@ class Worker:
 
     # ── serving ──
 
-    def _run_rounds(self, done: Callable[[], bool], longest_rest: float = _LONGEST_REST) -> None:
+    def _run_rounds(self, done: Callable[[], bool], longest_rest: float) -> None:
         """Run rounds of the producer until done; retry after store outages and errors."""
         while not done():
             try:
@@ -273,8 +269,7 @@ class Worker:
                 self._producer.may_be_due = True
                 if not self._in_flight.finished:  # else the wake-up most likely came from an own attempt that ended
                     self._producer.look()
-                    if self._has_wait_phases:
-                        self._background.sweep_wait_phases()  # a new task may be at a phase without code
+                    self._background.sweep_wait_phases()  # a new task may be at a phase without code
         except StoreError as error:
             self._outage.begin(error)
             sleep(min(seconds, 0.2))  # not `_stopping.wait`, which returns at once during a drain
@@ -289,7 +284,7 @@ class Worker:
     def _is_idle(self) -> bool:
         """Whether nothing was due, in flight or under way in two rounds."""
         producer = self._producer
-        quiet = not (producer.may_be_due or self._in_flight.attempts or producer.found or producer.busy)
+        quiet = not (producer.may_be_due or self._in_flight.attempts or producer.found or producer.under_way)
         if quiet:
             self._background.wait_phases.tick(self.queue.store.now())
         self._idle_rounds = self._idle_rounds + 1 if quiet and not producer.may_be_due else 0
@@ -332,7 +327,9 @@ class Worker:
     def _settle_until(self, enough: Callable[[], bool]) -> None:
         """Run rounds until all attempts are settled, or until it is enough."""
         attempts, producer, moved = self._in_flight.attempts, self._producer, self._store_moved
-        self._run_rounds(lambda: not (attempts or producer.busy) or enough() or moved.is_set(), _LONGEST_REST_TO_END)
+        self._run_rounds(
+            lambda: not (attempts or producer.under_way) or enough() or moved.is_set(), _LONGEST_REST_TO_END
+        )
         if self._store_moved.is_set():
             self._stop_without_store()
 
@@ -400,4 +397,3 @@ class Worker:
     def _on_replaced(self, own: Plan, followed: Plan) -> None:
         unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))
         self.queue.events.send(DefinitionReplaced(own.name, unknown))
-        self._has_wait_phases |= any(not phase.has_code for phase in followed.phases)

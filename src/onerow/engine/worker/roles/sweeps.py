@@ -32,6 +32,7 @@ class WaitPhaseSweeper:
         self._plans = plans
         self._events = events
         self._renamed_at = 0.0
+        self.has_phases = True  # whether there are phases without code; updated by `tick`
         self.passed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
         self.concerns_family: Callable[[Task], None] = lambda task: None
 
@@ -62,6 +63,7 @@ class WaitPhaseSweeper:
             for phase in plan.phases
             if not phase.has_code
         }.keys()
+        self.has_phases = bool(codeless)
         return codeless if len(codeless) <= FEW_PHASES else self._store.ready(codeless, now)
 
     def _expire(self, now: datetime) -> bool:
