@@ -37,26 +37,26 @@ CRASH_LIMIT = 3
 StopReason = Literal["cancel", "timeout", "lost", "drain"]
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, tag=True):
     """The handler returned; its result as JSON text."""
 
     result: str | None = None
 
 
-class Jumped(msgspec.Struct, frozen=True):
+class Jumped(msgspec.Struct, frozen=True, tag=True):
     """The handler returned a Jump to a later phase."""
 
     phase: str
     result: str | None = None
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True, tag=True):
     """The handler returned a Finish: the task is completed."""
 
     result: str | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Waiting(msgspec.Struct, frozen=True, tag=True):
     """The handler waits for a signal or its children, and its slot is free."""
 
     name: str
@@ -64,37 +64,37 @@ class Waiting(msgspec.Struct, frozen=True):
     timeout: timedelta | None = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised."""
 
     why: Failure
 
 
-class Crashed(msgspec.Struct, frozen=True):
+class Crashed(msgspec.Struct, frozen=True, tag=True):
     """The isolated process of the attempt crashed."""
 
     why: Failure
 
 
-class Interrupted(msgspec.Struct, frozen=True):
+class Interrupted(msgspec.Struct, frozen=True, tag=True):
     """The process of the attempt was ended by something other than this worker; `why` names the cause."""
 
     why: str
 
 
-class Snoozed(msgspec.Struct, frozen=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """The handler asked to run again later."""
 
     for_: timedelta
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The worker stopped the attempt."""
 
     reason: StopReason
 
 
-class Unstarted(msgspec.Struct, frozen=True):
+class Unstarted(msgspec.Struct, frozen=True, tag=True):
     """The task was claimed but never started; with `until`, it is put off to that time."""
 
     until: datetime | None = None

@@ -17,7 +17,6 @@ from onerow.core.task import Task
 from onerow.engine.handler.context import Context, Link
 from onerow.pipelines.pipeline import Handler
 
-NOT_REQUESTED = "the handler was cancelled without a request to stop"
 _NO_RESULT = Done(None)
 _decode = msgspec.json.Decoder().decode
 
@@ -153,7 +152,11 @@ def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
         if isinstance(error, Snooze):
             return snoozed(error)
         if stop is None and isinstance(error, asyncio.CancelledError | Cancelled):
-            return Failed(failure(NOT_REQUESTED, "unknown", exception=type(error).__name__))
+            return Failed(
+                failure(
+                    "the handler was cancelled without a request to stop", "unknown", exception=type(error).__name__
+                )
+            )
     except BaseException:
         pass  # raised by a method of the exception
     return Failed(classify(error)) if stop is None else Stopped(stop)

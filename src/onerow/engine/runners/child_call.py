@@ -12,13 +12,11 @@ from typing import Any
 import msgspec
 
 from onerow.core.errors import BadInput, BadPayload, UnknownName
-from onerow.core.failure import classify, failure
-from onerow.core.outcomes import Cancelled, Snooze
-from onerow.core.rules.attempts import Done, Failed, Finished, Jumped, Outcome, Snoozed
+from onerow.core.outcomes import Cancelled, Parked
+from onerow.core.rules.attempts import Interrupted, Outcome
 from onerow.core.task import Task
-from onerow.engine.handler import requests
 from onerow.engine.handler.batch import alone
-from onerow.engine.handler.call import NOT_REQUESTED, Call, outcome_of_result, parked_in, snoozed
+from onerow.engine.handler.call import Call, outcome_of_error, outcome_of_result
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes.frames import BadFrame
 from onerow.engine.runners.child_main import STOP_SIGNAL
@@ -57,7 +55,7 @@ class _Wire:
     def ask(self, request: Request) -> str:
         with self._asking:
             self._asked += 1
-            self._send({"t": "ask", "id": self._asked, "request": requests.to_plain(request)})
+            self._send({"t": "ask", "id": self._asked, "request": msgspec.to_builtins(request)})
             while (answer := self._answers.get()).get("id") != self._asked:
                 pass  # the answer to an interrupted request
         match answer:
@@ -91,40 +89,20 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
         positional, named = call.arguments(task, link)
         run = _run_async if is_async else _run_sync
         send({"t": "begun"})
-        result = run(function, positional, named, link)
-        send(_frame_of(outcome_of_result(result)))
-    except Snooze as snooze:
-        send(_frame_of(snoozed(snooze)))
-    except Cancelled:
-        # The worker knows whether it requested the stop.
-        send(
-            {"t": "failed", "why": msgspec.to_builtins(failure(NOT_REQUESTED, "unknown", exception="Cancelled"))}
-            if link.stopped is None
-            else {"t": "terminated"}
-        )
+        send(_frame_of(outcome_of_result(run(function, positional, named, link))))
     except BaseException as error:
-        if (parked := parked_in(error)) is not None:
-            seconds = None if parked.timeout is None else parked.timeout.total_seconds()
-            send({"t": "parked", "name": parked.name, "awaiting": parked.awaiting, "seconds": seconds})
-        elif isinstance(error, Exception | BaseExceptionGroup):
-            send({"t": "failed", "why": msgspec.to_builtins(classify(error))})
+        kind = type(error)
+        if link.stopped is not None and issubclass(kind, Cancelled):
+            # If the worker requested the stop, its reason counts instead.
+            send(_frame_of(Interrupted("its process was sent SIGTERM from outside")))
+        elif issubclass(kind, Exception | BaseExceptionGroup | Cancelled | Parked):
+            send(_frame_of(outcome_of_error(error, None)))
         else:
             raise
 
 
 def _frame_of(outcome: Outcome) -> dict[str, object]:
-    match outcome:
-        case Jumped(phase=phase, result=text):
-            return {"t": "jump", "phase": phase, "text": text or "null"}
-        case Finished(result=text):
-            return {"t": "finish", "text": text or "null"}
-        case Done(result=text):
-            return {"t": "result", "text": text or "null"}
-        case Snoozed(for_=span):
-            return {"t": "snooze", "seconds": span.total_seconds()}
-        case Failed(why=why):
-            return {"t": "failed", "why": msgspec.to_builtins(why)}
-    raise TypeError(f"no handler returns {outcome!r}")
+    return {"t": "outcome", "outcome": msgspec.to_builtins(outcome)}
 
 
 def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:

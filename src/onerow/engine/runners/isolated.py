@@ -4,26 +4,14 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from datetime import timedelta
 from time import monotonic
 
 import msgspec
 
-from onerow.core.failure import Failure, failure
+from onerow.core.failure import failure
 from onerow.core.outcomes import Cancelled
-from onerow.core.rules.attempts import (
-    Crashed,
-    Done,
-    Failed,
-    Finished,
-    Interrupted,
-    Jumped,
-    Outcome,
-    Snoozed,
-    Stopped,
-    Waiting,
-)
-from onerow.engine.handler import requests
+from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrupted, Jumped, Outcome, Stopped
+from onerow.engine.handler.requests import Request
 from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
 from onerow.engine.processes.exits import signal_name
 from onerow.engine.processes.frames import BadFrame, Channel
@@ -112,21 +100,8 @@ class _Conversation:
                 self._attempt.log(level, text)
             case {"t": "ask", "id": int(number), "request": request}:
                 self._answer(number, request)
-            case {"t": "result", "text": str(text)}:
-                self.reported = Done(text)
-            case {"t": "jump", "phase": str(phase), "text": str(text)}:
-                self.reported = Jumped(phase, text)
-            case {"t": "finish", "text": str(text)}:
-                self.reported = Finished(text)
-            case {"t": "parked", "name": str(name), "awaiting": str(awaiting), "seconds": seconds}:
-                span = None if seconds is None else timedelta(seconds=float(str(seconds)))
-                self.reported = Waiting(name, awaiting, span)
-            case {"t": "snooze", "seconds": float() | int() as seconds}:
-                self.reported = Snoozed(timedelta(seconds=seconds))
-            case {"t": "terminated"}:
-                self.reported = Interrupted("its process was sent SIGTERM from outside")
-            case {"t": "failed", "why": dict(why)}:
-                self.reported = Failed(msgspec.convert(why, Failure))
+            case {"t": "outcome", "outcome": outcome}:
+                self.reported = msgspec.convert(outcome, Outcome)
             case {"t": "error", "exception": str(name), "message": str(message)}:
                 self.reported = Failed(failure(f"{name}: {message}", "unknown", exception=name))
         return True
@@ -134,7 +109,7 @@ class _Conversation:
     def _answer(self, number: int, request: object) -> None:
         frame: dict[str, object] = {"t": "answer", "id": number}
         try:
-            frame["text"] = self._attempt.ask(requests.from_plain(request))
+            frame["text"] = self._attempt.ask(msgspec.convert(request, Request))
         except Cancelled as stopped:
             frame["stop"] = str(stopped)
         except Exception as error:
