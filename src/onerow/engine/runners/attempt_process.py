@@ -71,9 +71,12 @@ class AttemptProcess:
         self._readers[descriptor] = read
         self._poll.register(descriptor, select.POLLIN)
 
-    def wait(self, after_each: Callable[[], object] = lambda: None) -> Exit | None:
-        """Read until the end and return how it ended; call `after_each` after each chunk."""
+    def wait(
+        self, *, before: Callable[[], object] = lambda: None, after_each: Callable[[], object] = lambda: None
+    ) -> Exit | None:
+        """Read until the end and return how it ended. If `before`, or `after_each` of a chunk, raises, it is killed."""
         try:
+            before()
             while self._readers:
                 ready = self._poll.poll(1000)
                 for descriptor, _ in ready:

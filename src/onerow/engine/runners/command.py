@@ -70,7 +70,7 @@ class Commands:
         finally:
             if stdin is not None:
                 os.close(stdin)
-        exit = process.wait(parser.remember_steps)
+        exit = process.wait(after_each=parser.remember_steps)
         return self._outcome(attempt, command, parser, exit, command_env.result_file)
 
     def _inherited(self, command: Command) -> dict[str, str]:

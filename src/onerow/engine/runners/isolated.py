@@ -57,8 +57,7 @@ class Isolated:
             theirs.close()
             conversation = _Conversation(attempt, channel, process.child)
             process.add_reader(channel.fileno(), conversation.receive)
-            conversation.send(_first_frame(handler, attempt))
-            exit = process.wait()
+            exit = process.wait(before=lambda: conversation.send(_first_frame(handler, attempt)))
         except CannotStart as error:
             return Failed(failure(str(error), "resource", exception="CannotStart"))
         finally:
