@@ -75,11 +75,11 @@ def test_an_expired_wait_raises_in_the_handler(queue: Queue) -> None:
             return ctx.wait("approved", timeout="100ms")
         except WaitExpired:
             ctx.step("remind", lambda: None)
-            return "unknown"
+            return "not approved"
 
     with working(queue, letters):
         task = ended(queue, queue.add(letters).task_id)
-    assert task.result == "unknown"
+    assert task.result == "not approved"
     assert [entry.what for entry in task.history] == ["parked", "expired", "completed"]
 
 

@@ -29,7 +29,9 @@ class PostgresWaker:
         self._connect = connect
         self._channel = channel
         self._forget = forget
-        self._poke_read, self._poke_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poke_read, self._poke_write = os.pipe()
+        os.set_blocking(self._poke_read, False)
+        os.set_blocking(self._poke_write, False)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._reconnector: threading.Thread | None = None

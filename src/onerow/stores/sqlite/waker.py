@@ -26,7 +26,9 @@ class SqliteWaker:
         self._data_version = data_version
         self._forget = forget
         self._seen = -1
-        self._poked, self._poker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poked, self._poker = os.pipe()
+        os.set_blocking(self._poked, False)
+        os.set_blocking(self._poker, False)
         data_version()  # opens the database, which creates the -wal file
         self._watch = _watch(Path(f"{path}-wal"))
 
@@ -73,8 +75,13 @@ class SqliteWaker:
 
 
 def _watch(wal: Path) -> int | None:
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        return _inotify(wal)
+    else:
         return None
+
+
+def _inotify(wal: Path) -> int | None:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))

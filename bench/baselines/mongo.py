@@ -16,13 +16,13 @@ from onerow.stores.mongo.connections import JOURNALED
 _PAYLOAD = {"ts": 0.0, "to": "x" * 60}
 
 
-class Thin:
+class Baseline:
     """A minimal queue in its own collection, dropped on close."""
 
     def __init__(self, url: str) -> None:
         self._client: MongoClient[dict[str, Any]] = MongoClient(url)
         database = self._client.get_default_database(write_concern=JOURNALED)
-        self._jobs = database[f"thin_{uuid4().hex[:8]}"]
+        self._jobs = database[f"onerow_baseline_{uuid4().hex[:8]}"]
         self._jobs.create_index(
             [("queue", 1), ("priority", 1), ("run_at", 1), ("_id", 1)], partialFilterExpression={"state": 0}
         )

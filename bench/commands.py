@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from onerow.cli.bench.ground import Figure, Ground, finish, start
+from bench.baselines import open_baseline
+from bench.setting import Figure, Setting, finish, start
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
 from onerow.engine.processes import ProcessHost
@@ -15,40 +16,40 @@ from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.command import Commands
 from onerow.engine.runners.threads import ThreadRunner
 from onerow.pipelines.pipeline import Pipeline
-from onerow.wiring import Queue, thin_loop
+from onerow.wiring import Queue
 
 LINE = "2026-11-15 02:29:57 INFO transcribe: segment 0042 done in 1.23 s, 58 % of the whole"
 _TALKERS = 20
 
 
-def log_lines(ground: Ground) -> Iterator[Figure]:
+def log_lines(setting: Setting) -> Iterator[Figure]:
     """Rate of lines from a program to the store, against a plain batched insert of the same lines."""
-    lines = max(1_000, ground.tasks // _TALKERS * 5)
-    thin = thin_loop(ground.url, ground.folder)
-    if (log := getattr(thin, "log", None)) is None:
+    lines = max(1_000, setting.tasks // _TALKERS * 5)
+    baseline = open_baseline(setting.url, setting.folder)
+    if (log := getattr(baseline, "log", None)) is None:
         return
     floor = lines * _TALKERS / log(lines * _TALKERS, LINE)
-    thin.close()
-    pipeline, queue = ground.pipeline(), ground.queue()
+    baseline.close()
+    pipeline, queue = setting.pipeline(), setting.queue()
     talking(pipeline)
     queue.publish(pipeline)
     tasks = queue.add_many(pipeline, [{"lines": lines}] * _TALKERS)
-    finish(start(ground.url, pipeline.name, count=0, talk=True))
+    finish(start(setting.url, pipeline.name, count=0, talk=True))
     ended = queue.store.fetch([task.task_id for task in tasks])
     began, done = (min(_began(task) for task in ended), max(_done(task) for task in ended))
-    yield Figure("log lines", ground.store, lines * _TALKERS / (done - began), "lines/s", floor)
+    yield Figure("log lines", setting.store, lines * _TALKERS / (done - began), "lines/s", floor)
     queue.close()
 
 
-def log_delay(ground: Ground) -> Iterator[Figure]:
+def log_delay(setting: Setting) -> Iterator[Figure]:
     """Start delay of tasks while another logs 100,000 lines repeatedly, against a quiet system."""
-    pipeline, queue = ground.pipeline(), ground.queue()
+    pipeline, queue = setting.pipeline(), setting.queue()
     pipeline.phase(name="noop", timeout="30s")(lambda job: None)
     flood = Pipeline(f"{pipeline.name}-flood")
     talking(flood)
     queue.publish(pipeline, flood)
     count = 300
-    process = start(ground.url, pipeline.name, count=2 * count, latency=True, talk=True)
+    process = start(setting.url, pipeline.name, count=2 * count, latency=True, talk=True)
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(1.5)
@@ -62,7 +63,7 @@ def log_delay(ground: Ground) -> Iterator[Figure]:
     thread.join()
     found = finish(process)["latencies"]
     quiet, noisy = (sorted(part)[int(count * 0.99)] * 1000 for part in (found[:count], found[count:]))
-    yield Figure("start p99 beside a flood", ground.store, noisy, "ms", quiet, "quiet")
+    yield Figure("start p99 beside a flood", setting.store, noisy, "ms", quiet, "quiet")
     queue.close()
 
 
@@ -85,7 +86,7 @@ def talking(pipeline: Pipeline) -> None:
     pipeline.command("talk", ["sh", "-c", script, "sh", "{lines}"])
 
 
-def command_start(ground: Ground) -> Iterator[Figure]:
+def command_start(setting: Setting) -> Iterator[Figure]:
     """Time of /bin/true from claim to outcome, without the store, against subprocess.run with captured output."""
     rounds, count = 6, 60
     for figure, threads in (("command", 1), ("command, 8 at once", 8)):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onerow.cli.bench.ground import Ground
+from bench.setting import Setting
 from onerow.core.addition import Addition
 from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue
@@ -17,10 +17,10 @@ def fill(queue: Queue, pipeline: Pipeline, count: int, *, keys: int = 0) -> None
         queue.add_many(pipeline, [Addition(PAYLOAD, limit_key=f"key-{n % keys}") if keys else PAYLOAD for n in numbers])
 
 
-def one_phase(ground: Ground, count: int, *, keys: int = 0) -> Pipeline:
-    pipeline = ground.pipeline()
+def one_phase(setting: Setting, count: int, *, keys: int = 0) -> Pipeline:
+    pipeline = setting.pipeline()
     pipeline.phase(name="noop")(noop)
-    with_queue = ground.queue()
+    with_queue = setting.queue()
     with_queue.publish(pipeline)
     fill(with_queue, pipeline, count, keys=keys)
     with_queue.close()

@@ -20,13 +20,13 @@ _BATCH = 500
 _PAYLOAD = json.dumps({"ts": 0.0, "to": "x" * 60})
 
 
-class Thin:
+class Baseline:
     """A minimal queue in its own table, which `close` drops."""
 
     def __init__(self, url: str) -> None:
         self._where = connection_url.parse(url)
         self._connection = psycopg.connect(self._where.conninfo, autocommit=True, prepare_threshold=0)
-        self._table = f"onerow_thin_{uuid4().hex[:12]}"
+        self._table = f"onerow_baseline_{uuid4().hex[:12]}"
         self._connection.execute(
             f"CREATE TABLE {self._table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
             "queue text NOT NULL DEFAULT 'q', state smallint NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, "

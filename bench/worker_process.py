@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onerow.cli.bench.commands import talking
+from bench.commands import talking
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervisor import ease_collector
 from onerow.pipelines.pipeline import Pipeline
-from onerow.wiring import Queue, count_statements, open_store
+from onerow.wiring import Queue, open_store
 
 
 class Probe:
@@ -42,27 +42,28 @@ class Probe:
 
 def main() -> None:
     """Serve the pipeline until all its tasks have run, or it is idle."""
-    order = json.loads(sys.argv[1])
-    probe = Probe(order["count"])
-    pipeline = Pipeline(order["pipeline"])
-    _add_phases(pipeline, probe, order)
-    store = open_store(order["url"])
-    statements = count_statements(store)
+    request = json.loads(sys.argv[1])
+    probe = Probe(request["count"])
+    pipeline = Pipeline(request["pipeline"])
+    _add_phases(pipeline, probe, request)
+    store = open_store(request["url"])
+    count = getattr(store, "count_statements", None)
+    statements = None if count is None else count()
     queue = Queue(store)
-    live = bool(order.get("latency") or order.get("idle_for"))
+    live = bool(request.get("latency") or request.get("idle_for"))
     pipelines = [pipeline]
-    if order.get("talk"):
+    if request.get("talk"):
         pipelines.append(Pipeline(f"{pipeline.name}-flood") if live else Pipeline(pipeline.name))
         talking(pipelines[-1])
     worker = Worker(queue, pipelines if live else pipelines[-1:], until_idle=not live)
     ease_collector()  # as `onerow worker` does
-    if order.get("go"):
+    if request.get("go"):
         print("ready", flush=True)
         sys.stdin.readline()
-    if order.get("enough"):
+    if request.get("enough"):
         threading.Thread(target=_enough, args=(worker, probe), daemon=True).start()
     if live:
-        threading.Thread(target=_live, args=(worker, probe, order), daemon=True).start()
+        threading.Thread(target=_live, args=(worker, probe, request), daemon=True).start()
     before = time.process_time()
     worker.run()
     cpu = time.process_time() - before
@@ -79,12 +80,12 @@ def main() -> None:
                 "latencies": probe.latencies,
                 "marks": probe.marks,
             }
-            | order.get("found", {})
+            | request.get("found", {})
         )
     )
 
 
-def _add_phases(pipeline: Pipeline, probe: Probe, order: dict[str, Any]) -> None:
+def _add_phases(pipeline: Pipeline, probe: Probe, request: dict[str, Any]) -> None:
     tick = probe.tick
 
     async def noop(job: Any) -> None:
@@ -97,23 +98,25 @@ def _add_phases(pipeline: Pipeline, probe: Probe, order: dict[str, Any]) -> None
         probe.latencies.append(time.time() - job["ts"])
         tick(job)
 
-    function: Callable[..., Any] = noop_in_thread if order.get("threads") else timed if order.get("latency") else noop
-    count = order.get("phases", 1)
+    function: Callable[..., Any] = (
+        noop_in_thread if request.get("threads") else timed if request.get("latency") else noop
+    )
+    count = request.get("phases", 1)
     for number in range(count):
-        pipeline.phase(name="noop" if count == 1 else f"noop{number}", timeout="30s", **order.get("limits", {}))(
+        pipeline.phase(name="noop" if count == 1 else f"noop{number}", timeout="30s", **request.get("limits", {}))(
             function
         )
 
 
-def _live(worker: Worker, probe: Probe, order: dict[str, Any]) -> None:
+def _live(worker: Worker, probe: Probe, request: dict[str, Any]) -> None:
     worker.ready.wait()
     print("ready", flush=True)
-    if order.get("idle_for"):
+    if request.get("idle_for"):
         time.sleep(2)
         before = time.process_time()
-        time.sleep(order["idle_for"])
-        order["found"] = {
-            "idle_cpu": (time.process_time() - before) / order["idle_for"],
+        time.sleep(request["idle_for"])
+        request["found"] = {
+            "idle_cpu": (time.process_time() - before) / request["idle_for"],
             "rss": _resident(),
         }
     else:

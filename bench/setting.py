@@ -20,27 +20,26 @@ class Figure:
     store: str
     value: float
     unit: str
-    thin: float | None = None
-    baseline: str | None = None
+    reference: float | None = None  # the same figure of what it is compared with, measured in the same run
+    compared_with: str | None = None
     ratio: float | None = None
     profile: str = "durable"
     runs: int = 1
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.thin and self.ratio is None:
-            self.baseline = self.baseline or "thin"
-            self.ratio = round(self.value / self.thin, 3)
+        if self.reference:
+            self.compared_with = self.compared_with or "baseline"
+            self.ratio = round(self.value / self.reference, 3)
+            self.reference = round(self.reference, 3)
         self.value = round(self.value, 3)
-        if self.thin:
-            self.thin = round(self.thin, 3)
 
     def as_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass
-class Ground:
+class Setting:
     """The store and sizes of one run."""
 
     folder: Path
@@ -71,9 +70,9 @@ class Ground:
 
 
 def start(url: str, pipeline: str, **terms: Any) -> subprocess.Popen[str]:
-    order = json.dumps({"url": url, "pipeline": pipeline} | terms)
+    request = json.dumps({"url": url, "pipeline": pipeline} | terms)
     return subprocess.Popen(
-        [sys.executable, "-m", "onerow.cli.bench.process", order],
+        [sys.executable, "-m", "bench.worker_process", request],
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
         text=True,

@@ -8,6 +8,7 @@ import json
 import sqlite3
 import time
 from pathlib import Path
+from uuid import uuid4
 
 _BATCH = 100
 _PAYLOAD = json.dumps({"ts": 0.0, "to": "x" * 60})
@@ -20,11 +21,11 @@ _INSERT = "INSERT INTO job (queue, priority, run_at, payload) VALUES ('q', 0, ?,
 _NOW = 1 << 40
 
 
-class Thin:
+class Baseline:
     """A minimal queue in its own file."""
 
     def __init__(self, folder: Path) -> None:
-        self._connection = sqlite3.connect(folder / "thin.db", isolation_level=None)
+        self._connection = sqlite3.connect(folder / f"baseline-{uuid4().hex[:12]}.db", isolation_level=None)
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -32768"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.execute(
