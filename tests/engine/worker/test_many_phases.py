@@ -7,8 +7,8 @@ import pytest
 
 from onerow import Pipeline, Queue, Status
 from onerow.engine.events.events import Events
-from onerow.engine.worker.claim_planner import FEW_PHASES, MOST_PHASES
-from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
+from onerow.engine.worker.claim_planner import MOST_PHASES
+from onerow.engine.worker.roles.sweeps import FEW_PHASES, WaitPhaseSweeper
 from onerow.ports import Claim
 from tests.engine.kit import PATIENCE, ended, everything, until, work, working
 

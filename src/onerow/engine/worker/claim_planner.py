@@ -11,10 +11,9 @@ from onerow.engine.control.rates import Rates
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.host_resources import HostResources
 from onerow.engine.worker.roles.controls import PhaseControls
+from onerow.engine.worker.roles.sweeps import FEW_PHASES
 from onerow.ports import Claim, PhaseClaim, Store
 
-FEW_PHASES = 50
-"""A worker with at most this many phases names all of them in each claim; with more it first asks which are ready."""
 MOST_PHASES = 100
 """The largest number of phases in one claim."""
 MOST = 800

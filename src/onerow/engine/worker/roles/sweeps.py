@@ -16,10 +16,11 @@ from onerow.engine.events.events import Events, events_of
 from onerow.engine.queue.children import concerns
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
-from onerow.engine.worker.claim_planner import FEW_PHASES
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Filter, Maintainable, Move, Store, Swapped
 
+FEW_PHASES = 50
+"""With at most this many phases, a claim or a sweep names all of them; with more it first asks which have due tasks."""
 _PAGE = 500
 _MAINTAIN_EVERY = 5.0
 
