@@ -67,7 +67,7 @@ def measured(url: str, bulk: bool | None, run: Measure) -> float:
     done = run(store)
     rate = done / (time.perf_counter() - began)
     assert done == TASKS
-    store._door.rooms().tasks.drop()
+    store._connections.collections().tasks.drop()
     store.close()
     return rate
 
@@ -92,7 +92,7 @@ def claim_cost(url: str, waiting: int, not_due: int) -> float:
         began = time.perf_counter()
         assert len(store.claim(Claim("bench", [replace(WANT, limit=100)]))) == 100
         times.append(time.perf_counter() - began)
-    store._door.rooms().tasks.drop()
+    store._connections.collections().tasks.drop()
     store.close()
     return statistics.median(times) * 1_000
 

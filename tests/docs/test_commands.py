@@ -11,7 +11,7 @@ import pytest
 from onerow.cli.main import COMMANDS
 from onerow.cli.reference_page import reference_page
 from onerow.stores.postgres.maintenance import OLDEST_VERSION
-from onerow.stores.sqlite.maintenance import FLOOR
+from onerow.stores.sqlite.connections import FLOOR
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)

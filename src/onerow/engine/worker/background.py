@@ -53,12 +53,12 @@ class Background:
         self.controls.hooks = self._report_hooks
         self.stats = StatsRecorder(store, identity.name, events)
         self.wait_phases = WaitPhaseSweeper(store, plans, events)
-        self.children = ChildrenSweeper(store, queue.family, identity.name)
+        self.children = ChildrenSweeper(store, queue.children, identity.name)
         self.children.wake = lambda: self._sweeps.wake(self.children)
         shortest = min((served.phase.lease for served in served_phases), default=DEFAULT_LEASE)
         lease_watch = LeaseWatch(store, self._lease_of, min(shortest, DEFAULT_LEASE), is_ours=in_flight.holds)
         rescuer = Rescuer(store, identity, events, lease_watch, plans)
-        rescuer.concerns_family = self.wait_phases.concerns_family = self.children.hear
+        rescuer.parent_or_child_changed = self.wait_phases.parent_or_child_changed = self.children.hear
         sweeps: list[Role] = [
             self.controls,
             self.wait_phases,

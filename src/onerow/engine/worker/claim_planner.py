@@ -73,7 +73,7 @@ class ReadyPhases:
         if self.few:
             return False
         found = Counter((task.pipeline, task.phase) for task in tasks)
-        wants = claim.wants
+        wants = claim.phases
         if claim.limit is not None and len(tasks) >= claim.limit:
             # The claim stopped at the last phase in which it found a task; it did not look at the phases after it.
             last = max((n for n, want in enumerate(wants) if found[want.pipeline, want.phase]), default=0)
@@ -263,7 +263,7 @@ class ClaimPlanner:
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
     def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        left = self._rates.room(served.pipeline, served.phase, now)
+        left = self._rates.starts_left(served.pipeline, served.phase, now)
         if left == 0:
             self.on_rate_free(self._rates.free_at(served.pipeline, served.phase, now))
         return limit if left is None else min(limit, left)

@@ -96,7 +96,7 @@ class Producer:
         self.claiming = True
         self.may_be_due = True
         self.reached_codeless_phase: Callable[[], None] = lambda: None
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim returned
         self.store_answered = False  # in the last round; a round with nothing to write or claim makes no store call
 
@@ -176,7 +176,7 @@ class Producer:
             if self.under_way.claim is not None:
                 coming = self.under_way.claim.limit or 0
         claim = self._planner.claim(settling, coming, now)
-        if claim is not None and not claim.wants:
+        if claim is not None and not claim.phases:
             self._claimed(claim, ())  # every phase is paused or held: the same as nothing due
             return None
         return claim
@@ -310,7 +310,7 @@ class Producer:
         if task.status is WAITING:
             self._note_next_due(attempt.task, task)
         if (task.parent_id is not None or task.children is not None) and concerns(task):
-            self.concerns_family(task)
+            self.parent_or_child_changed(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
         wanted = self._events.wanted

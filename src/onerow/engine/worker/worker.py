@@ -174,7 +174,7 @@ class Worker:
         in_flight.masker = queue.masker
         in_flight.stop_asked = self._stopping.wait
         in_flight.was_signalled = lambda: self._signalled
-        in_flight.answer = CheckpointService(queue, queue.family).answer
+        in_flight.answer = CheckpointService(queue, queue.children).answer
         in_flight.wake = self._waker.poke
         self._process_host = ProcessHost()
         self._runners = Runners(self._concurrency, self._process_host, self._stop_grace)
@@ -209,7 +209,7 @@ class Worker:
             suspects_starting=self._suspects_starting,
         )
         self._producer.reached_codeless_phase = background.sweep_wait_phases
-        self._producer.concerns_family = background.children.hear
+        self._producer.parent_or_child_changed = background.children.hear
         background.wait_phases.passed = background.children.resumed = self._look_again
         background.controls.outdated = self._on_outdated
         background.controls.replaced = self._on_replaced

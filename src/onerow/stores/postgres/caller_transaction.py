@@ -94,7 +94,7 @@ def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], An
             for text in (yield _Step(_existing_sql(schema), _encode(asked).decode())):
                 index, *row = _decode(text)
                 answers[index] = Existing(task_of_texts(row))
-    raise RetryTransaction("the tasks in the way kept coming and going; roll back and run the transaction again")
+    raise RetryTransaction("conflicting tasks kept changing; roll back and run the transaction again")
 
 
 def _as_json(tasks: Sequence[Task], fields: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ class Rounds:
         return row is None or bool(row[0])
 
     def _round(self, moves: Sequence[Move], claim: Claim | None) -> Done:
-        if not moves and (claim is None or not claim.wants):
+        if not moves and (claim is None or not claim.phases):
             return [], []
         if claim is not None and claim.ids is None and (kept := self._take_kept(claim.worker)):
             return self._retrying_collisions(moves, None)[0] if moves else [], kept
@@ -128,7 +128,7 @@ class Rounds:
                 if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
                     raise
                 if claim is not None:
-                    self._low_water.forget(claim.wants)
+                    self._low_water.forget(claim.phases)
                 collisions += 1
 
     def _in_one_transaction(

@@ -10,6 +10,7 @@ from psycopg.types.numeric import Int8
 
 from onerow.core.corruption import UnreadableRows, without_unreadable
 from onerow.core.errors import BadInput, StoreUnavailable
+from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -36,16 +37,17 @@ from onerow.stores.postgres import (
     schema,
     task_log,
 )
-from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.fast import insert_new
-from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
+from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment, unix_time
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
 from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.waker import PostgresWaker
+from onerow.stores.shared.server_clock import ServerClock
+from onerow.stores.shared.waking import any_wakes
 
 _MILLI = timedelta(milliseconds=1)
 _REPLICA_RETRY_AFTER = 5.0  # seconds
@@ -84,7 +86,7 @@ class PostgresStore(Reading):
         self._transaction = Transactions(name, self._server_clock)
         self._rounds = Rounds(self._connections, name, self._transaction, self._low_water, self._own_now, self.now)
         self._counter_updater = counts.CounterUpdater(self._connections, name)
-        self._bounds = task_log.Bounds(log_lines, log_size)
+        self._output_bound = OutputBound(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
@@ -169,7 +171,7 @@ class PostgresStore(Reading):
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
         done = self._rounds.run(moves, claim)
         # Only moves that create work wake: a claim that wakes its own worker would cause another claim at once.
-        if any(move.wakes for move in moves):
+        if any_wakes(moves):
             self._poke_unconnected_wakers()
         self._counter_updater.tick()
         return done
@@ -220,7 +222,7 @@ class PostgresStore(Reading):
     def append_log(self, lines: Sequence[LogLine]) -> None:
         def append(connection: Connection) -> None:
             with self._transaction(connection):
-                task_log.append(connection, self._schema, lines, self._bounds)
+                task_log.append(connection, self._schema, lines, self._output_bound)
 
         if lines:
             self._connections.write(append)
@@ -276,11 +278,11 @@ class PostgresStore(Reading):
         """Return the time of the injected clock; None means that SQL uses the server's clock."""
         return None if self._clock is None else to_millis(self._clock())
 
-    def _ask_time(self) -> int:
+    def _ask_time(self) -> float:
         ((server_time,),) = self._connections.read(
             lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall()
         )
-        return int(server_time)
+        return unix_time(server_time)
 
 
 class _ReplicaConnections:

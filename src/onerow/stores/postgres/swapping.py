@@ -23,6 +23,7 @@ from onerow.stores.postgres.fast.binary import RowLocations as LocationColumn
 from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted
+from onerow.stores.shared.waking import any_wakes
 
 # These nearly always differ between rows. Never sending them as shared keeps the number of distinct statements small.
 _NEVER_SHARED = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
@@ -74,7 +75,7 @@ class Swapping:
     @property
     def wakes(self) -> bool:
         """Whether one of the moves creates work for other workers."""
-        return any(move.wakes for move in self.moves)
+        return any_wakes(self.moves)
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]
@@ -137,7 +138,7 @@ class Swapping:
             (task.pipeline, task.user_id, task.held_key),
         ).fetchone()
         if row is None:
-            raise errors.SerializationFailure("the key's holder went away meanwhile")
+            raise errors.SerializationFailure("the task that held the unique key is gone; retry the transaction")
         return str(row[0])
 
 

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.connections import Connection, one_send
+from onerow.stores.postgres.fast.binary import unix_time
 from onerow.stores.postgres.statements import statement
+from onerow.stores.shared.server_clock import ServerClock
 
 
 class Transactions:
@@ -41,7 +42,7 @@ class Transactions:
             if not sent:
                 connection.execute("COMMIT")
         ((server_time, *_),) = begin.fetchall()
-        self._clock.observe(server_time, sent_at)
+        self._clock.observe(unix_time(server_time), sent_at)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class WaitPhaseSweeper:
         self._renamed_at = 0.0
         self.has_phases = True  # whether there are phases without code; updated by `tick`
         self.passed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
@@ -119,7 +119,7 @@ class WaitPhaseSweeper:
         written = [answer.task for answer in answers if isinstance(answer, Swapped)]
         for task in written:
             if concerns(task):
-                self.concerns_family(task)
+                self.parent_or_child_changed(task)
             for event in events_of(task):
                 self._events.send(event)
         return written
@@ -145,7 +145,7 @@ class Rescuer:
         self._events = events
         self._watch = watch
         self._plan_of = (plans or {}).get
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
@@ -172,7 +172,7 @@ class Rescuer:
     def _notify_children_sweeper(self, rescued: Sequence[Task]) -> None:
         for task in rescued:
             if concerns(task):
-                self.concerns_family(task)
+                self.parent_or_child_changed(task)
 
 
 class Purger:
