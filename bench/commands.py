@@ -12,10 +12,9 @@ from bench.setting import Figure, Setting, finish, start
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
 from onerow.engine.processes import ProcessHost
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.command import Commands
 from onerow.engine.runners.threads import ThreadRunner
-from onerow.engine.worker.in_flight import InFlight
 from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue
 

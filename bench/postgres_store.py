@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from onerow.core import rules
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
-from onerow.engine.queue.ids import new_ids
+from onerow.engine.queue.insert import new_ids
 from onerow.ports import Claim, Move, PhaseClaim
 from onerow.stores.postgres import PostgresStore
 from tests.samples import a_task

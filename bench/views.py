@@ -12,7 +12,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
 from onerow.engine.control import definitions
-from onerow.engine.queue.ids import new_ids
+from onerow.engine.queue.insert import new_ids
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.stores.sqlite import SqliteStore

@@ -10,10 +10,10 @@ import pytest
 from onerow.core import rules
 from onerow.core.corruption import problems
 from onerow.core.errors import CorruptRow, IllegalMove
+from onerow.core.rules.attempts import Done, decide
 from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events
-from onerow.engine.handler.outcome import Done, decide
 from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.purge import purge
 from onerow.engine.queue.rescue import rescue_all

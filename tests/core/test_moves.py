@@ -54,8 +54,8 @@ OPERATIONS: dict[str, list[Operation]] = {
     "park": [lambda task, now: rules.park(task, "signal:go", None, now)],
     "report": [lambda task, now: rules.report(task, now, progress="0.5", steps="{}")],
     "wait": [
-        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", None, now),
-        lambda task, now: checkpoints.wait(task, "wait:go", "signal:go", SECOND, now),
+        lambda task, now: rules.wait(task, "wait:go", "signal:go", None, now),
+        lambda task, now: rules.wait(task, "wait:go", "signal:go", SECOND, now),
     ],
     "remember": [lambda task, now: checkpoints.remember(task, "download", '"file"', now)],
     "spawn": [lambda task, now: checkpoints.spawned(task, "spawn:parts", 3, now)],

@@ -25,19 +25,19 @@ def test_a_step_is_stored_under_its_phase() -> None:
 
 
 def test_the_deadline_of_a_wait_counts_from_its_first_start() -> None:
-    first = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
+    first = rules.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
     assert (first.status, first.awaiting, first.run_at) == (WAITING, "signal:go", NOW + DAY)
     woken = rules.expire(first.with_changes(NOW, run_at=NOW), PLAN, NOW)
-    again = checkpoints.wait(claimed(woken), "wait:other", "signal:other", None, NOW)
+    again = rules.wait(claimed(woken), "wait:other", "signal:other", None, NOW)
     assert again.run_at == FAR
-    reached = checkpoints.wait(
+    reached = rules.wait(
         claimed(first.with_changes(NOW, awaiting=None, run_at=NOW)), "wait:go", "signal:go", DAY, NOW + SECOND
     )
     assert reached.run_at == NOW + DAY
 
 
 def test_a_wait_past_its_deadline_is_recorded_as_expired() -> None:
-    task = checkpoints.wait(claimed(a_task()), "wait:go", "signal:go", SECOND, NOW)
+    task = rules.wait(claimed(a_task()), "wait:go", "signal:go", SECOND, NOW)
     woken = rules.expire(task, PLAN, NOW + SECOND)
     assert (woken.status, woken.awaiting, woken.run_at) == (WAITING, None, NOW + SECOND)
     assert steps.records(woken)["wait:go"].expired
@@ -56,7 +56,7 @@ def test_a_signal_is_taken_once() -> None:
 
 def test_a_signal_between_the_check_and_the_park_is_not_lost() -> None:
     task = rules.signal(claimed(a_task()), "go", "1", "s1", NOW)
-    parked = checkpoints.wait(task, "wait:go", "signal:go", None, NOW)
+    parked = rules.wait(task, "wait:go", "signal:go", None, NOW)
     assert (parked.status, parked.awaiting, parked.run_at) == (WAITING, None, NOW)
 
 

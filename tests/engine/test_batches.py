@@ -13,7 +13,7 @@ from onerow.core import rules
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Move
 from tests.engine.conftest import ended, until, working
-from tests.engine.far import clumsy
+from tests.engine.isolated_requests_app import clumsy
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 
@@ -126,7 +126,7 @@ def test_unsettled_items_are_retried_together(queue: Queue) -> None:
         until(lambda: completed(queue) == 4)
     assert [len(call) for call in calls] == [4, 3, 2]
     errors = {entry.error for task in queue.find().tasks for entry in task.history if entry.error}
-    assert errors == {"ConnectionError: in the midst of it", "embed ended without a word about this item"}
+    assert errors == {"ConnectionError: in the midst of it", "embed did not settle this item"}
 
 
 def test_a_handler_that_snoozes_snoozes_all_unsettled_items(queue: Queue) -> None:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow.core import rules
+from onerow.core.rules.attempts import Done, Failed, Outcome, Snoozed, Stopped, Unstarted, decide
 from onerow.engine.control.stats import STATS, add_up, bucket, middle, quantile
 from onerow.engine.events.events import Events, TaskRescued
-from onerow.engine.handler.outcome import Done, Failed, Outcome, Snoozed, Stopped, Unstarted, decide
 from onerow.engine.worker.roles.stats_recorder import StatsRecorder
 from onerow.stores.memory import MemoryStore
 from tests.samples import BROKEN, HOPELESS, NOW, PLAN, SECOND, a_task, claimed

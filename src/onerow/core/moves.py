@@ -50,7 +50,7 @@ MOVES: tuple[Line, ...] = (
     Line("hand back", _WORKER, rules.hand_back, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("stop", _WORKER, rules.stop_cancelled, {PROCESSING: _to(CANCELLED)}),
     Line("park", _WORKER, rules.park, {PROCESSING: _to(WAITING, CANCELLED)}),
-    Line("wait", _WORKER, checkpoints.wait, {PROCESSING: _to(WAITING, CANCELLED)}),
+    Line("wait", _WORKER, rules.wait, {PROCESSING: _to(WAITING, CANCELLED)}),
     Line("report", _WORKER, rules.report, {PROCESSING: _to(PROCESSING)}),
     Line("spawn", _WORKER, checkpoints.spawned, {PROCESSING: _to(PROCESSING)}),
     Line("remember", _WORKER, checkpoints.remember, {PROCESSING: _to(PROCESSING)}),

@@ -8,14 +8,16 @@ from time import monotonic
 from typing import Any
 
 from onerow.core.failure import failure
-from onerow.engine.handler.context import Context, current
-from onerow.engine.handler.outcome import Crashed, Outcome, Stopped, outcome_of_result
+from onerow.core.rules.attempts import Crashed, Outcome, Stopped
+from onerow.engine.handler.call import outcome_of_error, outcome_of_result
+from onerow.engine.handler.context import current
 from onerow.engine.handler.requests import Remember, Request
 from onerow.engine.processes import ProcessHost
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.batch import Batch
 from onerow.engine.runners.command import Commands
-from onerow.engine.runners.threads import LoopCall, outcome_of, run_in_thread
+from onerow.engine.runners.event_loop import LoopCall
+from onerow.engine.runners.threads import run_in_thread
 from onerow.pipelines.command import Command
 
 _GRACE = 5.0
@@ -99,7 +101,7 @@ class InlineRunner:
         except WorkerDied:
             raise
         except BaseException as error:
-            return outcome_of(attempt, error)
+            return outcome_of_error(error, attempt.stop)
 
     def _before(self, attempt: Attempt) -> None:
         if self._accidents.take("crash before", attempt):
@@ -114,8 +116,7 @@ class InlineRunner:
             return Commands(self._process_host, _GRACE, leased=False)(attempt)
         if not call.handler.is_async:
             return run_in_thread(attempt)
-        context = Context(attempt.task, attempt) if call.wants_context else None
-        positional, named = call.arguments(attempt.task, context)
+        positional, named = call.arguments(attempt.task, attempt)
         results: list[Any] = []
 
         async def run() -> None:
@@ -133,7 +134,7 @@ class InlineRunner:
                 self._die(attempts)
                 return
             except BaseException as error:
-                attempt.in_flight.finish(attempt, outcome_of(attempt, error))
+                attempt.in_flight.finish(attempt, outcome_of_error(error, attempt.stop))
             else:
                 started.append(attempt)
         if started:

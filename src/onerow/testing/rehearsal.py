@@ -14,11 +14,10 @@ from onerow.engine.control.definitions import Definitions
 from onerow.engine.handler.call import Call
 from onerow.engine.handler.requests import Request
 from onerow.engine.queue.queue import Queue
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.views import Views
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.in_flight import InFlight
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.roles.children import ChildrenSweeper
 from onerow.engine.worker.roles.controls import PhaseControls

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from onerow import Item, Pipeline, Queue, Status
-from onerow.engine.handler.outcome import Done, Outcome, Unstarted
-from onerow.engine.runners.blocking import LoopWatch, occupant
+from onerow.core.rules.attempts import Done, Outcome, Unstarted
+from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.event_loop import LoopWatch, occupant
 from onerow.engine.runners.threads import ThreadRunner
 from tests.engine.kit import ON_SQLITE, ended, history_of, until, working
 
@@ -164,6 +165,9 @@ class Waiting:
         self.handle = self.started_at = None
         self.in_flight = self
         self.outcomes: list[object] = []
+
+    def finish_unstarted(self) -> None:
+        Attempt.finish_unstarted(self)  # type: ignore[arg-type]
 
     def finish(self, attempt: "Waiting", outcome: object) -> None:
         self.outcomes.append(outcome)

@@ -7,12 +7,12 @@ import pytest
 
 from onerow import Pipeline, Queue, Status
 from onerow.engine.events.events import Events
-from onerow.engine.worker.ready_phases import FEW, MOST
-from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
+from onerow.engine.worker.claim_planner import MOST_PHASES
+from onerow.engine.worker.roles.sweeps import FEW_PHASES, WaitPhaseSweeper
 from onerow.ports import Claim
 from tests.engine.kit import PATIENCE, ended, everything, until, work, working
 
-MANY = 3 * MOST // 2
+MANY = 3 * MOST_PHASES // 2
 PAYLOAD = {"at": "2026-01-01T00:00:00Z"}
 
 
@@ -92,10 +92,10 @@ def test_phases_that_do_not_fit_in_one_claim_are_in_a_later_one(queue: Queue, mo
     calls = Calls(queue, monkeypatch)
     work(queue, *lines, concurrency=400)
     assert {task.status for task in everything(queue)} == {Status.COMPLETED}
-    assert max(len(claim.phases) for claim in calls.claims) <= MOST
+    assert max(len(claim.phases) for claim in calls.claims) <= MOST_PHASES
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("count", [FEW_PHASES, MANY])
 def test_a_sweep_over_phases_without_code_makes_no_call_per_pipeline(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -105,4 +105,4 @@ def test_a_sweep_over_phases_without_code_makes_no_call_per_pipeline(
     calls = Calls(queue, monkeypatch)
     wait_phases.tick(queue.store.now())
     assert calls.names["find"] == 1
-    assert calls.names["ready"] + calls.names["due"] <= (FEW if count == FEW else 1)
+    assert calls.names["ready"] + calls.names["due"] <= (FEW_PHASES if count == FEW_PHASES else 1)

@@ -41,5 +41,5 @@ def _paint(session: Session, rest: float) -> None:
             try:
                 live.update(rich_board(session.views), refresh=True)
             except StoreUnavailable as error:
-                live.update(Text(f"the store is away, trying again: {error}", style="red"), refresh=True)
+                live.update(Text(f"store unavailable, retrying: {error}", style="red"), refresh=True)
             time.sleep(rest)

@@ -9,6 +9,7 @@ from onerow.core.rules.attempts import (
     claimed,
     complete,
     crash,
+    decide,
     fail,
     finish,
     hand_back,
@@ -18,6 +19,7 @@ from onerow.core.rules.attempts import (
     rescue,
     snooze,
     stop_cancelled,
+    wait,
 )
 from onerow.core.rules.operations import (
     annotate,
@@ -44,6 +46,7 @@ __all__ = [
     "claimed",
     "complete",
     "crash",
+    "decide",
     "due_time",
     "entering",
     "expire",
@@ -67,4 +70,5 @@ __all__ = [
     "signal",
     "snooze",
     "stop_cancelled",
+    "wait",
 ]

@@ -1,13 +1,15 @@
-"""Rules for the attempt of a worker: claim, report, and each outcome."""
+"""The attempt of a worker: its outcomes, and the rules for a claim, a report and each outcome."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from onerow.core import signals, values
-from onerow.core.errors import IllegalMove
-from onerow.core.failure import Failure, failure
+from onerow.core.corruption import problems, quarantine
+from onerow.core.durations import spell_duration
+from onerow.core.errors import BadInput, IllegalMove
+from onerow.core.failure import Failure, classify, failure
 from onerow.core.history import Entry
 from onerow.core.outcomes import WaitExpired
 from onerow.core.plan import Plan
@@ -24,12 +26,81 @@ from onerow.core.rules.transitions import (
     must_be,
 )
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.core.steps import without_last_expired
+from onerow.core.steps import Record, records, with_record, without_last_expired
 from onerow.core.task import Task
-from onerow.core.times import FAR, spell, to_millis
+from onerow.core.times import FAR, read, spell, to_millis
 
 CRASH_LIMIT = 3
 """A task fails when its isolated process has died this often in one phase."""
+
+
+StopReason = Literal["cancel", "timeout", "lost", "drain"]
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The handler returned; its result as JSON text."""
+
+    result: str | None = None
+
+
+class Jumped(msgspec.Struct, frozen=True, tag=True):
+    """The handler returned a Jump to a later phase."""
+
+    phase: str
+    result: str | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The handler returned a Finish: the task is completed."""
+
+    result: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """The handler waits for a signal or its children, and its slot is free."""
+
+    name: str
+    awaiting: str
+    timeout: timedelta | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The handler raised."""
+
+    why: Failure
+
+
+class Crashed(msgspec.Struct, frozen=True, tag=True):
+    """The isolated process of the attempt crashed."""
+
+    why: Failure
+
+
+class Interrupted(msgspec.Struct, frozen=True, tag=True):
+    """The process of the attempt was ended by something other than this worker; `why` names the cause."""
+
+    why: str
+
+
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
+    """The handler asked to run again later."""
+
+    for_: timedelta
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """The worker stopped the attempt."""
+
+    reason: StopReason
+
+
+class Unstarted(msgspec.Struct, frozen=True, tag=True):
+    """The task was claimed but never started; with `until`, it is put off to that time."""
+
+    until: datetime | None = None
+
+
+Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | Stopped | Unstarted
 
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
@@ -184,6 +255,17 @@ def park(task: Task, awaiting: str, deadline: datetime | None, now: datetime, *,
     return task.to(WAITING, now, awaiting=awaiting, run_at=deadline or FAR, started_at=None, **changes)
 
 
+def wait(task: Task, name: str, awaiting: str, timeout: timedelta | None, now: datetime, *, by: str = "") -> Task:
+    """Park the task at a wait of its handler; the deadline counts from the first time that it waited there."""
+    known = records(task).get(name)
+    if known is not None and known.open:
+        until = read(known.until) if known.until else None
+    else:
+        until = None if timeout is None else to_millis(now + timeout)
+    record = Record(at=spell(now), awaiting=awaiting, until=spell(until) if until else "")
+    return park(task, awaiting, until, now, by=by, steps_json=with_record(task, name, record))
+
+
 def report(task: Task, now: datetime, *, progress: str | None = None, steps: str | None = None, **changes: Any) -> Task:
     """Store progress or a step of a running attempt."""
     must_be(task, PROCESSING)
@@ -200,3 +282,83 @@ def _policy(task: Task, plan: Plan | None) -> Retry:
 
 
 _DEFAULT_POLICY = Retry()
+
+
+_UNREADABLE = frozenset({"BadPayload", "CorruptRow", "DecodeError", "ValidationError"})
+"""Exceptions raised when a handler reads a corrupt column of its task."""
+
+
+def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, own: Plan | None = None) -> Task | None:
+    """Return the task after its attempt; None if the lease was lost. A corrupt row is quarantined.
+
+    plan: the definition that the task follows. own: the definition whose timeout applied, if different.
+    """
+    try:
+        if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
+            return quarantine(task, now, by=by)
+        return _decide(task, plan, outcome, now, by, own)
+    except IllegalMove:
+        raise
+    except Exception:
+        if not problems(task):
+            raise
+        return quarantine(task, now, by=by)
+
+
+def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, own: Plan | None) -> Task | None:
+    match outcome:
+        case Done(result=result):
+            try:
+                return complete(task, plan, result, now, by=by)
+            except BadInput as error:  # the result would make the row too large
+                return fail(task, classify(error), plan, now, by=by)
+        case Failed(why=why):
+            return fail(task, why, plan, now, by=by)
+        case Jumped() | Finished() | Waiting():
+            try:
+                return _jump_finish_or_wait(task, plan, outcome, now, by)
+            except BadInput as error:
+                return fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
+        case Snoozed(for_=span):
+            return snooze(task, span, now, by=by)
+        case Crashed(why=why):
+            return crash(task, why, now, by=by)
+        case Interrupted(why=cause):
+            return interrupt(task, cause, now, by=by, plan=plan)
+        case Stopped(reason="timeout"):
+            return fail(task, timed_out(task, own or plan), plan, now, by=by)
+        case Stopped(reason="cancel"):
+            return stop_cancelled(task, now, by=by)
+        case Stopped(reason="drain"):
+            return hand_back(task, now, by=by)
+        case Unstarted(until=until):
+            return hand_back(task, now, by=by, started=False, run_at=until)
+    return None
+
+
+def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
+    match outcome:
+        case Jumped(phase=phase, result=result):
+            return complete(task, plan, result, now, by=by, to=phase)
+        case Finished(result=result):
+            return finish(task, result, now, by=by)
+        case Waiting(name=name, awaiting=awaiting, timeout=timeout):
+            return wait(task, name, awaiting, timeout, now, by=by)
+
+
+def timed_out(task: Task, plan: Plan) -> Failure:
+    """Return the failure of an attempt that exceeded its timeout."""
+    limit = plan.phase(task.phase).timeout or timedelta(0)
+    minutes = limit / timedelta(minutes=1)
+    spelled = f"{minutes:g} minutes" if minutes >= 1 and minutes == int(minutes) else spell_duration(limit)
+    return failure(f"{task.phase} ran longer than {spelled} and was stopped", "timeout", exception="Timeout")
+
+
+def failure_of(task: Task, plan: Plan, outcome: Outcome) -> Failure | None:
+    """Return the failure of an outcome, if there is one. plan: the definition whose timeout applied."""
+    match outcome:
+        case Failed(why=why) | Crashed(why=why):
+            return why
+        case Stopped(reason="timeout"):
+            return timed_out(task, plan)
+    return None

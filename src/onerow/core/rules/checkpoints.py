@@ -1,14 +1,15 @@
-"""Rules for calls of a running handler: record a step, take a signal, spawn children, wait."""
+"""Rules for calls of a running handler: record a step, take a signal, spawn children."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from onerow.core import rules, signals
+from onerow.core import signals
+from onerow.core.rules.attempts import report
 from onerow.core.steps import Record, records, with_record
 from onerow.core.task import Task
-from onerow.core.times import read, spell, to_millis
+from onerow.core.times import spell
 
 _encode = msgspec.json.Encoder().encode
 
@@ -16,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 def remember(task: Task, name: str, result: str, now: datetime, **changes: Any) -> Task:
     """Store the result of a step (JSON text) for later attempts of this phase."""
     record = Record(at=spell(now), result=msgspec.Raw(result.encode()))
-    return rules.report(task, now, steps=with_record(task, name, record), **changes)
+    return report(task, now, steps=with_record(task, name, record), **changes)
 
 
 def take_signal(task: Task, name: str, signal: str, now: datetime) -> Task | None:
@@ -42,15 +43,4 @@ def spawned(task: Task, name: str, count: int, now: datetime) -> Task:
     known = (begun.value or {}).get("count", 0) if begun else 0  # set if an earlier call's answer was lost
     record = Record(at=begun.at if begun else spell(now), result=msgspec.Raw(_encode({"count": count})))
     children = (task.children or 0) - known + count
-    return rules.report(task, now, steps=with_record(task, name, record), children=children)
-
-
-def wait(task: Task, name: str, awaiting: str, timeout: timedelta | None, now: datetime, *, by: str = "") -> Task:
-    """Park the task at a wait of its handler; the deadline counts from the first time that it waited there."""
-    known = records(task).get(name)
-    if known is not None and known.open:
-        until = read(known.until) if known.until else None
-    else:
-        until = None if timeout is None else to_millis(now + timeout)
-    record = Record(at=spell(now), awaiting=awaiting, until=spell(until) if until else "")
-    return rules.park(task, awaiting, until, now, by=by, steps_json=with_record(task, name, record))
+    return report(task, now, steps=with_record(task, name, record), children=children)

@@ -156,14 +156,18 @@ class RoleFailed(Event, frozen=True):
     trace: str
 
 
-def events_of_status(task: Task) -> Iterator[Event]:
-    """Yield the event of a task that has just ended."""
+def events_of(task: Task, before: Task | None = None, why: Failure | None = None) -> Iterator[Event]:
+    """Yield the event of a written move. before: the task that its lease holder moved. why: the failure of its attempt."""
     if task.status is COMPLETED:
         yield TaskCompleted(task)
     elif task.status is FAILED:
-        yield TaskFailed(task)
+        yield TaskFailed(task, why)
     elif task.status is CANCELLED:
         yield TaskCancelled(task)
+    elif before is not None and task.phase != before.phase:
+        yield TaskAdvanced(task, before.phase)
+    elif why is not None:
+        yield TaskRetried(task, why)
 
 
 EventType = TypeVar("EventType", bound=Event)

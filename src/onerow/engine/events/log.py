@@ -31,9 +31,9 @@ def describe(event: e.Event) -> tuple[int, str] | None:
         case e.TaskRescued(task=task, worker=worker):
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
         case e.TaskLeaseLost(task=task):
-            return logging.WARNING, f"{_name(task)} lost its lease in {task.phase}; the result was discarded"
+            return logging.WARNING, f"{_name(task)} lost its lease in {task.phase}; result discarded"
         case e.WorkerHung(task=task, reason=reason):
-            return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
+            return logging.ERROR, f"{_name(task)} does not stop in {task.phase} ({reason}); this process ends"
         case e.WorkerOutdated(worker=worker, error=error):
             return logging.ERROR, f"worker {worker} drains: {error}"
         case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
@@ -45,15 +45,15 @@ def describe(event: e.Event) -> tuple[int, str] | None:
                 f"(to go back to this code's: onerow publish APP --force)"
             )
         case e.StoreUnreachable(error=error):
-            return logging.ERROR, f"the store is away, trying again: {error}"
+            return logging.ERROR, f"store unavailable, retrying: {error}"
         case e.StoreGone(worker=worker, error=error):
             return logging.CRITICAL, f"worker {worker} stops: {error}"
         case e.StoreBack():
-            return logging.INFO, "the store is back"
+            return logging.INFO, "store available again"
         case e.AlertLost(count=count, error=error):
-            return logging.ERROR, f"{count} alerts could not be sent and are given up: {error}"
+            return logging.ERROR, f"{count} alerts could not be sent and are dropped: {error}"
         case e.RoleFailed(role=role, error=error):
-            return logging.ERROR, f"{role} met an error and goes on: {error}"
+            return logging.ERROR, f"{role} failed, retrying: {error}"
         case e.HookOverdue(hook=hook, limit=limit):
             return logging.ERROR, f"hook {hook} runs longer than {limit:g} s; it gets no events until it returns"
         case e.HookEventsDropped(hook=hook, count=count):

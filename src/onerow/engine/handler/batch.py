@@ -11,10 +11,10 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.outcomes import Snooze
 from onerow.core.plan import PhasePlan
+from onerow.core.rules.attempts import Failed, Outcome, Snoozed
 from onerow.core.task import Task
-from onerow.engine.handler.call import Call
+from onerow.engine.handler.call import Call, outcome_of_result, snoozed
 from onerow.engine.handler.context import Link
-from onerow.engine.handler.outcome import Failed, Outcome, Snoozed, outcome_of_result, snoozed
 
 Payload = TypeVar("Payload")
 Settle = Callable[["Item[Any]", Outcome], None]
@@ -93,9 +93,7 @@ def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]
     """Return the outcome of the items that a handler did not settle: one for all, so that they are retried together."""
     if error is not None and issubclass(type(error), Snooze):
         return snoozed(error)
-    why: Failure = (
-        failure(f"{phase.name} ended without a word about this item", "unknown") if error is None else classify(error)
-    )
+    why: Failure = failure(f"{phase.name} did not settle this item", "unknown") if error is None else classify(error)
     if why.after is None:
         seed = min(task.task_id for task in tasks)
         waits = [phase.retry.after(why, task.retry_count - task.retry_base, seed) for task in tasks]

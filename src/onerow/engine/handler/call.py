@@ -1,16 +1,23 @@
-"""Calling a handler: decodes its arguments from the row with decoders that are prepared once."""
+"""Calling a handler: its arguments, from the row, with decoders that are prepared once; and its outcome."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadPayload
+from onerow.core.failure import classify, failure
+from onerow.core.outcomes import Cancelled, Finish, Jump, Parked, Snooze
 from onerow.core.plan import Plan
+from onerow.core.rules.attempts import Done, Failed, Finished, Jumped, Outcome, Snoozed, Stopped, StopReason, Waiting
 from onerow.core.task import Task
+from onerow.engine.handler.context import Context, Link
 from onerow.pipelines.pipeline import Handler
 
+_NO_RESULT = Done(None)
 _decode = msgspec.json.Decoder().decode
 
 
@@ -59,7 +66,6 @@ class Call:
             what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
             self._arguments.append((parameter.name, parameter.keyword, parameter.source, decoder(parameter.type, what)))
         self.former_names = _former_names(plan)
-        self.wants_context = any(source == "context" for _, _, source, _ in self._arguments)
         self.takes_items = any(source == "items" for _, _, source, _ in self._arguments)
         # Most handlers take only the payload: a fast path without the loop.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._arguments] == [(False, "payload")]
@@ -69,7 +75,7 @@ class Call:
         """Return the payload of one batch item; raise BadPayload if it does not match its annotation."""
         return self._arguments[0][3](task.payload_json)
 
-    def arguments(self, task: Task, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, task: Task, link: Link) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return positional and named arguments; raise BadPayload if one does not match its annotation."""
         if self._payload_only:
             return (self._payload(task.payload_json),), {}
@@ -81,7 +87,7 @@ class Call:
             if source == "payload":
                 value = decode(task.payload_json)
             elif source == "context":
-                value = context
+                value = Context(task, link)
             else:
                 if results is None:
                     results = values.members(task.results_json)
@@ -115,3 +121,54 @@ def _former_names(plan: Plan | None) -> dict[str, tuple[str, ...]]:
 
 def _type_name(declared: Any) -> str:
     return getattr(declared, "__name__", str(declared))
+
+
+def outcome_of_result(result: Any) -> Outcome:
+    """Return the outcome for a handler's return value."""
+    if result is None:
+        return _NO_RESULT
+    kind = type(result)
+    if kind is Jump:
+        return Jumped(result.phase, values.encode(result.result, "result"))
+    if kind is Finish:
+        return Finished(values.encode(result.result, "result"))
+    return Done(values.encode(result, "result"))
+
+
+def snoozed(error: BaseException) -> Outcome:
+    """Return the outcome of a raised Snooze; a subclass may lack its duration and then fails."""
+    span = getattr(error, "for_", None)
+    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+
+
+def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
+    """Return the outcome of a handler that raised; never raises, whatever the exception's own methods do.
+
+    stop: why the worker asked it to stop, if it did.
+    """
+    try:
+        if stop is None and (parked := parked_in(error)) is not None:
+            return Waiting(parked.name, parked.awaiting, parked.timeout)
+        if isinstance(error, Snooze):
+            return snoozed(error)
+        if stop is None and isinstance(error, asyncio.CancelledError | Cancelled):
+            return Failed(
+                failure(
+                    "the handler was cancelled without a request to stop", "unknown", exception=type(error).__name__
+                )
+            )
+    except BaseException:
+        pass  # raised by a method of the exception
+    return Failed(classify(error)) if stop is None else Stopped(stop)
+
+
+def parked_in(error: BaseException) -> Parked | None:
+    """Return the wait that ended an attempt, also if a task group wrapped it; else None."""
+    found = [error]
+    while found:
+        each = found.pop()
+        if issubclass(type(each), Parked):
+            return cast("Parked", each)
+        if issubclass(type(each), BaseExceptionGroup):
+            found += cast("BaseExceptionGroup[BaseException]", each).exceptions
+    return None

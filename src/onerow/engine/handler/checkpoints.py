@@ -30,13 +30,18 @@ from onerow.engine.handler.requests import (
 _read = msgspec.json.Decoder(Record | None).decode
 
 
-def waiting(call: Callable[[], Any], acall: Callable[[], Any]) -> Any:
-    """Return an awaitable on an event loop; call the function directly elsewhere."""
+def on_loop() -> bool:
+    """Whether this code runs on an event loop, so that a store call would block the other handlers."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return call()
-    return acall()
+        return False
+    return True
+
+
+def called(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that asks the worker; on an event loop return an awaitable, which calls it in a thread."""
+    return asyncio.to_thread(function, *args) if on_loop() else function(*args)
 
 
 class TaskCount(msgspec.Struct, frozen=True):
@@ -173,9 +178,6 @@ class Checkpoints:
             raise Parked(name, f"signal:{signal}", timeout)
         return _value_of(record, f"no signal {signal!r} was received in {self._phase} in time")
 
-    async def await_(self, signal: str, timeout: timedelta | None) -> Any:
-        return await asyncio.to_thread(self.wait, signal, timeout)
-
     # ── children ──
 
     def spawn(self, name: str, additions: "Additions") -> int:
@@ -188,9 +190,6 @@ class Checkpoints:
             count += int(self._ask(Spawn(spawn_name, additions.pipeline, page)))
         self._ask(EndSpawn(spawn_name, count))
         return count
-
-    async def aspawn(self, name: str, additions: "Additions") -> int:
-        return await asyncio.to_thread(self.spawn, name, additions)
 
     def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
         name = self._next_name("join")
@@ -205,9 +204,6 @@ class Checkpoints:
                 f"{tally.total - tally.completed} of {tally.total} children of {self._phase} did not complete"
             )
         return tally
-
-    async def ajoin(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
-        return await asyncio.to_thread(self.join, timeout, all_must_succeed)
 
     def children(self) -> Iterator["Child"]:
         after: str | None = None

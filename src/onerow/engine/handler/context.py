@@ -8,7 +8,7 @@ from onerow.core import names, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.outcomes import Cancelled
 from onerow.core.task import Task
-from onerow.engine.handler.checkpoints import Additions, Checkpoints, TaskCount, waiting
+from onerow.engine.handler.checkpoints import Additions, Checkpoints, TaskCount, called, on_loop
 from onerow.engine.handler.requests import Request
 from onerow.pipelines.pipeline import Pipeline
 
@@ -99,10 +99,8 @@ class Context:
 
         In an `async def` handler await it; a plain function then runs in a separate thread.
         """
-        return waiting(
-            lambda: self._memory.step(steps.check_name(name), function, args, named),
-            lambda: self._memory.astep(steps.check_name(name), function, args, named),
-        )
+        step = self._memory.astep if on_loop() else self._memory.step
+        return step(steps.check_name(name), function, args, named)
 
     def remembers(self, name: str) -> bool:
         """Whether this or an earlier attempt has completed a step."""
@@ -116,7 +114,7 @@ class Context:
         """
         names.check_name(signal, "signal")
         span = None if timeout is None else parse_duration(timeout, "timeout")
-        return waiting(lambda: self._memory.wait(signal, span), lambda: self._memory.await_(signal, span))
+        return called(self._memory.wait, signal, span)
 
     def spawn(
         self,
@@ -134,10 +132,7 @@ class Context:
         """
         target = pipeline if isinstance(pipeline, str) else pipeline.name
         additions = Additions(target, payloads, key, terms)
-        return waiting(  # type: ignore[no-any-return]
-            lambda: self._memory.spawn(name or target, additions),
-            lambda: self._memory.aspawn(name or target, additions),
-        )
+        return called(self._memory.spawn, name or target, additions)  # type: ignore[no-any-return]
 
     def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> TaskCount:
         """Count the ended children; until all have ended, the task waits without a slot, then the phase restarts.
@@ -146,13 +141,11 @@ class Context:
         handler await it.
         """
         span = None if timeout is None else parse_duration(timeout, "timeout")
-        return waiting(  # type: ignore[no-any-return]
-            lambda: self._memory.join(span, all_must_succeed), lambda: self._memory.ajoin(span, all_must_succeed)
-        )
+        return called(self._memory.join, span, all_must_succeed)  # type: ignore[no-any-return]
 
     def children(self) -> Any:
         """Iterate over the children, in no defined order; in an `async def` handler use `async for`."""
-        return waiting(lambda: self._memory.children(), lambda: self._memory.achildren())
+        return self._memory.achildren() if on_loop() else self._memory.children()
 
     @property
     def _memory(self) -> Checkpoints:

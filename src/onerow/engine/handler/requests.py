@@ -60,15 +60,3 @@ class ChildPage(Ask, frozen=True, tag="children"):
 
 
 Request = Remember | AwaitSignal | BeginSpawn | Spawn | EndSpawn | Join | ChildPage
-
-
-def to_plain(request: Request) -> dict[str, Any]:
-    """Return a request as plain JSON values."""
-    plain: dict[str, Any] = msgspec.to_builtins(request)
-    return plain
-
-
-def from_plain(plain: Any) -> Request:
-    """Return the request that `to_plain` encoded."""
-    request: Request = msgspec.convert(plain, Request)
-    return request

@@ -10,7 +10,7 @@ from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, ENDS, OPEN, Status
 from onerow.core.steps import spawned_since
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, events_of_status
+from onerow.engine.events.events import Events, events_of
 from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.ports import Filter, Page, Store
 
@@ -72,7 +72,7 @@ class Children:
     def _report(self, results: Iterable[tuple[Task, Task | OnerowError]]) -> list[Task]:
         tasks = written(results)
         for task in tasks:
-            for event in events_of_status(task):
+            for event in events_of(task):
                 self._events.send(event)
         return tasks
 

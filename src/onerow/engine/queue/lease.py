@@ -17,8 +17,7 @@ from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.control import definitions
-from onerow.engine.events.events import Events
-from onerow.engine.handler.outcome import events_of
+from onerow.engine.events.events import Events, events_of
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue.compare_and_swap import lease_lost, update_held
 from onerow.engine.queue.heartbeat import HeartbeatThread
@@ -131,7 +130,7 @@ class Leased:
         before = self.task
         after = self._write(rule)
         self.settled = True
-        for event in events_of(before, after, None):
+        for event in events_of(after, before):
             self._events.send(event)
         return after
 

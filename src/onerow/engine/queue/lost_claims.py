@@ -11,6 +11,7 @@ from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.ports import Filter, Store
 
 _FIRST_WAIT = 1.0
+_MOST_ABANDONED = 1000  # before expired ones are removed
 
 
 class LostClaims:
@@ -25,31 +26,40 @@ class LostClaims:
         self._claimer = claimer
         self._lease = lease
         self._holds = holds
-        self._next: float | None = None  # when to search next; None: every claim was answered
+        self._abandoned: dict[tuple[str, int], float] = {}  # leases left to a rescue, and since when
+        self.expected = False  # whether such rows may exist
+        self._next = 0.0  # when to search next
         self._wait = _FIRST_WAIT
 
     def expect(self) -> None:
         """Note that a claim failed and the store may still have executed it."""
+        self.expected = True
         self._next = monotonic()
         self._wait = _FIRST_WAIT
 
-    @property
-    def expected(self) -> bool:
-        """Whether such rows may exist."""
-        return self._next is not None
+    def abandon(self, task: Task) -> None:
+        """Leave a lease to a rescue: it is not handed back before its end, because its work may still run."""
+        clock = monotonic()
+        if len(self._abandoned) >= _MOST_ABANDONED:
+            self._abandoned = {key: since for key, since in self._abandoned.items() if clock - since < self._lease}
+        self._abandoned[task.task_id, task.token] = clock
 
     @property
     def due(self) -> bool:
         """Whether the next search is due."""
-        return self._next is not None and monotonic() >= self._next
+        return self.expected and monotonic() >= self._next
 
     def look(self) -> int:
         """Hand back rows leased to this claimer but not held; return how many. On StoreError it stays due."""
         where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._claimer)
-        found = [task for tasks in pages(self._store, where, "oldest") for task in tasks if not self._holds(task)]
+        found = [task for tasks in pages(self._store, where, "oldest") for task in tasks if not self._is_held(task)]
         now = self._store.now()
         rule = partial(rules.hand_back, now=now, by=self._claimer, started=False)
         handed_back = written(apply(self._store, found, rule, now, by=self._claimer))
-        self._next = monotonic() + self._wait if self._wait <= self._lease else None
+        self.expected = self._wait <= self._lease
+        self._next = monotonic() + self._wait
         self._wait *= 2
         return len(handed_back)
+
+    def _is_held(self, task: Task) -> bool:
+        return (task.task_id, task.token) in self._abandoned or self._holds(task)

@@ -9,7 +9,7 @@ from onerow.core import rules
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, TaskRescued, events_of_status
+from onerow.engine.events.events import Events, TaskRescued, events_of
 from onerow.engine.queue.compare_and_swap import apply, written
 from onerow.ports import Filter, LeaseRecord, Store
 
@@ -35,7 +35,7 @@ def rescue(
     for before, after in results:
         if isinstance(after, Task):
             events.send(TaskRescued(after, before.leased_by or ""))
-            for event in events_of_status(after):
+            for event in events_of(after):
                 events.send(event)
     return written(results)
 

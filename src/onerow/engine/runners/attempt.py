@@ -1,36 +1,27 @@
-"""One attempt in flight: the task, its call, and how to stop it."""
+"""Attempts in flight: the phase, the task and how to stop it; outcomes not yet written, output not yet stored."""
 
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from onerow.core import values
+from onerow.core.failure import Failure
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.resources import Resources
+from onerow.core.rules.attempts import Crashed, Failed, Outcome, Stopped, StopReason, Unstarted
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
-from onerow.engine.handler.outcome import Outcome, StopReason
 from onerow.engine.handler.requests import Request
 from onerow.engine.output.buffer import Output
-from onerow.engine.output.masking import Masker
+from onerow.engine.output.masking import NO_SECRETS, Masker
+from onerow.ports import LeaseRecord
 
-
-class AttemptSink(Protocol):
-    """What an attempt reports to: the attempts in flight of one worker."""
-
-    attempts: "dict[str, Attempt]"
-    masker: Masker
-    answer: "Callable[[Attempt, Request], str]"
-    stop_asked: Callable[[float], bool]
-    was_signalled: Callable[[], bool]
-
-    def finish(self, attempt: "Attempt", outcome: Outcome) -> None: ...
-
-    def output_of(self, attempt: "Attempt") -> Output: ...
-
-    def queue_output(self, output: Output) -> None: ...
+_REPORT_EVERY = 1.0  # seconds between two writes of progress
 
 
 class Runner(Protocol):
@@ -84,7 +75,7 @@ class Attempt:
         "task",
     )
 
-    def __init__(self, task: Task, served: ServedPhase, in_flight: AttemptSink, sent_at: float) -> None:
+    def __init__(self, task: Task, served: ServedPhase, in_flight: "InFlight", sent_at: float) -> None:
         self.task = task
         self.served = served
         self.in_flight = in_flight
@@ -108,10 +99,14 @@ class Attempt:
     def lease_for(self) -> timedelta:
         return self.served.phase.lease
 
+    def finish_unstarted(self) -> None:
+        """Record that it was stopped before it began."""
+        self.in_flight.finish(self, Unstarted() if self.stop in (None, "drain") else Stopped(self.stop))
+
     def ask_to_stop(self, reason: StopReason) -> None:
         """Stop the work; the first reason counts, except that a lost lease replaces any other."""
         if self.stop is None:
-            self.stop_at = time.monotonic()
+            self.stop_at = monotonic()
         elif reason != "lost" or self.stop == "lost":
             return
         self.stop = reason
@@ -168,3 +163,89 @@ class Attempt:
     def _check(self) -> None:
         if self.stop is not None:
             raise Cancelled(self.stop)
+
+
+def no_checkpoint_service(attempt: Attempt, request: Request) -> str:
+    """Raise RuntimeError; used until a checkpoint service is set."""
+    raise RuntimeError(f"no checkpoint service answers {type(request).__name__}")
+
+
+class InFlight:
+    """What a worker process holds, shared by its threads; every method is safe from any thread."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.attempts: dict[str, Attempt] = {}
+        self.finished: deque[tuple[Attempt, Outcome]] = deque()
+        self.speaking: deque[Output] = deque()
+        self.awaited = False  # an outcome waits until its output lines are stored
+        self.masker: Masker = NO_SECRETS
+        self.resting = False
+        self.wake: Callable[[], None] = lambda: None
+        self.wake_log_writer: Callable[[], None] = lambda: None
+        self.answer: Callable[[Attempt, Request], str] = no_checkpoint_service
+        self.stop_asked: Callable[[float], bool] = lambda seconds: False  # waits up to `seconds` for a stop
+        self.was_signalled: Callable[[], bool] = lambda: False  # by a SIGTERM that may have reached child processes too
+        self._report_at = 0.0
+        self._clock = clock
+
+    def finish(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Record an attempt's outcome; the next round writes it, once the store has all output of the attempt."""
+        if attempt.ended_at:
+            return  # it was settled as hung before it ended
+        attempt.ended_at = monotonic()
+        if type(outcome) is Failed or type(outcome) is Crashed:
+            outcome = type(outcome)(self._masked(attempt, outcome.why))
+        output = attempt.output
+        if output is not None:
+            output.end()
+            output.when_kept = lambda: self._finished(attempt, outcome)
+            self.awaited = True
+            self.queue_output(output)
+            self.wake_log_writer()
+            return
+        self._finished(attempt, outcome)
+
+    def _finished(self, attempt: Attempt, outcome: Outcome) -> None:
+        self.finished.append((attempt, outcome))
+        if self.resting:
+            self.wake()
+
+    def _masked(self, attempt: Attempt, why: Failure) -> Failure:
+        """Return the failure without secrets, and write its traceback to the task's log."""
+        if why.trace:
+            attempt.log("error", why.trace.rstrip("\n"))
+        return replace(why, message=self.masker.text(why.message), trace=self.masker.text(why.trace))
+
+    def output_of(self, attempt: Attempt) -> Output:
+        """Return the attempt's output buffer; created with its first line."""
+        if attempt.output is None:
+            attempt.output = Output(attempt.task, self.masker, self._clock)
+        return attempt.output
+
+    def queue_output(self, output: Output) -> None:
+        """Queue the output for the log writer."""
+        if not output.queued:
+            output.queued = True
+            self.speaking.append(output)
+            self.wake_log_writer()
+
+    def kept(self, output: Output) -> None:
+        """Note that the store has all output of an ended attempt."""
+        callback, output.when_kept = output.when_kept, None
+        if callback is not None:
+            callback()
+
+    def holds(self, lease: LeaseRecord | Task) -> bool:
+        """Whether this worker holds the lease."""
+        attempt = self.attempts.get(lease.task_id)
+        return attempt is not None and attempt.task.token == lease.token
+
+    def due_reports(self) -> list[Attempt]:
+        """Return attempts with progress to write, at most once a second."""
+        if monotonic() < self._report_at:
+            return []
+        due = [attempt for attempt in list(self.attempts.values()) if attempt.progress_json is not None]
+        if due:
+            self._report_at = monotonic() + _REPORT_EVERY
+        finished = {attempt.task.task_id for attempt, _ in list(self.finished)}
+        return [attempt for attempt in due if attempt.task.task_id not in finished]

@@ -12,11 +12,12 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import classify
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan
+from onerow.core.rules.attempts import Failed, Outcome, Stopped
 from onerow.engine.handler.batch import Item, unmentioned
 from onerow.engine.handler.context import current
-from onerow.engine.handler.outcome import Failed, Outcome, Stopped
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.threads import LoopRunner, ThreadHandle, unbegun
+from onerow.engine.runners.event_loop import LoopRunner
+from onerow.engine.runners.threads import ThreadHandle
 
 
 class Batch:
@@ -96,7 +97,7 @@ class Batch:
             self._finish(attempt, others if attempt.stop is None else Stopped(attempt.stop))
 
     def stop(self, attempt: Attempt) -> None:
-        """Stop one item; the batch goes on without it, unless all open items should stop."""
+        """Stop one item; the batch continues without it, unless all open items should stop."""
         if not self._stopped():
             # A timeout applies to all items; one that was cancelled or lost its lease ends at once.
             if attempt.stop in ("cancel", "lost"):
@@ -156,7 +157,7 @@ class BatchRunner:
             if waiting is not None:
                 self._waiting.remove(waiting)
         if waiting is not None:
-            attempt.in_flight.finish(attempt, unbegun(attempt))
+            attempt.finish_unstarted()
         elif attempt.handle is not None:
             attempt.handle.stop(attempt)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-RUNNER = "onerow.engine.runners.isolated:run_in_child"
+RUNNER = "onerow.engine.runners.child_call:run_in_child"
 
 WORKER_GONE = 113
 """The exit code of a child whose worker closed the channel before the handler returned."""

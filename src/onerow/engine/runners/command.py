@@ -1,14 +1,11 @@
 """Command phases: run a program under the process host, parse its output, and map its exit code to an outcome."""
 
 import os
-import select
 import shutil
 import signal
 import tempfile
-from codecs import getincrementaldecoder
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import msgspec
@@ -16,18 +13,14 @@ import msgspec
 from onerow.core import steps, values
 from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, failure
+from onerow.core.rules.attempts import Done, Failed, Interrupted, Outcome, Stopped
 from onerow.core.task import Task
-from onerow.engine.handler.outcome import Done, Failed, Interrupted, Outcome, Stopped
-from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost, Program, signal_name
+from onerow.engine.processes import CannotStart, Exit, ProcessHost
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.command_output import OutputParser
-from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
+from onerow.engine.runners.attempt_process import HOST_KILLED, AttemptProcess, ended_with_the_worker, how_it_ended
+from onerow.engine.runners.command_output import OutputParser, as_json
 from onerow.pipelines import arguments
 from onerow.pipelines.command import Command
-
-_CHUNK = 16_384
-# Seconds to pause after a full chunk, so that other threads can run; longer for a flood of output.
-_PAUSE, _FLOOD_PAUSE = 0.0005, 0.005
 
 # Values of the attempt, set in every command's environment as ONEROW_….
 _VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
@@ -57,42 +50,28 @@ class Commands:
         command_env = CommandEnv(attempt, command, folder)
         argv = command_env.argv()
         env = command_env.env(self._inherited(command))
-        out, their_out = os.pipe()
-        err, their_err = os.pipe()
         stdin = command_env.stdin()
         parser = OutputParser(attempt, command)
+        process = AttemptProcess(attempt, self._process_host, self._grace, parser.feed)
         try:
-            program = Program(
-                argv=argv,
+            process.start(
+                argv,
+                leased=self._leased,
                 cwd=None if command.cwd is None else Path(command.cwd),
                 env=env,
                 stdin=stdin,
-                stdout=their_out,
-                stderr=their_err,
                 nice=command.nice,
                 umask=command.umask,
                 memory=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
             )
-            child = self._process_host.start(program, deadline=process_deadline(attempt) if self._leased else None)
         except CannotStart as error:
-            os.close(out)
-            os.close(err)
             return Failed(_cannot_start(attempt.task, error))
         finally:
-            for descriptor in (their_out, their_err, stdin):
-                if descriptor is not None:
-                    os.close(descriptor)
-        try:
-            with child:
-                attempt.handle = TreeStopper(attempt, child, self._grace)
-                if attempt.stop is not None:
-                    attempt.handle.interrupt()  # requested while the program was starting
-                _pump(parser, child, out, err)
-        finally:
-            os.close(out)
-            os.close(err)
-        return self._outcome(attempt, command, parser, child.wait(), command_env.result_file)
+            if stdin is not None:
+                os.close(stdin)
+        exit = process.wait(after_each=parser.remember_steps)
+        return self._outcome(attempt, command, parser, exit, command_env.result_file)
 
     def _inherited(self, command: Command) -> dict[str, str]:
         """Return the worker's own variables that the command may see; cached until they change."""
@@ -116,7 +95,7 @@ class Commands:
             return Failed(_failed(attempt.task, exit, meaning, parser))
         if command.result == "last_line":
             # The next phase works with the result: only known secret values are masked in it.
-            return Done(_as_json(attempt.in_flight.masker.values_in(parser.last_line())))
+            return Done(as_json(attempt.in_flight.masker.values_in(parser.last_line()), "result"))
         if command.result == "file":
             return Done(_read_result(file))
         return Done(None)
@@ -184,45 +163,12 @@ class CommandEnv:
         return {name: found[name].value for name in self._done}
 
 
-def _pump(parser: OutputParser, child: Child, out: int, err: int) -> None:
-    """Read a program's output into the parser until it ends."""
-    poll = select.poll()
-    readers = {out: _reader(parser, out, "out"), err: _reader(parser, err, "err")}
-    for descriptor in readers:
-        poll.register(descriptor, select.POLLIN)
-    while readers:
-        ready = poll.poll(1000)
-        for descriptor, _ in ready:
-            if not readers[descriptor]():
-                poll.unregister(descriptor)
-                del readers[descriptor]
-        if not ready and child.wait(0) is not None:
-            break  # it has ended, although a process of another user still holds its output open
-        parser.remember_steps()
-
-
-def _reader(parser: OutputParser, descriptor: int, level: str) -> Callable[[], bool]:
-    decoder = getincrementaldecoder("utf-8")("replace")
-
-    def read() -> bool:
-        chunk = os.read(descriptor, _CHUNK)
-        parser.feed(level, decoder.decode(chunk, final=not chunk))
-        if len(chunk) == _CHUNK:
-            sleep(_FLOOD_PAUSE if parser.is_flood else _PAUSE)
-        return bool(chunk)
-
-    return read
-
-
 def _failed(task: Task, exit: Exit, error_class: str, parser: OutputParser) -> Failure:
-    if exit.signal is not None:
-        how = f"was killed by {signal_name(exit.signal)}"
-        if exit.signal == signal.SIGXCPU:
-            how += " (it used up its CPU time)"
-        elif exit.signal == signal.SIGKILL:
-            how += " (out of memory?)"
-    else:
-        how = f"ended with exit code {exit.code}"
+    how = how_it_ended(exit)
+    if exit.signal == signal.SIGXCPU:
+        how += " (it used up its CPU time)"
+    elif exit.signal == signal.SIGKILL:
+        how += " (out of memory?)"
     said = f": {parser.last_words}" if parser.last_words else ""
     return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
 
@@ -231,14 +177,6 @@ def _cannot_start(task: Task, error: CannotStart) -> Failure:
     # No such program, no permission, arguments too long: a retry would not help.
     lasting = error.errno in (1, 2, 7, 8, 13, 20, 22, 40)
     return failure(f"{task.phase}: {error}", "permanent" if lasting else "resource", exception="CannotStart")
-
-
-def _as_json(line: str) -> str:
-    """Return a line as JSON: the line itself if it is JSON, else a JSON string."""
-    try:
-        return values.encode(values.decode(line), "result")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return values.encode(line, "result")
 
 
 def _read_result(file: Path | None) -> str | None:

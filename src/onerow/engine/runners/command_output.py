@@ -15,7 +15,6 @@ from onerow.pipelines.command import Command
 
 _STEP = re.compile(r"::step\s+(?P<name>\S.*?)\s+ok(?:\s+(?P<result>\S.*))?\s*")
 _LONGEST_WORDS = 500
-_FLOOD = 1_000_000
 _LONGEST_UNFINISHED = 2_000
 
 
@@ -28,17 +27,11 @@ class OutputParser:
         self._done: list[Remember] = []
         self._words: dict[str, str] = {}
         self._last = LastLine()
-        self._received = 0  # characters
 
     @property
     def last_words(self) -> str:
         """The last line of its error output, else of its output; for failure messages."""
         return (self._words.get("err") or self._words.get("out") or "").strip()[:_LONGEST_WORDS]
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether it has written more output than will be stored."""
-        return self._received > _FLOOD
 
     def last_line(self) -> str:
         """Return the last non-blank line of the program's output; raise BadInput if it is too long."""
@@ -48,7 +41,6 @@ class OutputParser:
         """Process a chunk of output; an empty one means the end of the stream."""
         if not text and self._attempt.output is None:
             return
-        self._received += len(text)
         output = self._attempt.in_flight.output_of(self._attempt)
         stream = output.stream(level)
         lines = stream.feed(text) if text else stream.end()
@@ -84,7 +76,7 @@ class OutputParser:
             if not line.startswith("::step") or (found := _STEP.fullmatch(line)) is None:
                 continue
             try:
-                self._done.append(Remember(steps.check_name(found["name"]), _result(found["result"])))
+                self._done.append(Remember(steps.check_name(found["name"]), as_json(found["result"] or "null", "step")))
             except BadInput as error:
                 self._attempt.log("warning", f"this step can't be remembered: {error}")
 
@@ -111,14 +103,12 @@ class LastLine:
         return storable(self._text.strip().rpartition("\r")[2])
 
 
-def _result(text: str | None) -> str:
-    """Return a step's result as JSON: the text itself if it is JSON, else a JSON string."""
-    if text is None:
-        return "null"
+def as_json(text: str, what: str) -> str:
+    """Return the text itself if it is JSON, else a JSON string."""
     try:
-        return values.encode(values.decode(text), "step")
+        return values.encode(values.decode(text), what)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return values.encode(text, "step")
+        return values.encode(text, what)
 
 
 def _progress(groups: dict[str, Any]) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from onerow.engine.handler.requests import (
 )
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.compare_and_swap import update_held
-from onerow.engine.queue.ids import child_id
+from onerow.engine.queue.insert import child_id
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt
 from onerow.ports import Store

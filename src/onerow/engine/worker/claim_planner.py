@@ -1,4 +1,4 @@
-"""How many tasks to claim: by free concurrency, a short read-ahead, rates, and the resources of the host."""
+"""What to claim: from which phases, and how many tasks by free concurrency, rates and the resources of the host."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -8,20 +8,82 @@ from time import monotonic
 from onerow.core.errors import StoreError
 from onerow.core.task import Task
 from onerow.engine.control.rates import Rates
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.host_resources import HostResources
-from onerow.engine.worker.in_flight import InFlight
-from onerow.engine.worker.ready_phases import MOST as MOST_PHASES
-from onerow.engine.worker.ready_phases import ReadyPhases
 from onerow.engine.worker.roles.controls import PhaseControls
+from onerow.engine.worker.roles.sweeps import FEW_PHASES
 from onerow.ports import Claim, PhaseClaim, Store
 
+MOST_PHASES = 100
+"""The largest number of phases in one claim."""
 MOST = 800
 """The largest number of tasks in one claim, and of moves in one write."""
+_ASK_EVERY = 1.0
 _AHEAD_FOR = 0.1  # seconds of work that may be claimed before it can start
 # A suspect needs a new interpreter, which takes about this long to start; and the longest time one is postponed.
 _SUSPECT_TAKES = timedelta(seconds=0.2)
 _LONGEST_POSTPONEMENT = timedelta(seconds=5)
+
+
+class ReadyPhases:
+    """The phases of the next claim: all if they are few, else those with due tasks; round robin. Used by the claiming thread; `look` is safe from any thread."""
+
+    def __init__(self, store: Store, served_phases: Sequence[ServedPhase]) -> None:
+        self._store = store
+        self._served = {(served.pipeline, served.phase.name): served for served in served_phases}
+        self.few = len(served_phases) <= FEW_PHASES
+        self._candidates: dict[tuple[str, str], ServedPhase] = dict(self._served) if self.few else {}
+        self._stale = True
+        self._ask_at = 0.0
+        self._just_asked = False
+
+    def look(self) -> None:
+        """Assume that tasks may be due in any phase: ask the store before the next claim."""
+        self._stale = True
+
+    def add(self, pipeline: str, phase: str) -> None:
+        """Assume that tasks of this phase may be ready."""
+        if not self.few and (served := self._served.get((pipeline, phase))) is not None:
+            self._candidates.setdefault((pipeline, phase), served)
+
+    def candidates(self, now: datetime) -> list[ServedPhase]:
+        """Return the phases to claim from, least recently asked first."""
+        if self.few:
+            return list(self._candidates.values())
+        self._just_asked = self._stale or not self._candidates or monotonic() >= self._ask_at
+        if self._just_asked:
+            self._stale = False
+            ready = self._store.ready(self._served.keys(), now)
+            known, self._candidates = self._candidates, {}
+            named = set(ready)
+            for phase in [*(phase for phase in known if phase in named), *ready]:
+                self._candidates[phase] = self._served[phase]
+            self._ask_at = monotonic() + _ASK_EVERY
+        return list(self._candidates.values())
+
+    def asked(self, served_phases: Iterable[ServedPhase]) -> None:
+        """Note that the next claim names these phases, and move them to the end of the order."""
+        for served in served_phases:
+            phase = (served.pipeline, served.phase.name)
+            if self._candidates.pop(phase, None) is not None:
+                self._candidates[phase] = served
+
+    def claimed(self, claim: Claim, tasks: Sequence[Task]) -> bool:
+        """Remove phases of which a claim found fewer tasks than its limit; return whether others may have due tasks."""
+        if self.few:
+            return False
+        found = Counter((task.pipeline, task.phase) for task in tasks)
+        wants = claim.phases
+        if claim.limit is not None and len(tasks) >= claim.limit:
+            # The claim stopped at the last phase in which it found a task; it did not look at the phases after it.
+            last = max((n for n, want in enumerate(wants) if found[want.pipeline, want.phase]), default=0)
+            wants = wants[:last]
+        for want in wants:
+            if found[want.pipeline, want.phase] < want.limit:
+                self._candidates.pop((want.pipeline, want.phase), None)
+        if not tasks and not self._just_asked:
+            self._stale = True
+        return self._stale or (bool(wants) and bool(self._candidates))
 
 
 class ClaimPlanner:
@@ -55,9 +117,7 @@ class ClaimPlanner:
         self._run_for = 0.0  # seconds that an attempt takes, as a moving mean; 0: not known yet
         self.simple = not (self._rated or self._batched or any(served.weight is not None for served in served_phases))
         """Whether claims are limited by concurrency only."""
-        self.on_rate_free: Callable[[datetime], None] = lambda moment: (
-            None
-        )  # called with the time a used-up rate is free
+        self.on_rate_free: Callable[[datetime], None] = lambda moment: None  # called when a rate is used up
 
     def claim(self, settling: int, coming: int, now: datetime) -> Claim | None:
         """Return the next claim, or None; `settling` attempts are about to end, and `coming` tasks may be on their way."""
@@ -143,34 +203,30 @@ class ClaimPlanner:
         if served.weight is not None and self._host_resources is not None:
             self._host_resources.give_back(served.weight, count)
 
-    def admit(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], list[tuple[Task, datetime | None]]]:
-        """Separate claimed tasks into those that may start now and those to hand back, with the time until when."""
-        others: list[tuple[Task, datetime | None]] = []
+    def postponed(self, tasks: Sequence[Task]) -> dict[str, datetime | None]:
+        """Return the ids of claimed tasks that may not start now, with the time to which each is put off."""
+        others: dict[str, datetime | None] = {}
         if self._suspects_starting is not None:
             suspects = [
                 task for task in tasks if (task.rescue_count or task.crash_count) and self._gets_a_process(task)
             ]
             if suspects:
-                others += self._surplus(suspects, self._suspects_starting)
-                postponed = {task.task_id for task, _ in others}
-                tasks = [task for task in tasks if task.task_id not in postponed]
-        if not self._rated:
-            return tasks, others
-        admitted: list[Task] = []
-        for served, group in self._by_phase(tasks).items():
-            if not served.phase.rated:
-                admitted += group
-                continue
-            try:
-                some, rest = self._rates.admit(served.pipeline, served.phase, group)
-            except StoreError:
-                some, rest = [], [(task, None) for task in group]
-            admitted += some
-            others += rest
-        return admitted, others
+                others |= self._surplus(suspects, self._suspects_starting)
+        if self._rated:
+            for served, group in self._by_phase([task for task in tasks if task.task_id not in others]).items():
+                if served.phase.rated:
+                    others |= self._beyond_rate(served, group)
+        return others
 
-    def _surplus(self, suspects: Sequence[Task], at_once: int) -> list[tuple[Task, datetime | None]]:
-        """Return the suspects that may not start their processes now, with the times until which they are postponed.
+    def _beyond_rate(self, served: ServedPhase, tasks: list[Task]) -> dict[str, datetime | None]:
+        try:
+            _, rest = self._rates.admit(served.pipeline, served.phase, tasks)
+        except StoreError:
+            rest = [(task, None) for task in tasks]
+        return {task.task_id: until for task, until in rest}
+
+    def _surplus(self, suspects: Sequence[Task], at_once: int) -> dict[str, datetime | None]:
+        """Return the suspects that may not start their processes now, with the times to which they are put off.
 
         They are handed back instead of waiting here: if this worker dies, few of them are affected, ordinary tasks
         do not wait behind them, and other workers may run them.
@@ -182,10 +238,10 @@ class ClaimPlanner:
         )
         free = max(0, at_once - starting)
         now = self._now()
-        return [
-            (task, now + min(_SUSPECT_TAKES * (1 + position // at_once), _LONGEST_POSTPONEMENT))
+        return {
+            task.task_id: now + min(_SUSPECT_TAKES * (1 + position // at_once), _LONGEST_POSTPONEMENT)
             for position, task in enumerate(suspects[free:])
-        ]
+        }
 
     def _gets_a_process(self, task: Task) -> bool:
         """Whether the task runs in its own process only because it is a suspect."""

@@ -50,15 +50,15 @@ class HostResources:
 
     @property
     def _path(self) -> Path:
-        return self._folder / f"room-{os.getpid()}-{id(self):x}.json"
+        return self._folder / f"resources-{os.getpid()}-{id(self):x}.json"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._folder.is_symlink() or self._folder.stat().st_uid != os.getuid():
             # Another user created the folder first: reserve without the other processes, in a private folder.
-            self._folder = Path(tempfile.mkdtemp(prefix="onerow-room-"))
-        lock = os.open(self._folder / "room.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            self._folder = Path(tempfile.mkdtemp(prefix="onerow-resources-"))
+        lock = os.open(self._folder / "resources.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -67,7 +67,7 @@ class HostResources:
 
     def _reserved_by_all(self) -> Resources:
         taken = self._taken
-        for path in self._folder.glob("room-*.json"):
+        for path in self._folder.glob("resources-*.json"):
             if path == self._path:
                 continue
             try:

@@ -9,34 +9,22 @@ from time import monotonic
 
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
-from onerow.core.failure import Failure, failure
+from onerow.core.failure import failure
+from onerow.core.rules.attempts import Done, Failed, Outcome, Unstarted, failure_of
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, TaskAdvanced, TaskCompleted, TaskLeaseLost
-from onerow.engine.handler.outcome import (
-    Crashed,
-    Done,
-    Failed,
-    Outcome,
-    Stopped,
-    Unstarted,
-    decide,
-    events_of,
-    timed_out,
-)
+from onerow.engine.events.events import Events, TaskAdvanced, TaskCompleted, TaskLeaseLost, events_of
 from onerow.engine.queue.children import concerns
 from onerow.engine.queue.lost_claims import LostClaims
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.claim_planner import MOST, ClaimPlanner
 from onerow.engine.worker.host_resources import HostResources
-from onerow.engine.worker.in_flight import InFlight
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 
 _MANY = 100  # tasks in a claim from which on it pays to prepare the next round while the store works
 _GATHER_FOR = 0.001
 _LOOK_AGAIN = 0.01
-_MOST_LEFT = 1000  # abandoned leases to remember before expired ones are removed
 
 Finished = list[tuple[Attempt, Outcome]]
 Answer = tuple[list[SwapAnswer], list[Task]]
@@ -95,89 +83,75 @@ class Producer:
             host_resources=host_resources,
             suspects_starting=suspects_starting,
         )
-        self._planner.on_rate_free = lambda moment: heappush(self._soon, moment)
+        self._planner.on_rate_free = lambda moment: heappush(self.soon, moment)
         longest = max((served.lease for served in served_phases), default=0.0)
-        self._lost_claims = LostClaims(store, worker, longest, self._holds)
-        self._left: dict[tuple[str, int], float] = {}  # leases abandoned to a rescue, and since when
-        self._longest_lease = longest
-        self._soon: list[datetime] = []  # heap: when postponed tasks are due again
+        self._lost_claims = LostClaims(store, worker, longest, in_flight.holds)
+        self.soon: list[datetime] = []  # heap: when postponed tasks are due, and used-up rates are free again
         self._unsettled: Finished = []
-        self._under_way: Round | None = None
+        self.under_way: Round | None = None  # sent in the other thread, and its answer not yet applied
         self._overlap = overlap and self._planner.simple
-        self._thread = ThreadPoolExecutor(1, "onerow-turn")
+        self._thread = ThreadPoolExecutor(1, "onerow-round")
         self._full = False  # tasks may be due, but all of the concurrency is used
         self._look_at = 0.0
         self.claiming = True
         self.may_be_due = True
-        self.reached_codeless_phase: Callable[[], None] = lambda: (
-            None
-        )  # called when a task reaches a phase without code
+        self.reached_codeless_phase: Callable[[], None] = lambda: None
         self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim returned
         self.store_answered = False  # in the last round; a round with nothing to write or claim makes no store call
 
-    @property
-    def soon(self) -> Sequence[datetime]:
-        """Times at which postponed tasks, or phases whose rate is used up, can be claimed again."""
-        return self._soon
-
-    @property
-    def busy(self) -> bool:
-        """Whether a round is under way whose answer has not been processed."""
-        return self._under_way is not None
-
     def run_round(self) -> float:
         """Do one round; return the seconds until the next, unless the worker is woken (0: at once)."""
         self.store_answered = False
-        if self._lost_claims.due and self._under_way is None:
+        searching = self._lost_claims.expected and self._lost_claims.due
+        if searching and self.under_way is None:
             self.look_for_lost_claims()
-        self._gather()
+            searching = False
+        if self.under_way is not None:
+            self._gather(self.under_way)
         now = self._store.now()
         round_ = self._prepare(now)
-        before, self._under_way = self._under_way, None
+        before, self.under_way = self.under_way, None
         if round_ is None:
-            if before is not None:
-                self._finish(before)
-                return 0.0
-            return self._rest(now)
+            if before is None:
+                return self._rest(now)
+            self._receive(before)
+            return 0.0
         # The search for lost claims needs a moment without a claim under way.
-        if self._overlap and round_.claim is not None and self.found >= _MANY and not self._lost_claims.due:
+        if self._overlap and round_.claim is not None and self.found >= _MANY and not searching:
             round_.call = self._thread.submit(self._store.settle_and_claim, round_.moves, round_.claim)
-            self._under_way = round_
+            self.under_way = round_
             if before is not None:
-                self._finish(before)
+                self._receive(before)
             return 0.0
         try:
             if before is not None:
-                self._finish(before)
+                self._receive(before)
+            answers, tasks = self._store.settle_and_claim(round_.moves, round_.claim)
         except BaseException:
-            self._take_back(round_.finished)
+            self._failed(round_)
             raise
-        self._finish(round_)
+        self._apply(round_, answers, tasks)
         return self._rest(now)
 
     def close(self) -> None:
         """End the thread of overlapping rounds; no round may follow."""
         self._thread.shutdown(wait=False)
 
-    def _gather(self) -> None:
+    def _gather(self, before: Round) -> None:
         """Wait while the previous round is under way, so that the next one settles more attempts."""
-        while (
-            self._under_way is not None
-            and self._under_way.call is not None
-            and self._running() * 4 > self._planner.ahead()
-            and not self._under_way.call.done()
-        ):
-            wait((self._under_way.call,), _GATHER_FOR)
+        call = before.call
+        while call is not None and self._running() * 4 > self._planner.ahead() and not call.done():
+            wait((call,), _GATHER_FOR)
 
     def _prepare(self, now: datetime) -> Round | None:
         """Return the next round, or None if it would write and claim nothing."""
         finished = self._take_finished()
         try:
-            if self._soon and self._soon[0] <= now:
+            if self.soon and self.soon[0] <= now:
                 self.look()
-                while self._soon and self._soon[0] <= now:
-                    heappop(self._soon)
+                while self.soon and self.soon[0] <= now:
+                    heappop(self.soon)
             if monotonic() >= self._look_at:
                 self.look()
             if finished:  # an ended attempt frees concurrency, and perhaps a slot of a limit
@@ -197,28 +171,31 @@ class Producer:
 
     def _claim(self, settling: int, now: datetime) -> Claim | None:
         coming = 0
-        if self._under_way is not None:
-            settling += len(self._under_way.settling)
-            if self._under_way.claim is not None:
-                coming = self._under_way.claim.limit or 0
+        if self.under_way is not None:
+            settling += len(self.under_way.settling)
+            if self.under_way.claim is not None:
+                coming = self.under_way.claim.limit or 0
         claim = self._planner.claim(settling, coming, now)
         if claim is not None and not claim.phases:
             self._claimed(claim, ())  # every phase is paused or held: the same as nothing due
             return None
         return claim
 
-    def _finish(self, round_: Round) -> None:
-        """Get the store's answer, calling it now unless the call is under way, and apply it."""
-        tasks: list[Task] = []
+    def _receive(self, round_: Round) -> None:
+        """Apply the answer to a round that was sent in the other thread."""
+        assert round_.call is not None
         try:
-            try:
-                if round_.call is None:
-                    answers, tasks = self._store.settle_and_claim(round_.moves, round_.claim)
-                else:
-                    answers, tasks = round_.call.result()
-            finally:
-                self._planner.give_back_unused(tasks)
-            self.store_answered = True
+            answers, tasks = round_.call.result()
+        except BaseException:
+            self._failed(round_)
+            raise
+        self._apply(round_, answers, tasks)
+
+    def _apply(self, round_: Round, answers: list[SwapAnswer], tasks: list[Task]) -> None:
+        """Start the claimed tasks, and forget the attempts that are settled."""
+        self.store_answered = True
+        try:
+            self._planner.give_back_unused(tasks)
             self._begin(tasks, round_.sent_at)
             if round_.claim is not None:
                 self._claimed(round_.claim, tasks)
@@ -234,19 +211,20 @@ class Producer:
             if again:
                 self._settle_again(again)
         except BaseException:
-            self._take_back(round_.finished)
-            if round_.claim is not None:
-                self._lost_claims.expect()
+            self._failed(round_)
             raise
+
+    def _failed(self, round_: Round) -> None:
+        """Keep the outcomes of a failed round, and expect tasks that the store claimed all the same."""
+        self._planner.give_back_unused(())
+        self._take_back(round_.finished)
+        if round_.claim is not None:
+            self._lost_claims.expect()
 
     def look_for_lost_claims(self) -> None:
         """After a failed round, hand back tasks that the store leased to this worker although its answer was lost."""
-        if self._lost_claims.expected and self._under_way is None and self._lost_claims.look():
+        if self._lost_claims.expected and self.under_way is None and self._lost_claims.look():
             self.may_be_due = True
-
-    def _holds(self, task: Task) -> bool:
-        attempt = self._in_flight.attempts.get(task.task_id)
-        return (attempt is not None and attempt.task.token == task.token) or (task.task_id, task.token) in self._left
 
     def _take_back(self, finished: Finished) -> None:
         # Attempts known to be settled are no longer in flight. The others may or may not have been written: the next
@@ -273,21 +251,21 @@ class Producer:
     def _begin(self, tasks: Sequence[Task], sent_at: float) -> None:
         if not tasks:
             return
-        # Tasks of a claim that was under way when the drain began are handed back.
-        begun, others = self._planner.admit(tasks) if self.claiming else ((), [(task, None) for task in tasks])
+        if self.claiming:
+            postponed = self._planner.postponed(tasks)
+        else:  # the claim was under way when the drain began
+            postponed = dict.fromkeys(task.task_id for task in tasks)
         by_runner: dict[int, list[Attempt]] = {}
         attempts = self._in_flight.attempts
-        for task in begun:
+        for task in tasks:
             attempt = Attempt(task, self._served[task.pipeline, task.phase], self._in_flight, sent_at)
             attempts[task.task_id] = attempt
-            by_runner.setdefault(id(attempt.runner), []).append(attempt)
+            if postponed and task.task_id in postponed:
+                self._in_flight.finished.append((attempt, Unstarted(postponed[task.task_id])))
+            else:
+                by_runner.setdefault(id(attempt.runner), []).append(attempt)
         for group in by_runner.values():
             group[0].runner.submit(group)
-        for task, until in others:
-            attempt = attempts[task.task_id] = Attempt(
-                task, self._served[task.pipeline, task.phase], self._in_flight, sent_at
-            )
-            self._in_flight.finished.append((attempt, Unstarted(until)))
 
     # ── settling ──
 
@@ -306,22 +284,21 @@ class Producer:
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._controls.hold(attempt.served, outcome.why, now)
-            after = self._after(attempt, outcome, now)
+            own = attempt.served.plan
+            after = rules.decide(
+                attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own
+            )
             if after is None:
-                self._let_go(attempt, lost=True)
+                self._lose(attempt)
                 continue
             moves.append(Move(attempt.task, after))
             settling.append((attempt, outcome))
         return moves, settling
 
-    def _after(self, attempt: Attempt, outcome: Outcome, now: datetime) -> Task | None:
-        own = attempt.served.plan
-        return decide(attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
-
     def _reports(self) -> list[tuple[Attempt, Task]]:
         """Return the progress to write for running attempts."""
         reports = []
-        for attempt in self._controls.due_reports(self._in_flight):
+        for attempt in self._in_flight.due_reports():
             text, attempt.progress_json = attempt.progress_json, None
             reports.append((attempt, rules.report(attempt.task, self._store.now(), progress=text)))
         return reports
@@ -339,7 +316,7 @@ class Producer:
         wanted = self._events.wanted
         if type(outcome) is Done and not wanted(TaskCompleted) and not wanted(TaskAdvanced):
             return
-        for event in events_of(attempt.task, task, why_of(attempt, outcome)):
+        for event in events_of(task, attempt.task, failure_of(attempt.task, attempt.served.plan, outcome)):
             self._events.send(event)
 
     def _note_next_due(self, before: Task, task: Task) -> None:
@@ -350,7 +327,7 @@ class Producer:
                 self.may_be_due = True
                 self._planner.phases.add(task.pipeline, task.phase)
         elif task.awaiting is None:
-            heappush(self._soon, task.run_at)
+            heappush(self.soon, task.run_at)
 
     def _settle_again(self, again: Sequence[tuple[Attempt, Outcome]]) -> None:
         """Read rows that were written concurrently, check their tokens, and decide again."""
@@ -358,7 +335,7 @@ class Producer:
         for attempt, outcome in again:
             task = stored.get(attempt.task.task_id)
             if task is None or task.token != attempt.task.token:
-                self._let_go(attempt, lost=True)
+                self._lose(attempt)
             elif task.status is not PROCESSING:
                 self._settled(attempt, task, outcome)  # this worker's write succeeded; only the answer was lost
             else:
@@ -370,27 +347,18 @@ class Producer:
         batch = self._take_finished()
         for position, (attempt, outcome) in enumerate(batch):
             try:
-                self._settle_one(attempt, outcome)
+                moves, settling = self._decide([(attempt, outcome)], self._store.now())
+                if moves:
+                    self._apply(Round([], settling, [], moves, None, 0.0), self._store.swap(moves), [])
             except StoreUnavailable:
                 self._unsettled = batch[position:]
                 raise
             except Exception as error:
                 why = failure(f"its outcome could not be recorded: {error}", "permanent")
                 if isinstance(outcome, Failed) and outcome.why.message == why.message:
-                    self._let_go(attempt, lost=True)  # the lease expires, and a rescue decides
+                    self._lose(attempt)  # the lease expires, and a rescue decides
                 else:
                     self._in_flight.finished.append((attempt, Failed(why)))
-
-    def _settle_one(self, attempt: Attempt, outcome: Outcome) -> None:
-        after = self._after(attempt, outcome, self._store.now())
-        if after is None:
-            self._let_go(attempt, lost=True)
-            return
-        answer = self._store.swap([Move(attempt.task, after)])[0]
-        if isinstance(answer, Swapped):
-            self._settled(attempt, answer.task, outcome)
-        else:
-            self._settle_again([(attempt, outcome)])
 
     def _forget(self, attempt: Attempt) -> None:
         # The same round may have claimed the task's next phase: keep that attempt.
@@ -398,18 +366,10 @@ class Producer:
             del self._in_flight.attempts[attempt.task.task_id]
             self._planner.give_back(attempt.served)
 
-    def _let_go(self, attempt: Attempt, *, lost: bool) -> None:
+    def _lose(self, attempt: Attempt) -> None:
         self._forget(attempt)
-        if lost:
-            self._leave(attempt.task)
-            self._events.send(TaskLeaseLost(attempt.task))
-
-    def _leave(self, task: Task) -> None:
-        """Remember an abandoned lease: its work may still run, so it must not be handed back before the lease ends."""
-        clock = monotonic()
-        if len(self._left) >= _MOST_LEFT:
-            self._left = {key: since for key, since in self._left.items() if clock - since < self._longest_lease}
-        self._left[task.task_id, task.token] = clock
+        self._lost_claims.abandon(attempt.task)  # its work may still run, so the lease must not be handed back
+        self._events.send(TaskLeaseLost(attempt.task))
 
     @property
     def gathering(self) -> bool:
@@ -418,7 +378,7 @@ class Producer:
 
     def _running(self) -> int:
         """Return the number of attempts that have not ended."""
-        settling = 0 if self._under_way is None else len(self._under_way.settling)
+        settling = 0 if self.under_way is None else len(self.under_way.settling)
         return len(self._in_flight.attempts) - len(self._in_flight.finished) - settling
 
     def _rest(self, now: datetime) -> float:
@@ -427,18 +387,8 @@ class Producer:
         if self._in_flight.finished or (self.may_be_due and self.claiming and not full):
             return 0.0
         rest = max(0.0, self._look_at - monotonic()) if self.claiming and not full else self._interval
-        if self._soon:
-            rest = min(rest, max(0.0, (self._soon[0] - now) / timedelta(seconds=1)))
+        if self.soon:
+            rest = min(rest, max(0.0, (self.soon[0] - now) / timedelta(seconds=1)))
         if any(attempt.progress_json is not None for attempt in list(self._in_flight.attempts.values())):
             rest = min(rest, 0.25)
         return rest
-
-
-def why_of(attempt: Attempt, outcome: Outcome) -> Failure | None:
-    """Return the failure of an outcome, if there is one."""
-    match outcome:
-        case Failed(why=why) | Crashed(why=why):
-            return why
-        case Stopped(reason="timeout"):
-            return timed_out(attempt.task, attempt.served.plan)
-    return None

@@ -19,8 +19,9 @@ LIVENESS = "ONEROW_LIVENESS"
 """The worker writes its signs of life to this descriptor."""
 
 DRAIN, HURRY = b"d", b"h"
+# Exit codes of a worker. With the first three a restart would not help.
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
-LEFT_BEHIND = 70
+LEFT_BEHIND, HUNG = 70, 75
 
 _ROUND = 0.05
 _STABLE = 10.0
@@ -218,7 +219,7 @@ class Supervisor:
         lived = self._now - worker.started_at
         worker.pause = _FIRST_PAUSE if lived > _STABLE else min(worker.pause * 2, _LONGEST_PAUSE)
         # A worker that ended because of hung work behaved as designed: its replacement starts at once.
-        wait = 0.0 if code in (0, 75) or lived > _STABLE else worker.pause
+        wait = 0.0 if code in (0, HUNG) or lived > _STABLE else worker.pause
         worker.start_at = self._now + wait
         how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))

@@ -25,30 +25,24 @@ class Outage:
     def __init__(self, events: Events) -> None:
         self._events = events
         self._lock = threading.Lock()
-        self._active = False
+        self.active = False
         self._moved = False
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; a retry would not help
-
-    @property
-    def active(self) -> bool:
-        return self._active
 
     def begin(self, error: Exception) -> None:
         with self._lock:
             if isinstance(error, StoreMoved):
                 first, self._moved = not self._moved, True
             else:
-                first, self._active = not self._active, True
+                first, self.active = not self.active, True
         if first and isinstance(error, StoreMoved):
             self.moved(error)
         elif first:
             self._events.send(StoreUnreachable(str(error)))
 
     def end(self) -> None:
-        if not self._active:
-            return
         with self._lock:
-            last, self._active = self._active, False
+            last, self.active = self.active, False
         if last:
             self._events.send(StoreBack())
 
@@ -79,9 +73,9 @@ class RoleThread:
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self, role: Role | None = None) -> None:
-        """Call a role now, or all of them."""
-        self._called |= {id(role)} if role is not None else {id(each) for each in self._roles}
+    def wake(self, role: Role) -> None:
+        """Call a role now."""
+        self._called |= {id(role)}
         self._wake.set()
 
     def ask_to_stop(self) -> None:

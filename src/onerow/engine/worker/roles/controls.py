@@ -14,13 +14,11 @@ from onerow.engine.control import definitions, notes
 from onerow.engine.control.definitions import WORKER, Controls, Definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.hooks import GuardState
-from onerow.engine.runners.attempt import Attempt, ServedPhase
+from onerow.engine.runners.attempt import ServedPhase
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.in_flight import InFlight
 from onerow.ports import Note, Store
 
 _REGISTER_EVERY = 5.0
-_REPORT_EVERY = 1.0
 
 
 class PhaseControls:
@@ -45,7 +43,6 @@ class PhaseControls:
         self._to_hold: deque[tuple[str, str, datetime, str, str]] = deque()
         self._register_at = 0.0
         self._entry_version = 0
-        self._report_at = 0.0
         self.draining = False
         self.hooks: Callable[[], list[GuardState]] = list  # hooks that are overdue or lost events
         self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
@@ -142,13 +139,3 @@ class PhaseControls:
         while self._to_hold:
             definitions.set_hold(self._store, *self._to_hold[0])
             self._to_hold.popleft()
-
-    def due_reports(self, in_flight: InFlight) -> list[Attempt]:
-        """Return attempts with progress to write, at most once a second."""
-        if monotonic() < self._report_at:
-            return []
-        due = [attempt for attempt in list(in_flight.attempts.values()) if attempt.progress_json is not None]
-        if due:
-            self._report_at = monotonic() + _REPORT_EVERY
-        finished = {attempt.task.task_id for attempt, _ in list(in_flight.finished)}
-        return [attempt for attempt in due if attempt.task.task_id not in finished]

@@ -6,9 +6,8 @@ from time import monotonic
 
 from onerow.core.status import PROCESSING
 from onerow.engine.queue.heartbeat import beat
-from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.blocking import LoopWatch
-from onerow.engine.worker.in_flight import InFlight
+from onerow.engine.runners.attempt import Attempt, InFlight
+from onerow.engine.runners.event_loop import LoopWatch
 from onerow.ports import Filter, Store
 
 _LOOK_EVERY = 1.0

@@ -6,7 +6,7 @@ from time import monotonic
 from onerow.core.errors import StoreError
 from onerow.engine.output.buffer import Output
 from onerow.engine.output.files import LogFiles
-from onerow.engine.worker.in_flight import InFlight
+from onerow.engine.runners.attempt import InFlight
 from onerow.ports import LogLine, Store
 
 _LEAST, _BATCH = 200, 2_000

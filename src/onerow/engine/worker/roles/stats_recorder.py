@@ -5,12 +5,12 @@ from time import monotonic
 
 import msgspec
 
+from onerow.core.rules.attempts import Crashed, Done, Outcome, Unstarted
 from onerow.core.status import CANCELLED, FAILED
 from onerow.core.task import Task
 from onerow.engine.control import notes
 from onerow.engine.control.stats import KEPT_FOR, STATS, Outcomes, bucket, minute_of, note_name
 from onerow.engine.events.events import Events, TaskRescued
-from onerow.engine.handler.outcome import Crashed, Done, Outcome, Unstarted
 from onerow.ports import Note, Store
 
 _FLUSH_EVERY = 5.0
@@ -29,7 +29,7 @@ class StatsRecorder:
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
         self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's counts and note versions
-        self._flush_at = self._clear_at = monotonic()
+        self._clear_at = monotonic()
         events.on(TaskRescued, self._rescued)
 
     def count(self, before: Task, after: Task, outcome: Outcome) -> None:
@@ -71,10 +71,6 @@ class StatsRecorder:
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
-        left = self._flush_at - monotonic()
-        if left > 0:  # woken together with the other roles
-            return left
-        self._flush_at = monotonic() + _FLUSH_EVERY
         self.flush(now)
         if monotonic() >= self._clear_at:
             self._clear_at = monotonic() + _CLEAR_EVERY

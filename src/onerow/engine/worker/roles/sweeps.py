@@ -10,15 +10,16 @@ from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.control.definitions import WORKER
-from onerow.engine.events.events import Events, events_of_status
+from onerow.engine.events.events import Events, events_of
 from onerow.engine.queue.children import concerns
 from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
 from onerow.engine.worker.identity import Identity
-from onerow.engine.worker.ready_phases import FEW
 from onerow.ports import Filter, Maintainable, Move, Store
 
+FEW_PHASES = 50
+"""With at most this many phases, a claim or a sweep names all of them; with more it first asks which have due tasks."""
 _PAGE = 500
 _MAINTAIN_EVERY = 5.0
 
@@ -31,6 +32,7 @@ class WaitPhaseSweeper:
         self._plans = plans
         self._events = events
         self._renamed_at = 0.0
+        self.has_phases = True  # whether there are phases without code; updated by `tick`
         self.passed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
         self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
@@ -61,7 +63,8 @@ class WaitPhaseSweeper:
             for phase in plan.phases
             if not phase.has_code
         }.keys()
-        return codeless if len(codeless) <= FEW else self._store.ready(codeless, now)
+        self.has_phases = bool(codeless)
+        return codeless if len(codeless) <= FEW_PHASES else self._store.ready(codeless, now)
 
     def _expire(self, now: datetime) -> bool:
         """Expire parked tasks in one search over all pipelines, since most have none; skip unknown pipelines."""
@@ -107,7 +110,7 @@ class WaitPhaseSweeper:
         for task in moved:
             if concerns(task):
                 self.parent_or_child_changed(task)
-            for event in events_of_status(task):
+            for event in events_of(task):
                 self._events.send(event)
         return moved
 
@@ -132,19 +135,14 @@ class Rescuer:
         self._events = events
         self._watch = watch
         self._plan_of = (plans or {}).get
-        self._due_at = 0.0
         self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
-        left = self._due_at - monotonic()
-        if left > 0:  # woken together with the other roles
-            return left
         self._rescue_proven_dead(now)
         ended = self._watch.look(now)
         by = self._identity.name
         self._notify_children_sweeper(rescue_ended(self._store, ended, now, self._events, by=by, plan_of=self._plan_of))
-        self._due_at = monotonic() + self._watch.every
         return self._watch.every
 
     def _rescue_proven_dead(self, now: datetime) -> None:
@@ -183,13 +181,11 @@ class MaintenanceRunner:
 
     def __init__(self, store: Maintainable) -> None:
         self._store = store
-        self._due_at = monotonic() + _MAINTAIN_EVERY  # a worker that starts has more urgent work
+        self._started = False
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
-        left = self._due_at - monotonic()
-        if left > 0:  # woken together with the other roles
-            return left
-        rest = 0.2 if self._store.maintain() else _MAINTAIN_EVERY
-        self._due_at = monotonic() + rest
-        return rest
+        if not self._started:  # a worker that starts has more urgent work
+            self._started = True
+            return _MAINTAIN_EVERY
+        return 0.2 if self._store.maintain() else _MAINTAIN_EVERY

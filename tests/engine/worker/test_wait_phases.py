@@ -130,7 +130,7 @@ def test_a_task_without_its_signal_in_time_continues_at_the_phase_for_timeouts(q
 
 
 def test_a_worker_expires_only_tasks_of_pipelines_it_knows(queue: Queue) -> None:
-    pipeline = reviewed("100ms", on_timeout="remind")
+    pipeline = reviewed("5s", on_timeout="remind")  # longer than the first worker needs, also under load
     task = queue.add(pipeline)
     work(queue, pipeline)
     other = Pipeline("other")

@@ -328,7 +328,7 @@ def test_overlapping_rounds_lose_nothing_and_run_nothing_twice_on_an_unreliable_
 
     with working(queue, pipeline):
         while (
-            store.broken < 3 or "onerow-turn_0" not in store.settled_by
+            store.broken < 3 or "onerow-round_0" not in store.settled_by
         ):  # until there were errors and overlapping rounds
             store.unreliable = False  # adding is not what is tested here
             queue.add_many(pipeline, range(added, added + 2000))

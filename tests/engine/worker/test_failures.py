@@ -113,7 +113,7 @@ def test_the_error_has_the_message_and_the_traceback(queue: Queue) -> None:
     entry = task.history[-1]
     assert task.error == entry.error == "ValueError: bad 조수"
     assert entry.exception == "ValueError"
-    assert entry.where.startswith("test_failing.py:")
+    assert entry.where.startswith("test_failures.py:")
 
 
 def test_an_error_text_that_cannot_be_stored_is_made_storable(queue: Queue) -> None:
@@ -247,7 +247,7 @@ def test_a_cancellation_that_was_not_requested_is_a_failure(
 ) -> None:
     task = outcome(queue, raising(make, kind, retry=Retry(1, wait="1ms")))
     assert (task.status, task.error_class, task.retry_count) == (Status.FAILED, "unknown", 1)
-    assert "nobody asked" in (task.error or "")
+    assert "without a request to stop" in (task.error or "")
 
 
 def test_an_async_handler_that_cancels_itself_fails_and_others_are_not_affected(queue: Queue) -> None:
@@ -318,7 +318,7 @@ ISOLATED = {
     "exit": (Status.FAILED, "unknown", "SystemExit: 3"),
     "large": (Status.FAILED, "permanent", "result"),
     "unstorable": (Status.FAILED, "permanent", "result"),
-    "die": (Status.FAILED, "crash", "exit code 9"),
+    "die": (Status.FAILED, "crash", "code 9"),
 }
 
 

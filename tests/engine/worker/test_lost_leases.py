@@ -36,7 +36,7 @@ def test_a_step_of_a_lost_attempt_is_not_written_under_the_next_holder_s_token(q
     with working(queue, pipeline, phases=["publish"]) as worker:
         lost = reached(queue, task, Status.PROCESSING)
         queue.pause("posts")
-        until(lambda: worker._controls._controls.pauses, "the pause")
+        until(lambda: worker._background.controls._controls.pauses, "the pause")
         until(lambda: taken_away(queue, task.task_id), "the rescue")
         queue.resume("posts")
         (next_holder,) = until(lambda: queue.claim(pipeline, worker="next", lease_for="1h"), "the next claim")

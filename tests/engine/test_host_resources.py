@@ -28,7 +28,7 @@ def test_the_scarcest_resource_limits_how_many_fit() -> None:
 
 
 def test_resources_taken_by_one_process_are_unavailable_to_others(tmp_path: Path) -> None:
-    one, other = (HostResources(Resources(10 * GB, 4.0), tmp_path / "room") for _ in range(2))
+    one, other = (HostResources(Resources(10 * GB, 4.0), tmp_path / "resources") for _ in range(2))
     assert one.take(Resources(4 * GB), 5) == 2
     assert other.take(Resources(4 * GB), 1) == 0
     assert other.take(Resources(GB), 5) == 2
@@ -43,15 +43,15 @@ def test_resources_of_a_killed_process_are_released(tmp_path: Path) -> None:
 import time
 from pathlib import Path
 from onerow.engine.worker.host_resources import HostResources, Resources
-print(HostResources(Resources(10, 0), Path({str(tmp_path / "room")!r})).take(Resources(10), 1), flush=True)
+print(HostResources(Resources(10, 0), Path({str(tmp_path / "resources")!r})).take(Resources(10), 1), flush=True)
 """
     kept = (
-        take.replace("print(HostResources(", "room = HostResources(").replace(").take(", ")\nprint(room.take(")
+        take.replace("print(HostResources(", "reserved = HostResources(").replace(").take(", ")\nprint(reserved.take(")
         + "\ntime.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", kept], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    resources = HostResources(Resources(10, 0), tmp_path / "room")
+    resources = HostResources(Resources(10, 0), tmp_path / "resources")
     try:
         assert process.stdout.readline() == "1\n"
         assert resources.take(Resources(1), 1) == 0

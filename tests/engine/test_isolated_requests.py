@@ -3,7 +3,7 @@
 from onerow import Status
 from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, parked, working
-from tests.engine.far import far, nowhere, parts
+from tests.engine.isolated_requests_app import far, nowhere, parts
 
 
 def test_steps_children_waits_and_branches_work_over_the_pipe(queue: Queue) -> None:

@@ -1,0 +1,216 @@
+"""The event loop of `async def` handlers: run attempts on it, and find the one that blocks it."""
+
+import asyncio
+import contextvars
+import sys
+import threading
+import traceback
+from asyncio.events import Handle
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
+from typing import Any
+
+from onerow.core.rules.attempts import Stopped
+from onerow.engine.handler.call import outcome_of_error, outcome_of_result
+from onerow.engine.handler.context import Link, current
+from onerow.engine.runners.attempt import Attempt
+
+_YIELD_AFTER = 0.005  # seconds
+_TOLERANCE = 0.05  # seconds that a callback may wait on a loop that is busy but not blocked
+_RUN_CODE = Handle._run.__code__
+
+
+class LoopRunner:
+    """Run `async def` handlers on one event loop, in its own thread.
+
+    An asyncio task per attempt would cost more than all other Python code that runs for it. So a few long-lived asyncio
+    tasks take attempts one after the other; one that a handler left changed (context, pending cancel) is replaced.
+    """
+
+    on_loop = True
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._waiting: deque[Attempt] = deque()
+        self._loop_tasks: set[asyncio.Task[None]] = set()
+        self._context = contextvars.copy_context()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
+        self.watch = LoopWatch(self._loop, lambda: self._thread.ident)
+        self._thread.start()
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self._loop.call_soon_threadsafe(self._take, attempts)
+
+    def stop(self, attempt: Attempt) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, attempt)
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> "LoopCall":
+        """Run a coroutine on the loop, for a caller in another thread."""
+        return LoopCall(self._loop, work)
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5 if self.watch.answers else 0.1)
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._closed:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # SystemExit or KeyboardInterrupt in a task or callback ends `run_forever`; other attempts need the loop.
+                traceback.print_exc()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _take(self, attempts: Sequence[Attempt]) -> None:
+        self._waiting.extend(attempts)
+        self._add_loop_tasks()
+
+    def _add_loop_tasks(self) -> None:
+        for _ in range(min(len(self._waiting), self._concurrency - len(self._loop_tasks))):
+            task = self._loop.create_task(self._work(), context=self._context.copy())
+            self._loop_tasks.add(task)
+            task.add_done_callback(self._on_loop_task_end)
+
+    def _on_loop_task_end(self, task: asyncio.Task[None]) -> None:
+        self._loop_tasks.discard(task)
+        if self._waiting:
+            self._add_loop_tasks()
+
+    async def _work(self) -> None:
+        """Run attempts until none waits, or until one has changed this asyncio task."""
+        me = asyncio.current_task()
+        assert me is not None
+        current.set(None)
+        clean = contextvars.copy_context()
+        waiting = self._waiting
+        yield_at = monotonic() + _YIELD_AFTER
+        while waiting:
+            attempt = waiting.popleft()
+            if attempt.stop is not None:
+                attempt.finish_unstarted()
+                continue
+            attempt.started_at = began = monotonic()
+            if began > yield_at:
+                # Handlers that never wait must not block the loop for all others.
+                waiting.appendleft(attempt)
+                attempt.started_at = None
+                await asyncio.sleep(0)
+                yield_at = monotonic() + _YIELD_AFTER
+                continue
+            attempt.handle = me
+            current.set(attempt)
+            try:
+                call = attempt.served.call
+                positional, named = call.arguments(attempt.task, attempt)
+                outcome = outcome_of_result(await call.function(*positional, **named))
+                if attempt.stop_reason() == "timeout" and not me.cancelling():
+                    outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
+            except BaseException as error:
+                outcome = outcome_of_error(error, attempt.stop)
+            current.set(None)
+            attempt.handle = None
+            attempt.in_flight.finish(attempt, outcome)
+            if attempt.stop_reason() is not None or me.cancelling() or contextvars.copy_context() != clean:
+                return
+
+    def _cancel(self, attempt: Attempt) -> None:
+        if attempt.handle is not None:
+            attempt.handle.cancel()
+        elif attempt in self._waiting:
+            self._waiting.remove(attempt)
+            attempt.finish_unstarted()
+
+
+class LoopCall:
+    """A coroutine on an event loop, which another thread can wait for and interrupt."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        context = contextvars.copy_context()
+        loop.call_soon_threadsafe(lambda: context.run(self._start))
+
+    def wait(self) -> None:
+        """Wait until it has ended, even if interrupted; raise what it raised."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    def interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._ended.set()
+
+
+class LoopWatch:
+    """Send callbacks to the loop and measure how long they wait; `look` is called from one other thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: Callable[[], int | None]) -> None:
+        self._loop = loop
+        self._thread = thread
+        self._sent_at = self._counted_to = self.free_at = monotonic()
+        self._answered_at: float | None = self._sent_at  # None while the callback waits
+        self._blocker: Link | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the last callback has run; if not, the loop may be blocked."""
+        return self._answered_at is not None
+
+    def look(self, clock: float) -> tuple[float, Link | None]:
+        """Return the seconds for which the loop was blocked since the last call, and the attempt that blocked it.
+
+        A block counts from the last time at which the loop was seen to be free (`free_at`), so that waiting attempts
+        are excused for too much rather than too little.
+        """
+        answered = self._answered_at
+        if answered is None:
+            if clock - self._sent_at < _TOLERANCE:
+                return 0.0, None
+            # Relevant blocks are long compared with the time between two calls: the attempt seen last counts.
+            self._blocker = occupant(self._thread())
+            seconds, self._counted_to = clock - self._counted_to, clock
+            return seconds, self._blocker
+        blocked = answered - self._sent_at >= _TOLERANCE
+        blocker, self._blocker = self._blocker, None
+        seconds = answered - self._counted_to
+        self.free_at = self._counted_to = answered
+        self._sent_at, self._answered_at = clock, None
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:
+            self._answered_at = clock  # the loop is closed
+        return (seconds, blocker) if blocked else (0.0, None)
+
+    def _answer(self) -> None:
+        self._answered_at = monotonic()
+
+
+def occupant(thread: int | None) -> Link | None:
+    """Return the attempt whose code (handler, subtask or callback) the event loop of a thread runs at this moment."""
+    frame = sys._current_frames().get(thread or 0)
+    while frame is not None and frame.f_code is not _RUN_CODE:
+        frame = frame.f_back
+    if frame is None:
+        return None  # it waits for events, or is not asyncio's own loop
+    # Everything that a handler starts on the loop runs in a copy of the handler's context, which holds the attempt.
+    context = getattr(frame.f_locals.get("self"), "_context", None)
+    return None if context is None else context.get(current)
