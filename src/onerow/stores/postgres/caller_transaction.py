@@ -21,7 +21,7 @@ from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.core.times import spell
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres import inserting
-from onerow.stores.postgres.connections import store_error
+from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.fast.binary import Jsons, Moments, register_adapters
 from onerow.stores.postgres.rows import INSERT_FIELDS, KINDS, SQL_TYPE, is_new, task_of_texts
 from onerow.stores.postgres.statements import statement
@@ -94,7 +94,7 @@ def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], An
             for text in (yield _Step(_existing_sql(schema), _encode(asked).decode())):
                 index, *row = _decode(text)
                 answers[index] = Existing(task_of_texts(row))
-    raise RetryTransaction("the tasks in the way kept coming and going; roll back and run the transaction again")
+    raise RetryTransaction("conflicting tasks kept changing; retry the transaction")
 
 
 def _as_json(tasks: Sequence[Task], fields: Sequence[str]) -> str:

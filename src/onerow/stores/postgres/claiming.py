@@ -13,13 +13,12 @@ from psycopg.types.numeric import Int8
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.postgres.connections import Connection, Cursor
+from onerow.stores.postgres.connections import Connection, Cursor, read_transaction
 from onerow.stores.postgres.fast.binary import Bigs, Moments, Shorts, Texts, column
 from onerow.stores.postgres.fast.low_water import MAX_SEEN, LowWaterMark, LowWaterMarks, Seen
-from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
-from onerow.stores.postgres.transactions import read_transaction
+from onerow.stores.postgres.swapping import RowLocations
 
 _MILLI = timedelta(milliseconds=1)
 _claim_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))

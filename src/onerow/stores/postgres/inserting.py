@@ -61,7 +61,7 @@ def _resolve_conflicts(cursor: Cursor, schema: str, tasks: Sequence[Task], new: 
         if len(answers) == len(tasks):
             return [answers[index] for index in range(len(tasks))]
         new = insert_new_rows(cursor, schema, [task for index, task in enumerate(tasks) if index not in answers])
-    raise errors.SerializationFailure("the tasks in the way kept coming and going")
+    raise errors.SerializationFailure("conflicting tasks kept changing")
 
 
 def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, Task]:

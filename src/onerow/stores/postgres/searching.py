@@ -13,11 +13,10 @@ from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
-from onerow.stores.postgres.connections import Connection
+from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.filters import ORDERS, Position, page_sql, where_sql
 from onerow.stores.postgres.rows import ID, task_of
-from onerow.stores.postgres.transactions import read_transaction
 
 _encode = msgspec.json.Encoder().encode
 _FIRST_BATCH = 500

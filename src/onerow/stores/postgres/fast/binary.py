@@ -71,8 +71,8 @@ class Moments(Column):
     oid = 1185
 
 
-class RowLocations(Column):
-    """The ctid values of rows, as the server sent them."""
+class Ctids(Column):
+    """The physical locations of rows, as the server sent them."""
 
     oid = 1010
 
@@ -85,7 +85,7 @@ _ELEMENT: dict[type[Column], int] = {
     Bigs: 20,
     Flags: 16,
     Moments: 1184,
-    RowLocations: 27,
+    Ctids: 27,
 }
 _NUMBER: dict[type[Column], tuple[str, int]] = {
     Shorts: ("ih", 2),
@@ -104,7 +104,7 @@ ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
     Bigs: struct.Struct(">q").pack,
     Flags: struct.Struct(">?").pack,
     Moments: lambda moment: struct.pack(">q", micros(moment)),
-    RowLocations: bytes,
+    Ctids: bytes,
 }
 """Encoder for one value of each kind of column; None is sent as NULL."""
 
