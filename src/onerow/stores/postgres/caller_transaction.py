@@ -86,7 +86,13 @@ def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], An
                 new.remove(tasks[index].task_id)  # another task in `tasks` with the same id was not inserted
                 answers[index] = Inserted(tasks[index])
         asked = [
-            {"place": index, "id": task.task_id, "pipeline": task.pipeline, "who": task.user_id, "key": task.held_key}
+            {
+                "position": index,
+                "id": task.task_id,
+                "pipeline": task.pipeline,
+                "user_id": task.user_id,
+                "key": task.held_key,
+            }
             for index, task in enumerate(tasks)
             if index not in answers
         ]

@@ -15,7 +15,7 @@ import psycopg
 
 from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreError, StoreReadOnly
 from onerow.stores.postgres.connections import Connection, Connections
-from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.statements import quoted, script, statement
 
 SCHEMA = 1
 """The newest schema version that this code knows."""
@@ -137,14 +137,14 @@ def _run(connection: Connection, schema: str, number: int) -> None:
 
 
 def _is_outside(schema: str, number: int) -> bool:
-    return statement(f"schema_{number}", schema).partition("\n")[0].endswith("outside a transaction.")
+    return script(f"schema_{number}", schema).partition("\n")[0].endswith("outside a transaction.")
 
 
 def _steps(schema: str, number: int) -> Iterator[str]:
     """Yield single statements, the version record last; they are run again if an earlier run was interrupted."""
     if number == 1:
         yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}"
-    yield from split(statement(f"schema_{number}", schema))
+    yield from split(script(f"schema_{number}", schema))
     yield (
         f"INSERT INTO {quoted(schema)}.onerow_meta VALUES ('schema', {number}), ('min_code', {MIN_CODE}) "
         f"ON CONFLICT (key) DO UPDATE SET value = excluded.value"
