@@ -106,7 +106,7 @@ def test_a_standby_as_the_store_is_reported(postgres_url: str, standby: Postgres
     store = PostgresStore(url)
     until(lambda: _has_task(store), "the task on the standby")
     assert "standby" in " ".join(finding.what for finding in store.inspect() if finding.level == "bad")
-    with pytest.raises(StoreReadOnly, match="name the primary"):
+    with pytest.raises(StoreReadOnly, match="connect to the primary"):
         EngineQueue(store).cancel("t1")
     empty = PostgresStore(f"{url}?schema=elsewhere")
     with pytest.raises(StoreReadOnly, match="is a standby"):
@@ -123,7 +123,7 @@ def _has_task(store: PostgresStore) -> bool:
 
 
 def test_commands_use_the_primary_while_the_replica_is_down(postgres_url: str) -> None:
-    url = f"{postgres_url}?replica=postgresql://nobody@127.0.0.1:1/gone"
+    url = f"{postgres_url}?replica=postgresql://missing@127.0.0.1:1/gone"
     queue = Queue(url)
     queue.publish(notes)
     added = CliRunner().invoke(main, ["add", "notes", "--payload", '"x"', "--id", "n1", "--store", url])

@@ -124,16 +124,16 @@ class Connections:
 
     @contextmanager
     def transaction(
-        self, connection: Connection, *, piecewise: bool = False, left: int = 0
+        self, connection: Connection, *, one_by_one: bool = False, left: int = 0
     ) -> Iterator[Callable[[], None]]:
         """Run a transaction in one round trip, so that no lock is held while the server waits for the client.
 
-        `piecewise`: wait for each answer before the next statement is sent. `left`: how many tasks its claims may take.
+        `one_by_one`: wait for each answer before the next statement is sent. `left`: how many tasks its claims may take.
         Yields a function that adds COMMIT and sends everything before the end of the block.
         """
         sent_at = time.monotonic()
         committed = False
-        with nullcontext(_already_sent) if piecewise else one_send(connection) as send:
+        with nullcontext(_already_sent) if one_by_one else one_send(connection) as send:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             begin = connection.execute(statement("begin", ""), {"left": str(left)}, binary=True)
 
@@ -255,7 +255,7 @@ class _Checkout:
         finally:
             self._permits.put(None)
         if not isinstance(error, psycopg.Error | struct.error):
-            return False
+            return self._retried and isinstance(error, RetryTransaction)
         translated = store_error(error, self._pool.address.masked)
         if self._retried and isinstance(translated, RetryTransaction):
             return True
@@ -329,7 +329,7 @@ def _send_later() -> Any:
 
 
 def _already_sent() -> None:
-    """Do nothing: piecewise statements were sent already."""
+    """Do nothing: statements that are sent one by one were sent already."""
 
 
 class _AdapterContext:

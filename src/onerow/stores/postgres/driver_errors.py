@@ -31,12 +31,14 @@ def store_error(error: BaseException, where: str) -> StoreError:
     state = sqlstate(error)
     text = str(error).strip().partition("\n")[0]
     if state in _RETRYABLE or _is_slot_collision(error):
-        return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
+        return RetryTransaction(f"{where}: {text}; retry the transaction")
     if state in _MISSING:
         return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
     if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
         reads = (
-            "this role may only read" if state == "42501" else "this server is a standby or read-only: name the primary"
+            "this role may only read"
+            if state == "42501"
+            else "this server is a standby or read-only: connect to the primary"
         )
         return StoreReadOnly(f"{where}: {text}; {reads}")
     if state in _FULL:
@@ -44,7 +46,7 @@ def store_error(error: BaseException, where: str) -> StoreError:
     if state == _TOO_LONG:
         return StoreError(f"{where}: {text}; shorten the key: unique keys, user ids and limit keys are indexed")
     if state == "57014":
-        return StoreUnavailable(f"{where}: {text}; the statement took longer than its timeout allows")
+        return StoreUnavailable(f"{where}: {text}; the statement exceeded its timeout")
     if isinstance(error, struct.error) or state[:2] == "22" or state in _REFUSED:
         return RowRefused(f"{where}: {text}")
     if state[:2] in ("08", "53", "57", "58") or (not state and isinstance(error, psycopg.OperationalError)):

@@ -80,7 +80,7 @@ class Rounds:
                 self._low_water.forget(claim.wants)
             claiming = Claiming(self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys)
         left = claiming.left if claiming is not None else 0
-        with self._connections.transaction(connection, piecewise=bool(swapping.contested), left=left):
+        with self._connections.transaction(connection, one_by_one=bool(swapping.contested), left=left):
             swapping.send(connection)
             if claiming is not None:
                 claiming.send(connection)

@@ -54,7 +54,7 @@ def _check_server(connection: Connection, url: str) -> None:
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
     if standby:
-        raise StoreReadOnly(f"{url} is a standby, which only reads; name the primary")
+        raise StoreReadOnly(f"{url} is a standby, which only reads; connect to the primary")
     if encoding not in ENCODINGS:
         raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
 

@@ -127,7 +127,7 @@ class PostgresStore(Reading):
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Raise BadInput: PostgreSQL has its own backup tools."""
         raise BadInput(
-            f"{self.url} has tools of its own for copies; use: pg_dump --schema={self._schema}, or continuous archiving",
+            f"{self.url}: back up PostgreSQL with its own tools: pg_dump --schema={self._schema}, or continuous archiving",
             field="store",
         )
 
