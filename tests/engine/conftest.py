@@ -53,24 +53,24 @@ def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Work
         assert not thread.is_alive()
 
 
-def until(holds: Callable[[], Any], what: str = "") -> Any:
+def until(holds: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:
     """Poll until the function returns a true value; return it."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := holds():
             return found
         time.sleep(0.02)
-    raise AssertionError(f"this did not come about in {PATIENCE:.0f} seconds: {what or holds}")
+    raise AssertionError(f"this did not come about in {seconds:.0f} seconds: {what or holds}")
 
 
-def ended(queue: Queue, task_id: str) -> Task:
+def ended(queue: Queue, task_id: str, seconds: float = PATIENCE) -> Task:
     """Wait until the task has ended; return it."""
 
     def look() -> Task | None:
         task = queue.get(task_id)
         return task if task.ended else None
 
-    task: Task = until(look, f"task {task_id} ends; it stands at {queue.get(task_id)}")
+    task: Task = until(look, f"task {task_id} ends", seconds)
     return task
 
 

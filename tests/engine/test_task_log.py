@@ -27,7 +27,7 @@ from onerow.engine.views.task_log import Gap, Wanted
 from onerow.ports import LogLine
 from onerow.wiring import Queue as QueueAt
 from tests.conformance.stores import ENTRIES, Entry
-from tests.engine.conftest import ended, until, working
+from tests.engine.conftest import PATIENCE, ended, until, working
 from tests.engine.test_commands import entry, lines, run, script
 
 __all__ = ["entry"]  # two stores are enough: the conformance suite tests what each one keeps
@@ -118,7 +118,7 @@ def test_sixteen_concurrent_writers_stay_within_their_bounds_and_in_order(queue:
     tasks = queue.add_many(films, range(16))
     with working(queue, films, concurrency=16):
         for number, task in enumerate(tasks):
-            ended(queue, task.task_id)
+            ended(queue, task.task_id, seconds=5 * PATIENCE)  # 192,000 lines, which the embedded MongoDB takes slowly
             found = list(task_log.read(queue, task.task_id))
             said = [line.text for line in found if isinstance(line, LogLine) and line.text.startswith(f"{number} ")]
             assert said == [f"{number} {i}" for i in range(count - len(said) + 1, count + 1)]

@@ -31,24 +31,26 @@ class Supervised:
     def serve(self, worker: Worker) -> None:
         """Forward orders to this worker, and exit the process if the worker does not end in time."""
         self._worker = worker
+        self._sign()  # before the first task starts: until then the supervisor allows the long silence of an import
         threading.Thread(target=self._take_orders, name="onerow-lifeline", daemon=True).start()
 
     def _give_signs(self) -> None:
         # A Python thread on purpose: while a C call holds the GIL, no sign is sent.
         while True:
+            self._sign()
             worker = self._worker
-            if worker is not None:
-                if self._signs >= 0:
-                    self._write(f"{worker.silent_at_most:.1f} {worker.running}\n".encode())
-                if worker.ends_by is not None and monotonic() > worker.ends_by:
-                    self._leave(worker)
-            elif self._signs >= 0:
-                self._write(b"\n")
+            if worker is not None and worker.ends_by is not None and monotonic() > worker.ends_by:
+                self._leave(worker)
             sleep(_SIGN_EVERY if worker is None or worker.ends_by is None else 0.1)
 
-    def _write(self, sign: bytes) -> None:
+    def _sign(self) -> None:
+        if self._signs < 0:
+            return
+        worker = self._worker
         try:
-            os.write(self._signs, sign)
+            os.write(
+                self._signs, b"\n" if worker is None else f"{worker.silent_at_most:.1f} {worker.running}\n".encode()
+            )
         except OSError:
             pass  # the supervisor does not read, or has ended
 
