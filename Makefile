@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format demo studio publisher bench soak mutants pins clean
+.PHONY: help setup servers test lint check format coverage wheel demo studio publisher bench soak mutants pins clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,13 +39,22 @@ servers: setup ## fetch what the test servers need into .cache (PostgreSQL and S
 test: servers ## set up, then every test that isn't slow
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-lint: setup ## format, lint, types and layers
+# The fast tests of the code that needs no server: tracing makes them about twice as slow, and would change the timing of
+# the rest. Code in other processes is not counted.
+coverage: setup ## which lines of core, pipelines and cli the fast tests run
+	HYPOTHESIS_PROFILE=dev $(BIN)/python -m pytest -n $(JOBS) tests/core tests/cli --cov=onerow.core --cov=onerow.pipelines --cov=onerow.ports --cov=onerow.cli --cov-report=term:skip-covered $(ARGS)
+
+wheel: setup ## build the wheel, install it elsewhere, run it and check its types
+	$(BIN)/python -m tools.check_wheel
+
+lint: setup ## format, lint, words, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python -m tools.plain_words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test ## all of it: what CI runs
+check: lint test ## lint and test
 
 format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
@@ -60,7 +69,7 @@ studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 publisher: servers ## see the news publisher work, offline
 	$(BIN)/python -m apps.news_publisher.demo
 
-bench: servers ## measure
+bench: servers ## measure, compared with minimal baselines: ARGS='--only drain --store URL'
 	$(BIN)/python -m bench $(ARGS)
 
 soak: servers ## the slow tests, with more examples

@@ -1,1 +1,1 @@
-"""Benchmarks of the stores and views."""
+"""Benchmarks and the minimal queues that they compare with; not part of the package."""

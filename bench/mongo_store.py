@@ -12,11 +12,11 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from bench.baselines.mongo import Baseline
 from onerow.core import rules
 from onerow.core.task import Task
 from onerow.ports import Claim, Move, PhaseClaim
 from onerow.stores.mongo import MongoStore
-from onerow.stores.mongo.thin import Thin
 from tests.samples import a_task
 from tests.servers.mongo import MongoServer
 
@@ -67,16 +67,16 @@ def measured(url: str, bulk: bool | None, run: Measure) -> float:
     done = run(store)
     rate = done / (time.perf_counter() - began)
     assert done == TASKS
-    store._door.rooms().tasks.drop()
+    store._connections.collections().tasks.drop()
     store.close()
     return rate
 
 
 def floor(url: str) -> float:
-    thin = Thin(url)
-    thin.add_many(TASKS)
-    seconds = thin.drain(TASKS)
-    thin.close()
+    baseline = Baseline(url)
+    baseline.add_many(TASKS)
+    seconds = baseline.drain(TASKS)
+    baseline.close()
     return TASKS / seconds
 
 
@@ -92,7 +92,7 @@ def claim_cost(url: str, waiting: int, not_due: int) -> float:
         began = time.perf_counter()
         assert len(store.claim(Claim("bench", [replace(WANT, limit=100)]))) == 100
         times.append(time.perf_counter() - began)
-    store._door.rooms().tasks.drop()
+    store._connections.collections().tasks.drop()
     store.close()
     return statistics.median(times) * 1_000
 
@@ -101,7 +101,7 @@ def main(url: str) -> None:
     """Print each rate and ratio, then the cost of a claim with few and with many tasks in front."""
     for name, bulk, run in shapes():
         pairs = [(measured(url, bulk, run), floor(url)) for _ in range(RUNS)]
-        ratio = statistics.median(rate / thin for rate, thin in pairs)
+        ratio = statistics.median(rate / baseline for rate, baseline in pairs)
         rate = statistics.median(rate for rate, _ in pairs)
         print(f"{name:<46}{rate:>8,.0f} /s {ratio:>7.2f} of the baseline", flush=True)
     few = claim_cost(url, 1_000, 0)

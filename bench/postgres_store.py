@@ -27,19 +27,19 @@ PLAN = Plan(name="bench", phases=(PhasePlan(name="run"),))
 LEASE = timedelta(seconds=30)
 PAYLOAD = '{"ts":0.0,"to":"' + "x" * 60 + '"}'
 
-THIN_TABLE = """
-CREATE TABLE thin (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text NOT NULL DEFAULT 'q',
+BASELINE_TABLE = """
+CREATE TABLE baseline (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text NOT NULL DEFAULT 'q',
   state smallint NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, run_at timestamptz NOT NULL DEFAULT now(),
   attempt smallint NOT NULL DEFAULT 0, worker int, lease timestamptz, payload jsonb);
-CREATE INDEX ON thin (queue, priority, run_at, id) WHERE state = 0
+CREATE INDEX ON baseline (queue, priority, run_at, id) WHERE state = 0
 """
-THIN_CLAIM = """
-UPDATE thin SET state = 1, attempt = attempt + 1, worker = 1, lease = now() + interval '30s'
- WHERE id = ANY (ARRAY(SELECT id FROM thin WHERE queue = 'q' AND state = 0 AND run_at <= now()
+BASELINE_CLAIM = """
+UPDATE baseline SET state = 1, attempt = attempt + 1, worker = 1, lease = now() + interval '30s'
+ WHERE id = ANY (ARRAY(SELECT id FROM baseline WHERE queue = 'q' AND state = 0 AND run_at <= now()
                         ORDER BY priority, run_at, id LIMIT {batch} FOR UPDATE SKIP LOCKED))
 RETURNING id, payload
 """
-THIN_DONE = "UPDATE thin SET state = 2, lease = NULL WHERE id = ANY (%s)"
+BASELINE_DONE = "UPDATE baseline SET state = 2, lease = NULL WHERE id = ANY (%s)"
 
 
 class Bench:
@@ -57,9 +57,9 @@ class Bench:
         store.prepare()
         return store
 
-    def fresh_thin(self) -> None:
-        self.admin.execute("DROP TABLE IF EXISTS thin")
-        self.admin.execute(THIN_TABLE, prepare=False)
+    def fresh_baseline(self) -> None:
+        self.admin.execute("DROP TABLE IF EXISTS baseline")
+        self.admin.execute(BASELINE_TABLE, prepare=False)
 
     def new_tasks(self, store: PostgresStore, count: int) -> list[Task]:
         now = store.now()
@@ -91,16 +91,16 @@ class Bench:
         store.close()
         return spent
 
-    def drain_thin(self) -> float:
-        self.fresh_thin()
+    def drain_baseline(self) -> float:
+        self.fresh_baseline()
         self.admin.execute(
-            "INSERT INTO thin (payload) SELECT %s::jsonb FROM generate_series(1, %s)", (PAYLOAD, self.tasks)
+            "INSERT INTO baseline (payload) SELECT %s::jsonb FROM generate_series(1, %s)", (PAYLOAD, self.tasks)
         )
         self.admin.execute("VACUUM ANALYZE")
-        claim = THIN_CLAIM.format(batch=self.batch)
+        claim = BASELINE_CLAIM.format(batch=self.batch)
         began = time.perf_counter()
         while rows := self.admin.execute(claim, binary=True).fetchall():
-            self.admin.execute(THIN_DONE, ([row[0] for row in rows],))
+            self.admin.execute(BASELINE_DONE, ([row[0] for row in rows],))
         return time.perf_counter() - began
 
     def add(self) -> float:
@@ -114,11 +114,11 @@ class Bench:
         store.close()
         return spent * 10
 
-    def add_thin(self) -> float:
-        self.fresh_thin()
+    def add_baseline(self) -> float:
+        self.fresh_baseline()
         began = time.perf_counter()
         for _ in range(self.tasks // 10):
-            self.admin.execute("INSERT INTO thin (payload) VALUES (%s)", (PAYLOAD,))
+            self.admin.execute("INSERT INTO baseline (payload) VALUES (%s)", (PAYLOAD,))
         return (time.perf_counter() - began) * 10
 
     def add_many(self) -> float:
@@ -132,11 +132,11 @@ class Bench:
         store.close()
         return spent
 
-    def add_many_thin(self) -> float:
-        self.fresh_thin()
+    def add_many_baseline(self) -> float:
+        self.fresh_baseline()
         began = time.perf_counter()
         for _ in range(0, self.tasks, 1000):
-            with self.admin.cursor().copy("COPY thin (payload) FROM STDIN") as copy:
+            with self.admin.cursor().copy("COPY baseline (payload) FROM STDIN") as copy:
                 for _ in range(1000):
                     copy.write_row((PAYLOAD,))
         return time.perf_counter() - began
@@ -198,8 +198,8 @@ def main() -> None:
     bench = Bench(url, given.tasks, given.batch)
     try:
         for name in given.only.split(","):
-            if thin := getattr(bench, f"{name}_thin", None):
-                report(name, getattr(bench, name), thin, given.tasks, given.rounds)
+            if baseline := getattr(bench, f"{name}_baseline", None):
+                report(name, getattr(bench, name), baseline, given.tasks, given.rounds)
             else:
                 compare(name, getattr(bench, name), given.rounds)
     finally:
@@ -208,12 +208,12 @@ def main() -> None:
             server.close()
 
 
-def report(name: str, ours: Callable[[], float], thin: Callable[[], float], tasks: int, rounds: int) -> None:
+def report(name: str, ours: Callable[[], float], baseline: Callable[[], float], tasks: int, rounds: int) -> None:
     """Print the rate and its ratio to the baseline, measured back to back under the same load."""
-    pairs = [(ours(), thin()) for _ in range(rounds)]
+    pairs = [(ours(), baseline()) for _ in range(rounds)]
     rate, floor = (statistics.median(tasks / pair[index] for pair in pairs) for index in (0, 1))
     ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
-    print(f"{name:10s} {rate:>9,.0f}/s   thin {floor:>9,.0f}/s   ratio {ratio:.2f}", flush=True)
+    print(f"{name:10s} {rate:>9,.0f}/s   baseline {floor:>9,.0f}/s   ratio {ratio:.2f}", flush=True)
 
 
 def compare(name: str, both: Callable[[], tuple[float, float]], rounds: int) -> None:

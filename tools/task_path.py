@@ -44,7 +44,7 @@ def _chain(frame: FrameType | None) -> list[str]:
             names.append(f"{module.removeprefix('onerow.')}:{frame.f_code.co_qualname}")
         frame = frame.f_back
     names.reverse()
-    first = next((i for i, name in enumerate(names) if name.endswith(("Turner.turn", "Producer.round"))), 0)
+    first = next((i for i, name in enumerate(names) if name.endswith("Producer.round")), 0)
     return names[first:]
 
 

@@ -4,7 +4,8 @@ A store contains no rules: it inserts, claims and swaps. Every atomic step write
 not an exception.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,11 +33,11 @@ class PhaseClaim(msgspec.Struct, frozen=True, kw_only=True):
 class Claim(msgspec.Struct, frozen=True):
     """A request for due, unparked tasks of some phases, ordered by priority, run_at and id; only those in `ids` if given.
 
-    The phases in `wants` are served in their order until `limit` tasks in total are found.
+    The phases are served in their order until `limit` tasks in total are found.
     """
 
     worker: str
-    wants: Sequence[PhaseClaim]
+    phases: Sequence[PhaseClaim]
     ids: Sequence[str] | None = None
     limit: int | None = None
 
@@ -49,18 +50,6 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     # Write only if the lease has expired by the store's clock at the time of the write, and the write waited at most
     # one second for a lock: the holder's heartbeat may be waiting for the same lock and has precedence.
     if_dead: bool = False
-
-    @property
-    def wakes(self) -> bool:
-        """Whether the move creates work for workers: a due task, a free slot, a cancel request, an ended child."""
-        before, after = self.before, self.after
-        return (
-            (after.status is WAITING and after.awaiting is None)
-            or (before.slot is not None and after.slot is None)
-            or (before.key_slot is not None and after.key_slot is None)
-            or (after.cancel_requested and not before.cancel_requested)
-            or (after.parent_id is not None and after.ended)
-        )
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -186,10 +175,22 @@ class TaskCount(msgspec.Struct, frozen=True):
     oldest: datetime | None = None  # the earliest run_at of waiting tasks
 
 
+def count_tasks(tasks: Iterable[Task]) -> list[TaskCount]:
+    """Count tasks that were read, by pipeline, phase, status and parked."""
+    counts: Counter[tuple[str, str, Status, bool]] = Counter()
+    oldest: dict[tuple[str, str, Status, bool], datetime] = {}
+    for task in tasks:
+        group = (task.pipeline, task.phase, task.status, task.parked)
+        counts[group] += 1
+        if task.status is WAITING:
+            oldest[group] = min(task.run_at, oldest.get(group, task.run_at))
+    return [TaskCount(*group, count, oldest.get(group)) for group, count in sorted(counts.items())]
+
+
 class StoreCounts(msgspec.Struct, frozen=True):
     """The numbers of all tasks of a store; counts of very many open tasks may be a few seconds old."""
 
-    tallies: list[TaskCount]
+    counts: list[TaskCount]
     ended_at: datetime  # when ended tasks were counted; now, if their counts are exact
 
 
@@ -274,10 +275,10 @@ SwapAnswer = Swapped | Stale | Conflict
 
 
 class Waker(Protocol):
-    """Notifies a worker of possible work; a lost notification only delays it."""
+    """Wakes a worker process on transitions that core.wakeups names; a lost wake-up only delays the work."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the store may have changed, at most `timeout` seconds; return whether it was woken."""
+        """Wait for a wake-up, at most `timeout` seconds; return whether there was one."""
 
     def poke(self) -> None:
         """Wake the waiting thread of this process now."""

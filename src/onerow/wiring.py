@@ -3,7 +3,7 @@
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -131,18 +131,3 @@ def _callers_project(file: str | None) -> Path:
         if found != folder or (folder / "pyproject.toml").is_file() or (folder / "onerow.toml").is_file()
         else (project_folder(Path.cwd()))
     )
-
-
-def thin_loop(url: str, folder: Path) -> Any:
-    """Return the baseline loop for this kind of store, with which `onerow bench` compares."""
-    import importlib
-
-    scheme = url.partition("://")[0].replace("postgresql", "postgres").replace("mongodb", "mongo")
-    thin = importlib.import_module(f"onerow.stores.{scheme}.thin").Thin
-    return thin(folder) if scheme == "sqlite" else thin(url)
-
-
-def count_statements(store: Store) -> Callable[[], int] | None:
-    """Return a function that counts the statements the store has sent since this call; None if it can't count them."""
-    counter = getattr(store, "count_statements", None)
-    return None if counter is None else counter()

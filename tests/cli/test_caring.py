@@ -47,7 +47,7 @@ def test_doctor_finds_a_missing_index_a_stuck_lease_and_unknown_phases(run: Run,
     found = run("doctor", "--store", town, code=1).stdout
     assert "✗ 1 lease ended and nobody rescued the tasks, stuck for one" in found
     assert "✗ 1 tasks stand at videos.film, which no published code knows" in found
-    with store._door.write() as connection:
+    with store._connections.write() as connection:
         connection.execute("DROP INDEX task_slot")
         connection.execute("UPDATE onerow_tally SET count = count + 5")
     store.close()

@@ -101,7 +101,7 @@ def test_a_file_that_is_not_a_database(run: Run, tmp_path: Path) -> None:
 
 def test_code_too_old_for_the_database(run: Run, town: str) -> None:
     store = SqliteStore(town.removeprefix("sqlite:///"))
-    with store._door.write() as connection:
+    with store._connections.write() as connection:
         connection.execute("UPDATE onerow_meta SET value = 99")
     store.close()
     what, fix = two_lines(run("list", "--store", town, code=78).stderr)

@@ -81,7 +81,7 @@ def test_the_cursor_of_a_page_leads_to_the_next(run: Run, town: str) -> None:
     "words, what, fix",
     [
         (["list", "stauts:failed"], "no word stauts:", "quote it"),
-        (["list", "--after", "nonsense"], "is not where a page ended", "pass a page's `next`"),
+        (["list", "--after", "nonsense"], "is not a cursor", "pass the `next` of a page"),
         (["show", "missing"], "no task 'missing'", "look at: onerow list"),
         (["why", "missing"], "no task 'missing'", "look at: onerow list"),
         (["logs", "missing"], "no task 'missing'", "look at: onerow list"),

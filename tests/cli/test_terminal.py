@@ -88,9 +88,9 @@ def test_the_demo_in_a_terminal_shows_a_resumed_task(tmp_path: Path) -> None:
     assert terminal.close() == 0, text[-3_000:]
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert "kill -9" in plain
-    assert "goes on" in plain
+    assert "resumes in a new worker: video at" in plain
     assert "6 of 6 tasks completed: 30 phases, each recorded once" in plain
-    database = re.search(r"ONEROW_STORE=sqlite:///(\S+)", plain)
+    database = re.search(r"--store sqlite:///(\S+)", plain)
     assert database is not None
     assert Path(database[1]).exists()
     assert "조수와 달" in plain
@@ -106,5 +106,5 @@ def test_the_demo_without_a_terminal_prints_its_messages_and_deletes_its_files(t
     assert result.returncode == 0, result.stdout + result.stderr
     assert "\x1b" not in result.stdout
     assert re.search(r"the row of “.*” still says: video at \d+%; done: script, images", result.stdout)
-    assert "none lost, no finished phase run again" in result.stdout
+    assert "none lost, no completed phase run again" in result.stdout
     assert not list(tmp_path.iterdir())

@@ -68,10 +68,20 @@ def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
         app = project / "app.py"
         app.write_text(app.read_text(encoding="utf-8").replace("Hello, ", "Goodbye, "), encoding="utf-8")
         until(lambda: log.read_text().count("serves greetings") == 2)
-        assert "onerow: app.py changed: workers start anew" in log.read_text()
+        assert "onerow: app.py changed, restarting workers" in log.read_text()
         task_id = onerow(project, "add", "greetings", "name=Ann").strip()
         until(lambda: '"status": "completed"' in onerow(project, "show", task_id, "--json"))
         assert "GOODBYE, ANN!" in onerow(project, "logs", task_id)
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
+
+
+def test_reload_without_watchfiles_says_what_to_install(project: Path) -> None:
+    (project / "watchfiles.py").write_text("raise ModuleNotFoundError(name='watchfiles')", encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-m", "onerow", "worker", "app", "--reload"], cwd=project, env=environment(),
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert result.returncode == 64
+    assert "pip install 'onerow[reload]'" in result.stderr

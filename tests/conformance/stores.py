@@ -54,6 +54,7 @@ class Entry:
     spoil: Callable[["OpenedStore", str, str, Any], bool] | None = (
         None  # writes an invalid value into a column; returns whether the database accepted it
     )
+    wakes_by_rule: bool = True  # another process is woken only by the transitions that core.wakeups names
     scales: bool = True  # the cost of a claim doesn't grow with the table
     slow: bool = False  # has a slow server: run by `make soak`
 
@@ -181,7 +182,7 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("memory", _fresh_memory, _open_memory, processes=False, scales=False),
-        Entry("sqlite", _fresh_sqlite, _open_sqlite, spoil=_spoil_sqlite),
+        Entry("sqlite", _fresh_sqlite, _open_sqlite, spoil=_spoil_sqlite, wakes_by_rule=False),
         Entry("postgres", _fresh_postgres, _open_postgres, spoil=_spoil_postgres),
         Entry("postgres-15", _fresh_postgres_15, _open_postgres, spoil=_spoil_postgres),
         Entry("mongo", _fresh_mongo, _open_mongo, spoil=_spoil_mongo),

@@ -306,7 +306,7 @@ def test_store_counts_include_every_task(store: Store, rows: dict[str, Task]) ->
     counted = {(t.pipeline, t.phase, t.status, t.parked): t for t in store.count(Filter())}
 
     def store_counts() -> dict[tuple[str, str, Status, bool], int]:
-        return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().tallies}
+        return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().counts}
 
     assert store_counts() == {opened: tally.count for opened, tally in counted.items()}
     failed, done = rows["failed"], rows["done"]

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from onerow.core import rules
+from onerow.core.slots import PhaseSlots
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.ports import Claim, Store
@@ -241,3 +245,36 @@ def test_a_lowered_limit_per_key_applies_after_the_running_tasks_end(store: Stor
     assert claim(store, key_slots=1) == []
     done(store, running[2])
     assert [task.key_slot for task in claim(store, key_slots=1)] == [0]
+
+
+running = st.tuples(st.sampled_from(["", "a", "b"]), st.none() | st.integers(0, 5), st.none() | st.integers(0, 3))
+
+
+@given(
+    held=st.lists(running, max_size=6, unique_by=lambda each: each[1] if each[1] is not None else object()),
+    slots=st.none() | st.integers(0, 6),
+    key_slots=st.none() | st.integers(0, 3),
+    waiting=st.lists(st.sampled_from(["", "a", "b"]), max_size=8),
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_claim_takes_the_slots_that_the_rule_names(
+    store: Store,
+    held: list[tuple[str, int | None, int | None]],
+    slots: int | None,
+    key_slots: int | None,
+    waiting: list[str],
+) -> None:
+    """PostgreSQL computes the free slots in SQL; the others call the rule."""
+    pipeline = f"p{uuid4().hex}"
+    by_key = {(key, key_slot): (key, slot, key_slot) for key, slot, key_slot in held if key_slot is not None}
+    kept = [*by_key.values(), *(each for each in held if each[2] is None)]
+    now = store.now()
+    lease = {"status": PROCESSING, "leased_by": "w0", "leased_until": now + HOUR, "started_at": now, "attempt": 1}
+    for nth, (key, slot, key_slot) in enumerate(kept):
+        put(store, f"{pipeline}-0-{nth}", pipeline=pipeline, limit_key=key, slot=slot, key_slot=key_slot, **lease)
+    for nth, key in enumerate(waiting):
+        put(store, f"{pipeline}-1-{nth}", pipeline=pipeline, limit_key=key)
+    free = PhaseSlots(slots, key_slots, kept)
+    expected = [(f"{pipeline}-1-{nth}", *taken) for nth, key in enumerate(waiting) if (taken := free.take(key))]
+    claimed = claim(store, pipeline=pipeline, slots=slots, key_slots=key_slots)
+    assert [(task.task_id, task.slot, task.key_slot) for task in claimed] == expected

@@ -1,16 +1,19 @@
-"""Output lines, notes, wakers, and reconnecting."""
+"""Output lines, notes, and reconnecting."""
 
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import uuid4
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from onerow.core.output_bound import OutputBound, byte_size
 from onerow.core.plan import Plan
 from onerow.core.times import FAR
-from onerow.ports import LogLine, Note, Store, Waker
+from onerow.ports import LogLine, Note, Store
 from tests.conformance.kit import put, stored
 from tests.samples import PLAN
 
@@ -110,6 +113,38 @@ def test_bytes_beyond_the_limit_delete_the_oldest_lines_and_are_counted(store: S
     assert len(kept) >= 50
     assert len(kept) + store.read_log("t1").dropped == 150
     assert kept[-1].text.startswith("149 ")
+
+
+@pytest.mark.parametrize("text", ["조수", "🌊", "é", "a조🌊"])
+def test_the_bound_counts_bytes_not_characters(store: Store, text: str) -> None:
+    """Each line has 9,999 bytes or a few less, so that the bound keeps 100 of them whatever they are written in."""
+    line = text * (9_999 // len(text.encode()))
+    for _ in range(3):
+        lines(store, [line] * 50)
+    kept = all_lines(store)
+    assert sum(len(each.text.encode()) for each in kept) <= OutputBound().size
+    assert len(kept) == OutputBound().size // len(line.encode())
+    assert store.read_log("t1").dropped == 150 - len(kept)
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.sampled_from("a조🌊"), st.sampled_from([0, 1, 40_000, 120_000])), max_size=8), max_size=6
+    )
+)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_kept_output_is_the_longest_end_within_the_bound(
+    store: Store, batches: list[list[tuple[str, int]]]
+) -> None:
+    task_id = uuid4().hex
+    written = [[letter * (size // len(letter.encode())) for letter, size in batch] for batch in batches]
+    for batch in written:
+        lines(store, batch, task_id)
+    every = [text for batch in written for text in batch]
+    sizes = [byte_size(text) for text in every]
+    count, _ = OutputBound().drop(len(every), sum(sizes), sizes)
+    assert [line.text for line in all_lines(store, task_id)] == every[count:]
+    assert store.read_log(task_id).dropped == count
 
 
 def test_a_batch_larger_than_the_limit_keeps_its_last_lines(store: Store) -> None:
@@ -231,80 +266,6 @@ def test_dropped_notes_are_deleted_and_start_at_version_0_again(store: Store) ->
     assert store.drop_notes("k", []) == 0
     assert store.write_notes([Note("k", "a", 9)]) == [True]
     assert store.notes("k")[0].version == 1
-
-
-# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-LONG = 8.0
-"""Only a waker that missed its notification would wait this many seconds."""
-
-
-@pytest.fixture
-def waker(store: Store) -> Waker:
-    """A waker without pending notifications."""
-    found = store.waker()
-    for _ in range(10):
-        if not found.wait(0):
-            return found
-    pytest.fail("a waker that wakes though nothing happens")
-
-
-def woken_by(waker: Waker, operation: Callable[[], object]) -> bool:
-    """Whether an operation wakes a thread that waits, well before its timeout."""
-    answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(waker.wait(LONG)))
-    waiting.start()
-    time.sleep(0.005)
-    operation()
-    waiting.join(LONG / 2)
-    woken = not waiting.is_alive()
-    waiting.join()
-    return woken and answers == [True]
-
-
-def test_a_waker_wakes_on_an_add_from_another_handle(store: Store, again: Callable[[], Store], waker: Waker) -> None:
-    """Repeated, because a notification sent before the row is visible may be lost."""
-    other = again()
-    for n in range(25):
-        assert woken_by(waker, lambda n=n: put(other, f"t{n}")), n  # type: ignore[misc]
-    waker.close()
-
-
-def test_a_waker_wakes_on_an_add_through_its_own_store(store: Store, waker: Waker) -> None:
-    assert woken_by(waker, lambda: put(store))
-    waker.close()
-
-
-def test_a_waker_wakes_on_an_add_made_before_it_began_to_wait(
-    store: Store, again: Callable[[], Store], waker: Waker
-) -> None:
-    put(again())
-    assert waker.wait(LONG)
-    waker.close()
-
-
-def test_a_waker_wakes_when_poked(store: Store, waker: Waker) -> None:
-    assert woken_by(waker, waker.poke)
-    waker.poke()
-    assert waker.wait(LONG)
-    waker.close()
-
-
-def test_a_waker_is_not_woken_when_nothing_happens(store: Store, waker: Waker) -> None:
-    assert waker.wait(0.02) is False
-    waker.close()
-
-
-def test_each_waker_is_woken_independently(store: Store, again: Callable[[], Store], waker: Waker) -> None:
-    other = again()
-    second = other.waker()
-    while second.wait(0):
-        pass
-    put(again())
-    assert waker.wait(LONG)
-    assert second.wait(LONG)
-    waker.close()
-    second.close()
 
 
 # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────────

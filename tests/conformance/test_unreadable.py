@@ -157,7 +157,7 @@ def test_counts_and_searches_succeed(store: Store, rows: Spoiler) -> None:
     assert sum(line.count for line in store.count(Filter())) == len(OTHERS) + len(BAD)
     if isinstance(store, Searchable):
         store_counts = store.store_counts()
-        assert sum(line.count for line in store_counts.tallies) == len(OTHERS) + len(BAD)
+        assert sum(line.count for line in store_counts.counts) == len(OTHERS) + len(BAD)
         found = store.search(Filter(), limit=100, within=timedelta(seconds=5))
         assert {task.task_id for task in found.tasks} >= set(OTHERS)
     store.due("videos", "script", store.now(), 100)

@@ -10,6 +10,8 @@ import pytest
 
 from onerow.cli.main import COMMANDS
 from onerow.cli.reference_page import reference_page
+from onerow.stores.postgres.maintenance import OLDEST_VERSION
+from onerow.stores.sqlite.connections import FLOOR
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -37,6 +39,22 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     assert "completed  greetings.deliver" in said
     assert "It is not due until" in said
     assert "completed in deliver" in said
+
+
+def test_the_readme_s_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = run(script_of("README.md").partition("onerow init")[0], tmp_path)
+    shown = re.search(r"^```\n(task .*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    head, row = shown[1].splitlines()
+    assert head in said
+    assert re.sub(r"\S+ *$", "", re.sub(r"^\S+", "", row)).rstrip() in said
+
+
+def test_the_readme_names_the_oldest_servers_that_are_supported() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    sqlite = ".".join(map(str, FLOOR[:2]))
+    assert f"SQLite {sqlite} and newer, PostgreSQL {OLDEST_VERSION // 10_000} and newer, MongoDB 7.0 and newer" in page
 
 
 def test_the_tutorial_runs(tmp_path: Path) -> None:
@@ -87,3 +105,12 @@ def test_commands_in_the_docs_exist() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         named = set(re.findall(r"(?:`|^|\| )onerow ([a-z]+)", text, re.MULTILINE))
         assert named <= set(COMMANDS), page
+
+
+def test_decision_records_are_numbered_without_gaps_and_listed_in_the_index() -> None:
+    records = sorted((ROOT / "docs/adr").glob("0*.md"))
+    index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for number, record in enumerate(records, start=1):
+        title = record.read_text(encoding="utf-8").splitlines()[0].removeprefix(f"# {number}. ")
+        assert f"| [{number}]({record.name}) | {title} |" in index

@@ -82,7 +82,7 @@ def everything(queue: Queue, **where: Any) -> list[Task]:
     return queue.find(Filter(**where), limit=10_000, order="oldest").tasks
 
 
-def told(task: Task) -> list[tuple[str, str]]:
+def history_of(task: Task) -> list[tuple[str, str]]:
     """Return the history as (what, phase) pairs."""
     return [(entry.what, entry.phase) for entry in task.history]
 

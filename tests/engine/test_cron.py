@@ -10,7 +10,7 @@ import pytest
 from onerow import Pipeline, Status
 from onerow.core import schedule
 from onerow.core.times import read
-from onerow.engine.control.schedules import MARK
+from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.ports import Filter
@@ -193,7 +193,7 @@ def test_a_scheduler_with_a_stale_note_adds_nothing_even_if_the_task_was_removed
     first, second = scheduler(queue, pipeline), scheduler(queue, pipeline)
     first.tick(start)
     (nominal,) = hours(start, 1)
-    (old,) = queue.store.notes(MARK)  # as read by a second scheduler just before the first one fired
+    (old,) = queue.store.notes(PROGRESS)  # as read by a second scheduler just before the first one fired
     first.tick(nominal)
     (task,) = queue.find().tasks
     queue.store.remove([task])  # so that the existing id does not prevent a second task

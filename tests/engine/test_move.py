@@ -391,10 +391,10 @@ def test_the_used_part_of_a_rate_limit_is_moved(stores: tuple[Store, Store]) -> 
     source, target = stores
     put(source)
     source.write_notes(
-        [Note(rates.RATE, "videos/script", {"used": 3}), Note(schedules.MARK, "videos/hourly", {"last": "x"})]
+        [Note(rates.RATE, "videos/script", {"used": 3}), Note(schedules.PROGRESS, "videos/hourly", {"last": "x"})]
     )
     move(source, target)
-    for kind in (rates.RATE, schedules.MARK):
+    for kind in (rates.RATE, schedules.PROGRESS):
         assert [(note.name, note.body) for note in target.notes(kind)] == [
             (note.name, note.body) for note in source.notes(kind)
         ]

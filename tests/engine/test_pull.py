@@ -9,7 +9,7 @@ import pytest
 from onerow import LeaseLost, Permanent, Pipeline, Queue, RateLimited, Status
 from onerow.core.status import PROCESSING
 from onerow.ports import Filter
-from tests.engine.kit import told, until
+from tests.engine.kit import history_of, until
 
 posts = Pipeline("posts")
 
@@ -40,7 +40,7 @@ def test_a_claim_returns_due_tasks_in_order(queue: Queue) -> None:
 
 def test_a_claim_by_ids_returns_the_due_ones(queue: Queue) -> None:
     tasks = queue.add_many(posts, range(5))
-    asked = [tasks[3].task_id, tasks[1].task_id, "nobody"]
+    asked = [tasks[3].task_id, tasks[1].task_id, "unknown"]
     assert [lease.payload for lease in queue.claim(posts, limit=10, ids=asked)] == [1, 3]
 
 
@@ -52,7 +52,7 @@ def test_complete_advances_to_the_next_phase_or_completes_the_task(queue: Queue)
     queue.claim(posts, "publish")[0].complete("url")
     done = queue.get(task.task_id)
     assert (done.status, done.results) == (Status.COMPLETED, {"tag": {"tags": ["sea"]}, "publish": "url"})
-    assert told(done) == [("advanced", "tag"), ("completed", "publish")]
+    assert history_of(done) == [("advanced", "tag"), ("completed", "publish")]
 
 
 def test_fail_retries_later_until_the_retry_budget_is_used_up(queue: Queue) -> None:

@@ -8,7 +8,7 @@ from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.engine.queue.compare_and_swap import act
 from onerow.engine.queue.puller import LONG_DEAD
-from tests.engine.kit import told, until
+from tests.engine.kit import history_of, until
 
 posts = Pipeline("posts")
 others = Pipeline("others")
@@ -120,7 +120,7 @@ def test_a_puller_rescues_tasks_after_observing_the_store_for_a_lease(queue: Que
         (lease,) = until(puller.claim)
         assert lease.task.task_id == task.task_id
         lease.complete()
-    assert told(queue.get(task.task_id)) == [("rescued", "publish"), ("completed", "publish")]
+    assert history_of(queue.get(task.task_id)) == [("rescued", "publish"), ("completed", "publish")]
 
 
 def test_a_puller_that_claims_rarely_still_observes_the_store(queue: Queue) -> None:

@@ -75,11 +75,11 @@ def test_an_expired_wait_raises_in_the_handler(queue: Queue) -> None:
             return ctx.wait("approved", timeout="100ms")
         except WaitExpired:
             ctx.step("remind", lambda: None)
-            return "nobody"
+            return "not approved"
 
     with working(queue, letters):
         task = ended(queue, queue.add(letters).task_id)
-    assert task.result == "nobody"
+    assert task.result == "not approved"
     assert [entry.what for entry in task.history] == ["parked", "expired", "completed"]
 
 
@@ -93,7 +93,7 @@ def test_an_expired_wait_that_is_not_caught_fails_the_task_as_a_timeout(queue: Q
     with working(queue, letters):
         task = ended(queue, queue.add(letters).task_id)
     assert (task.status, task.error_class) == (Status.FAILED, "timeout")
-    assert "nobody signalled 'approved'" in (task.error or "")
+    assert "signal 'approved' did not arrive" in (task.error or "")
 
 
 def test_a_parked_handler_can_be_cancelled(queue: Queue) -> None:

@@ -71,19 +71,19 @@ def test_every_command_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, message",
     [
-        (["decide", "nobody", "--again"], "no item 'nobody'"),
+        (["decide", "unknown", "--again"], "no item 'unknown'"),
         (["decide", "x"], "either --published"),
         (["decide", "x", "--again", "--published", "1"], "either --published"),
         (["clean", "--older-than", "soon"], "older_than"),
         (["collect", "--limit", "0"], "limit must be"),
     ],
 )
-def test_a_mistake_is_answered_with_what_to_do(news: News, words: list[str], told: str) -> None:
+def test_a_mistake_is_answered_with_what_to_do(news: News, words: list[str], message: str) -> None:
     result = news(*words)
     assert result.exit_code != 0
-    assert told in result.output
+    assert message in result.output
     assert "Traceback" not in result.output
 
 
@@ -135,7 +135,7 @@ def test_the_configuration_is_read_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "environment, told",
+    "environment, message",
     [
         ({"NEWS_ON_DOUBT": "maybe"}, "NEWS_ON_DOUBT must be hold or resend"),
         ({"NEWS_MAX_RETRIES": "some"}, "NEWS_MAX_RETRIES must be"),
@@ -144,6 +144,6 @@ def test_the_configuration_is_read_from_the_environment() -> None:
         ({"NEWS_DISCORD_TOKEN": "t", "NEWS_DISCORD_CHANNEL": "general"}, "is a number"),
     ],
 )
-def test_a_wrong_configuration_names_the_variable(environment: dict[str, str], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_a_wrong_configuration_names_the_variable(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Config.of_environment(environment).discord()

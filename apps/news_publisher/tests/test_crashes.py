@@ -25,7 +25,7 @@ POINTS = {
     "posted, the id not recorded": (f"after {DISCORD}.post", ""),
     "the id recorded, not in the published articles": (f"after {QUEUE}.remember", "message"),
     "in the published articles, not completed": (f"before {QUEUE}.mark_as_completed", ""),
-    "completed, not told": (f"after {QUEUE}.mark_as_completed", ""),
+    "completed, result not returned": (f"after {QUEUE}.mark_as_completed", ""),
 }
 
 

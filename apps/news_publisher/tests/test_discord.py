@@ -161,8 +161,8 @@ def test_webhook_urls_and_tokens_stand_in_no_log_error_or_record(desk: Desk, cap
     for name in ("httpx", "httpcore", "news_publisher"):
         caplog.set_level(logging.DEBUG, logger=name)
     for mode, secret in (("webhook", desk.server.webhook), ("bot", BOT_TOKEN)):
-        told = Answer(400, {"message": f"don't know {secret}"})
-        for number, answer in enumerate([told, Answer(500), Answer(0, drop=True), too_many(0.01), None]):
+        refused = Answer(400, {"message": f"don't know {secret}"})
+        for number, answer in enumerate([refused, Answer(500), Answer(0, drop=True), too_many(0.01), None]):
             queue.enqueue(an_item(number, unique_id=f"{mode}:{number}"))
             if answer is not None:
                 desk.server.instead.append(answer)

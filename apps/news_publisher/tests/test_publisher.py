@@ -117,7 +117,7 @@ def test_a_person_decides_that_it_was_published_or_is_published_again(desk: Desk
     with pytest.raises(BadInput, match="is completed"):
         queue.decide_again("naver:a1")
     with pytest.raises(UnknownName, match="news status"):
-        queue.decide_again("nobody")
+        queue.decide_again("unknown")
 
 
 @pytest.mark.contract("With on_doubt=resend what was maybe published is posted again.")

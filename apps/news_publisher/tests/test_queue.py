@@ -52,7 +52,7 @@ def test_an_item_without_a_unique_id_is_refused(queue: MongoDBQueue) -> None:
 
 
 @pytest.mark.contract(
-    "`dequeue(limit)` gives at most so many pending items, the oldest first, and they are PROCESSING."
+    "`dequeue(limit)` returns at most `limit` pending items, the oldest first, and makes them PROCESSING."
 )
 def test_dequeue_gives_at_most_limit_pending_items_oldest_first_and_they_are_processing(queue: MongoDBQueue) -> None:
     for number in range(5):
@@ -190,7 +190,7 @@ def test_marking_an_item_that_someone_else_took_returns_false_and_changes_nothin
     holder.enqueue(an_item(2))
     (taken,) = holder.dequeue(1)
     before = holder.collection.find_one({"_id": taken.item_id})
-    for name in (taken.item_id or "", taken.unique_id, "naver:a2", "nobody"):
+    for name in (taken.item_id or "", taken.unique_id, "naver:a2", "unknown"):
         assert stranger.mark_as_completed(name) is False
         assert stranger.mark_as_failed(name, "stolen") is False
         assert stranger.remember(name, "intent", "stolen") is False

@@ -54,7 +54,7 @@ def at_once(program: Any, url: str, *more: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.contract("Of several programs that take at once, whoever lost the race for an item skips it.")
+@pytest.mark.contract("Of several programs that dequeue at once, one that loses the race for an item skips it.")
 def test_of_several_programs_that_take_at_once_each_item_goes_to_one(mongo_url: str, queue: MongoDBQueue) -> None:
     for number in range(60):
         queue.enqueue(an_item(number))

@@ -17,7 +17,7 @@ def service(desk: Desk, queue: MongoDBQueue) -> QueueService:
 
 
 @pytest.mark.contract(
-    "`add_articles_from_db(platform, category, limit, hours)` enqueues articles of that platform, category and age, at most so many, and says how many."
+    "`add_articles_from_db(platform, category, limit, hours)` enqueues articles of that platform, category and age, at most `limit`, and returns their number."
 )
 def test_add_articles_from_db_keeps_to_platform_category_limit_and_hours(
     service: QueueService, queue: MongoDBQueue, database: Database[Any]

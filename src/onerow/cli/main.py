@@ -49,7 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "migrate": ("onerow.cli.operate.maintenance:migrate", "Create or update the tables."),
         "backup": ("onerow.cli.operate.maintenance:backup", "Copy the store while it is in use."),
         "move": ("onerow.cli.operate.move:command", "Move a queue to another store."),
-        "bench": ("onerow.cli.bench:command", "Benchmark this machine and store."),
+        "bench": ("onerow.cli.operate.bench:command", "Measure how fast a store adds and runs tasks."),
         "completion": ("onerow.cli.start.completion:command", "Print a completion script for bash, zsh or fish."),
     },
 }

@@ -6,6 +6,7 @@ an operation on it has failed. A row with a problem is then quarantined: its tas
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar, get_type_hints
 
@@ -102,13 +103,11 @@ def without_unreadable(read: Callable[[], T], set_aside: Callable[[Sequence[Any]
 
 def as_far_as_readable(found: Sequence[Any], read: Callable[[str, Any], Any]) -> Task:
     """Build a task from a row's values in the order of FIELDS; keep the raw value where `read` raises."""
-    fields: list[Any] = []
-    for field, value in zip(FIELDS, found, strict=True):
-        try:
-            fields.append(read(field, value))
-        except Exception:
-            fields.append(value)
-    return Task(*fields)
+    row = dict(zip(FIELDS, found, strict=True))
+    for field, value in row.items():
+        with suppress(Exception):
+            row[field] = read(field, value)
+    return Task(**row)
 
 
 def problems(task: Task) -> dict[str, str]:

@@ -73,7 +73,7 @@ class KeyTaken(OnerowError):
         self.other_id = other_id
         self.unique_key = unique_key
         super().__init__(
-            f"task {task_id} can't come back: its unique key {unique_key!r} is held by task {other_id} meanwhile; "
+            f"task {task_id} cannot return to waiting: its unique key {unique_key!r} is now held by task {other_id}; "
             f"cancel or wait for that one first"
         )
 

@@ -40,7 +40,7 @@ def parse_rate(text: str, field: str = "rate") -> Rate:
     return Rate(count, round(per / timedelta(milliseconds=1)))
 
 
-def room(rate: Rate, starts: Starts, now: int) -> int:
+def starts_left(rate: Rate, starts: Starts, now: int) -> int:
     """Return how many starts the rate allows now."""
     return max(0, rate.count - sum(count for at, count in starts if at > now - rate.per))
 
@@ -95,13 +95,13 @@ _GROUPS_PER_KEY = 8
 
 def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | None, now: int) -> Verdict:
     """Decide which tasks, given by their keys, may start now; for a task without a key only the rate `whole` counts."""
-    left = len(keys) if whole is None else room(whole, window.starts, now)
+    left = len(keys) if whole is None else starts_left(whole, window.starts, now)
     by_key = dict(window.keys)
     booked = {key: until for key, until in window.booked.items() if until > now}
     admitted: list[int] = []
     put_off: list[tuple[int, int]] = []
     for position, key in enumerate(keys):
-        if each is not None and key and room(each, by_key.get(key, []), now) == 0:
+        if each is not None and key and starts_left(each, by_key.get(key, []), now) == 0:
             # Each task gets a later time than the one before it, so that they don't all become due at once.
             until = max(booked.get(key, 0), free_at(each, by_key[key], now))
             booked[key] = until + each.per // each.count

@@ -5,20 +5,24 @@ Its rows are lost when the process ends, so it is for tests only.
 
 import itertools
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
+from operator import gt, itemgetter, lt
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core import rules, times, values
+from onerow.core import rules, times
 from onerow.core.errors import BadInput
+from onerow.core.output_bound import OutputBound, byte_size
+from onerow.core.slots import PhaseSlots
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task, changed_fields
+from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Conflict,
@@ -42,7 +46,11 @@ from onerow.ports import (
     SwapAnswer,
     Swapped,
     TaskCount,
+    count_tasks,
 )
+from onerow.stores.shared.matching import matches
+from onerow.stores.shared.paging import SORTING, Position, find_page, position_of
+from onerow.stores.shared.waking import any_wakes
 
 Key = tuple[str, str, str]
 
@@ -64,7 +72,7 @@ class MemoryStore:
         self._rows: dict[str, Task] = {}
         self._holders: dict[Key, str] = {}  # unique index: held key → task id
         self._logs: dict[str, _Log] = {}
-        self._log_lines, self._log_size = log_lines, log_size
+        self._output_bound = OutputBound(log_lines, log_size)
         self._notes: dict[tuple[str, str], tuple[int, bytes, datetime]] = {}
 
     @property
@@ -90,7 +98,8 @@ class MemoryStore:
             raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
         with self._lock:
             answers = [self._insert(task) for task in tasks]
-            self._wake()
+            if any(wakes(None, task) for task in tasks):
+                self._wake()
             return answers
 
     def _insert(self, task: Task) -> Inserted | Existing:
@@ -103,7 +112,7 @@ class MemoryStore:
     def claim(self, claim: Claim) -> list[Task]:
         with self._lock:
             taken: list[Task] = []
-            for want in claim.wants:
+            for want in claim.phases:
                 capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - len(taken))
                 taken += self._claim(want, claim, capacity)
             return taken
@@ -113,27 +122,21 @@ class MemoryStore:
         until = times.to_millis(now + want.lease_for)
         here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
         running = [row for row in here if row.status is PROCESSING]
-        slots = _Slots(want.slots, [row.slot for row in running])
-        keys = {row.limit_key for row in here}
-        key_slots = {
-            key: _Slots(want.key_slots if key else None, [row.key_slot for row in running if row.limit_key == key])
-            for key in keys
-        }
+        slots = PhaseSlots(want.slots, want.key_slots, [(row.limit_key, row.slot, row.key_slot) for row in running])
         taken: list[Task] = []
         for row in sorted(here, key=lambda row: (row.priority, row.run_at, row.task_id)):
-            if len(taken) >= capacity or not slots.free:
+            if len(taken) >= capacity:
                 break
             due = row.status is WAITING and row.awaiting is None and row.run_at <= now
-            if due and (claim.ids is None or row.task_id in claim.ids) and key_slots[row.limit_key].free:
-                slot, key_slot = slots.take(), key_slots[row.limit_key].take()
-                taken.append(rules.claimed(row, claim.worker, until, now, slot, key_slot))
+            if due and (claim.ids is None or row.task_id in claim.ids) and (free := slots.take(row.limit_key)):
+                taken.append(rules.claimed(row, claim.worker, until, now, *free))
                 self._put(taken[-1])
         return taken
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         with self._lock:
             answers = [self._swap(move) for move in moves]
-            if moves:  # a round without moves must not wake its own worker
+            if any_wakes(moves):
                 self._wake()
             return answers
 
@@ -184,18 +187,15 @@ class MemoryStore:
             return [self._rows[task_id] for task_id in dict.fromkeys(ids) if task_id in self._rows]
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
-        with self._lock:
-            found = [(_position(row, order), row) for row in self._matching(where)]
-        if order in ("ended", "latest"):
-            found = [(position, row) for position, row in found if row.completed_at is not None]
-        descending = order in ("newest", "latest")
-        found.sort(key=lambda pair: pair[0], reverse=descending)
-        if after is not None:
-            last = _read_cursor(after)
-            found = [(position, row) for position, row in found if (position < last if descending else position > last)]
-        more = len(found) > limit
-        page = found[:limit]
-        return Page([row for _, row in page], _cursor(page[-1][0]) if more and page else None)
+        def read(most: int, after: Position | None, _until: Position | None) -> list[Task]:
+            column, descending = SORTING[order]
+            with self._lock:
+                rows = [row for row in self._matching(where) if getattr(row, column) is not None]
+            found = sorted(((position_of(row, order), row) for row in rows), key=itemgetter(0), reverse=descending)
+            is_further = lt if descending else gt
+            return [row for position, row in found if after is None or is_further(position, after)][:most]
+
+        return find_page(read, limit, order, after)
 
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         where = Filter(
@@ -211,14 +211,7 @@ class MemoryStore:
 
     def count(self, where: Filter) -> list[TaskCount]:
         with self._lock:
-            rows = list(self._matching(where))
-        groups = Counter((row.pipeline, row.phase, row.status, row.parked) for row in rows)
-        oldest: dict[tuple[Any, ...], datetime] = {}
-        for row in rows:
-            if row.status is WAITING:
-                group = (row.pipeline, row.phase, row.status, row.parked)
-                oldest[group] = min(row.run_at, oldest.get(group, row.run_at))
-        return [TaskCount(*group, count, oldest.get(group)) for group, count in sorted(groups.items())]
+            return count_tasks(self._matching(where))
 
     def remove(self, tasks: Sequence[Task]) -> int:
         with self._lock:
@@ -233,7 +226,7 @@ class MemoryStore:
     def append_log(self, lines: Sequence[LogLine]) -> None:
         with self._lock:
             for line in lines:
-                self._logs.setdefault(line.task_id, _Log(self._log_lines, self._log_size)).append(line)
+                self._logs.setdefault(line.task_id, _Log(self._output_bound)).append(line)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         with self._lock:
@@ -254,9 +247,7 @@ class MemoryStore:
 
     def write_notes(self, notes: Sequence[Note]) -> list[bool]:
         with self._lock:
-            answers = [self._write_note(note) for note in notes]
-            self._wake()
-            return answers
+            return [self._write_note(note) for note in notes]
 
     def _write_note(self, note: Note) -> bool:
         key = (note.kind, note.name)
@@ -336,113 +327,21 @@ class MemoryWaker:
         """Nothing to release."""
 
 
-class _Slots:
-    """The slots of one limit. At most `limit` tasks run, including those without a slot or with a higher one."""
-
-    def __init__(self, limit: int | None, used: Sequence[int | None]) -> None:
-        self._limited = limit is not None
-        capacity = max(0, (limit or 0) - len(used))
-        self._free_slots = [slot for slot in range(limit or 0) if slot not in used][:capacity]
-
-    @property
-    def free(self) -> bool:
-        return not self._limited or bool(self._free_slots)
-
-    def take(self) -> int | None:
-        return self._free_slots.pop(0) if self._limited else None
-
-
 class _Log:
-    """The output of one task; over its bounds the oldest lines are dropped and counted."""
+    """The output of one task."""
 
-    def __init__(self, max_lines: int, max_size: int) -> None:
+    def __init__(self, bound: OutputBound) -> None:
         self.lines: deque[LogLine] = deque()
         self.dropped = 0
-        self._max_lines, self._max_size = max_lines, max_size
-        self._size = 0  # in characters
+        self._bound = bound
+        self._size = 0  # in bytes
         self._seq = itertools.count(1)
 
     def append(self, line: LogLine) -> None:
         self.lines.append(replace(line, seq=next(self._seq)))
-        self._size += len(line.text)
-        while len(self.lines) > self._max_lines or self._size > self._max_size:
-            self._size -= len(self.lines.popleft().text)
-            self.dropped += 1
-
-
-# ── filters and pages ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def matches(row: Task, where: Filter) -> bool:
-    """Whether the row meets every condition that the filter sets."""
-    equal = (
-        (where.pipeline, row.pipeline),
-        (where.user_id, row.user_id),
-        (where.parent_id, row.parent_id),
-        (where.parked, row.parked),
-        (where.awaiting, row.awaiting),
-        (where.leased_by, row.leased_by),
-        (where.cancel_requested, row.cancel_requested),
-        (where.error_class, row.error_class),
-        (where.limit_key, row.limit_key),
-        (where.unique_key, row.unique_key),
-        (where.held_key, row.held_key),
-    )
-    at_most = (
-        (where.due_before, row.run_at),
-        (where.lease_ended_before, row.leased_until),
-        (where.held_until_before, row.held_until),
-        (where.ended_before, row.completed_at),
-        (where.created_before, row.created_at),
-    )
-    at_least = ((where.ended_after, row.completed_at), (where.created_after, row.created_at))
-    contained = (
-        (where.error_text, (row.error,)),
-        (where.title_text, (row.title,)),
-        (where.text, (row.title, row.error, row.task_id, row.payload_json)),
-    )
-    return (
-        (where.hidden or row.purged_at is None)
-        and (not where.statuses or row.status in where.statuses)
-        and (not where.phases or row.phase in where.phases)
-        and all(asked is None or asked == has for asked, has in equal)
-        and all(asked is None or (has is not None and has <= asked) for asked, has in at_most)
-        and all(asked is None or (has is not None and has >= asked) for asked, has in at_least)
-        and all(asked is None or any(_contains(text, asked) for text in texts) for asked, texts in contained)
-        and all(_text_at(row.payload, path) == asked for path, asked in where.payload)
-        and (where.ahead_of is None or (row.priority, row.run_at, row.task_id) < where.ahead_of)
-    )
-
-
-def _contains(text: str | None, part: str) -> bool:
-    return text is not None and part.casefold() in text.casefold()
-
-
-def _text_at(value: Any, path: str) -> str | None:
-    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
-    for step in path.split("."):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value if isinstance(value, str) else values.encode(value)
-
-
-def _position(row: Task, order: Order) -> tuple[str, str]:
-    """Return the sort key of a row; the task id breaks ties."""
-    ended = row.completed_at or times.FAR
-    moment = {"due": row.run_at, "ended": ended, "latest": ended}.get(order, row.created_at)
-    return times.spell(moment), row.task_id
-
-
-def _cursor(position: tuple[str, str]) -> str:
-    return " ".join(position)
-
-
-def _read_cursor(text: str) -> tuple[str, str]:
-    moment, found, task_id = text.partition(" ")
-    if not found:
-        raise BadInput(f"{text!r} is no place in a list; pass a page's `next`", field="after")
-    return moment, task_id
+        self._size += byte_size(line.text)
+        count, freed = self._bound.drop(len(self.lines), self._size, (byte_size(each.text) for each in self.lines))
+        for _ in range(count):
+            self.lines.popleft()
+        self._size -= freed
+        self.dropped += count

@@ -190,7 +190,7 @@ class _Roles:
         self._plans = {name: pipeline.plan for name, pipeline in self.pipelines.items()}
         identity = Identity.of_this_process()
         self._in_flight = InFlight(store.now)
-        children = queue.family
+        children = queue.children
         self._in_flight.answer = _answering(CheckpointService(queue, children), runner)
         served_phases = [
             ServedPhase(pipeline.plan, phase, Call(pipeline.handlers[phase.name], pipeline.plan), runner, runner)
@@ -215,7 +215,7 @@ class _Roles:
         self._scheduler = Scheduler(queue, self._plans)
         self._moved = False
         self._wait_phases.passed = self._children_sweeper.resumed = self._note_move
-        self._producer.concerns_family = self._wait_phases.concerns_family = self._children_sweeper.hear
+        self._producer.parent_or_child_changed = self._wait_phases.parent_or_child_changed = self._children_sweeper.hear
 
     def run(self) -> int:
         attempts = 0

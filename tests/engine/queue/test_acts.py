@@ -8,7 +8,7 @@ import pytest
 
 from onerow import BadInput, IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled, TaskFailed
 from onerow.engine.events.events import TaskActed
-from tests.engine.kit import ended, told, until, work, working
+from tests.engine.kit import ended, history_of, until, work, working
 
 videos = Pipeline("videos")
 
@@ -277,7 +277,7 @@ def test_the_history_records_every_operation(queue: Queue) -> None:
         until(lambda: queue.get(task.task_id).parked)
         queue.signal(task.task_id, "reviewed", "fine", by="lee")
         done = ended(queue, task)
-    assert told(done) == [
+    assert history_of(done) == [
         ("advanced", "script"),
         ("failed", "film"),
         ("finish", "film"),

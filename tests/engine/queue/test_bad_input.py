@@ -123,9 +123,9 @@ def test_an_unknown_pipeline_is_refused(queue: Queue, pipeline: Any) -> None:
 
 
 ACTS: dict[str, tuple[Callable[[Queue, str], object], str]] = {
-    "an unknown task": (lambda queue, task_id: queue.get("nobody"), "task_id"),
-    "an unknown task to act on": (lambda queue, task_id: queue.cancel("nobody"), "task_id"),
-    "the log of an unknown task": (lambda queue, task_id: queue.logs("nobody"), "task_id"),
+    "an unknown task": (lambda queue, task_id: queue.get("unknown"), "task_id"),
+    "an unknown task to act on": (lambda queue, task_id: queue.cancel("unknown"), "task_id"),
+    "the log of an unknown task": (lambda queue, task_id: queue.logs("unknown"), "task_id"),
     "a phase to replay": (lambda queue, task_id: queue.replay(task_id, "nowhere"), "phase"),
     "a time without a zone": (lambda queue, task_id: queue.reschedule(task_id, datetime(2030, 1, 1)), "run_at"),
     "a time that is none": (lambda queue, task_id: queue.reschedule(task_id, "soon"), "run_at"),

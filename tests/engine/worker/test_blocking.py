@@ -11,7 +11,7 @@ from onerow import Item, Pipeline, Queue, Status
 from onerow.engine.handler.outcome import Done, Outcome, Unstarted
 from onerow.engine.runners.blocking import LoopWatch, occupant
 from onerow.engine.runners.threads import ThreadRunner
-from tests.engine.kit import ON_SQLITE, ended, told, until, working
+from tests.engine.kit import ON_SQLITE, ended, history_of, until, working
 
 
 def _sleep(seconds: float) -> None:
@@ -70,7 +70,7 @@ def test_only_the_task_that_blocks_the_event_loop_times_out(
         *neighbours, blocker = [ended(queue, task) for task in tasks]
     assert (blocker.status, blocker.error_class) == (Status.FAILED, "timeout")
     for task in neighbours:
-        assert (task.status, told(task)) == (Status.COMPLETED, [("completed", "run")])
+        assert (task.status, history_of(task)) == (Status.COMPLETED, [("completed", "run")])
 
 
 @ON_SQLITE
@@ -124,7 +124,7 @@ def test_tasks_on_a_loop_that_is_blocked_for_ever_are_handed_back_at_no_cost(que
         for task in tasks[:3]:
             found = queue.get(task.task_id)
             assert (found.status, found.attempt, found.retry_count) == (Status.WAITING, 0, 0)
-            assert (found.crash_count, told(found)) == (0, [("handed back", "run")])
+            assert (found.crash_count, history_of(found)) == (0, [("handed back", "run")])
     finally:
         release.set()
 

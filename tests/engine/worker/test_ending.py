@@ -10,7 +10,7 @@ import pytest
 from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable, TaskCancelled, Worker
 from onerow.ports import Claim, Move
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ON_SQLITE, ended, everything, reached, texts, told, until, working
+from tests.engine.kit import ON_SQLITE, ended, everything, history_of, reached, texts, until, working
 from tests.engine.worker import isolated_app
 
 
@@ -66,7 +66,7 @@ def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
         queue.cancel(task.task_id, by="kim")
         done = ended(queue, task)
     assert done.status is Status.CANCELLED
-    assert told(done) == [("cancel", "act"), ("cancelled", "act")]
+    assert history_of(done) == [("cancel", "act"), ("cancelled", "act")]
     assert heard == [task.task_id]
     assert stopped == {"async": ["CancelledError"], "thread": ["Cancelled"]}.get(kind, [])
 
@@ -80,7 +80,7 @@ def test_a_stop_hands_back_tasks_that_do_not_end_in_time(queue: Queue, kind: str
         until(lambda: "asleep" in texts(queue, task))
     now = queue.get(task.task_id)
     assert (now.status, now.attempt, now.retry_count, now.crash_count) == (Status.WAITING, 0, 0, 0)
-    assert told(now) == [("handed back", "act")]
+    assert history_of(now) == [("handed back", "act")]
     assert (now.leased_by, now.error) == (None, None)
 
 

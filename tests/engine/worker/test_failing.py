@@ -22,7 +22,7 @@ from onerow import (
     TaskFailed,
     TaskRetried,
 )
-from tests.engine.kit import ON_SQLITE, ended, finish_all, texts, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, finish_all, history_of, texts, until, work, working
 from tests.engine.worker import isolated_app
 
 SOON = Retry(2, wait="10ms")
@@ -145,7 +145,7 @@ def test_max_retries_of_the_task_apply_to_all_phases_together(queue: Queue) -> N
     queue.add(pipeline, max_retries=2)
     (task,) = finish_all(queue, pipeline)
     assert (task.status, task.phase, task.retry_count, task.max_retries) == (Status.FAILED, "second", 2, 2)
-    assert told(task) == [("failed", "first")] * 2 + [("advanced", "first")] + [("failed", "second")] * 3
+    assert history_of(task) == [("failed", "first")] * 2 + [("advanced", "first")] + [("failed", "second")] * 3
 
 
 def test_without_max_retries_each_phase_has_its_own_retry_budget(queue: Queue) -> None:
@@ -190,7 +190,7 @@ def test_a_snoozed_task_runs_again_later_at_no_cost(queue: Queue, kind: str) -> 
     now = queue.get(task.task_id)
     assert (now.status, now.retry_count, now.error) == (Status.WAITING, 0, None)
     assert now.run_at - now.updated_at == timedelta(hours=1)
-    assert told(now) == [("snoozed", "run")]
+    assert history_of(now) == [("snoozed", "run")]
 
 
 def test_a_rate_limited_task_waits_for_the_given_time(queue: Queue) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from onerow import Pipeline, Queue, Status, StoreUnavailable, Task
 from onerow.ports import Claim
-from tests.engine.kit import PATIENCE, ended, everything, reached, told, until, working
+from tests.engine.kit import PATIENCE, ended, everything, history_of, reached, until, working
 
 LONG = "1h"
 """A lease longer than any test: a task that runs again before its end was handed back."""
@@ -57,7 +57,7 @@ class LosesAnswers:
 def check_no_cost(task: Task) -> None:
     assert (task.status, task.attempt) == (Status.COMPLETED, 1), task
     assert (task.retry_count, task.crash_count, task.rescue_count) == (0, 0, 0)
-    assert told(task) == [("completed", "run")]
+    assert history_of(task) == [("completed", "run")]
 
 
 def test_tasks_of_a_claim_with_a_lost_answer_are_handed_back_at_once_at_no_cost(

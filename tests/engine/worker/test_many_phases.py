@@ -74,7 +74,7 @@ def test_a_claim_names_only_phases_with_due_tasks(queue: Queue, monkeypatch: pyt
     queue.add(lines[77], PAYLOAD)
     calls = Calls(queue, monkeypatch)
     work(queue, *lines)
-    assert {want.pipeline for claim in calls.claims for want in claim.wants} == {lines[77].name}
+    assert {want.pipeline for claim in calls.claims for want in claim.phases} == {lines[77].name}
 
 
 def test_a_task_added_to_a_phase_of_an_idle_worker_is_found(queue: Queue) -> None:
@@ -92,7 +92,7 @@ def test_phases_that_do_not_fit_in_one_claim_are_in_a_later_one(queue: Queue, mo
     calls = Calls(queue, monkeypatch)
     work(queue, *lines, concurrency=400)
     assert {task.status for task in everything(queue)} == {Status.COMPLETED}
-    assert max(len(claim.wants) for claim in calls.claims) <= MOST
+    assert max(len(claim.phases) for claim in calls.claims) <= MOST
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

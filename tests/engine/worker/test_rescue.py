@@ -15,7 +15,7 @@ from onerow.core.failure import failure
 from onerow.core.times import FAR
 from onerow.engine.worker.identity import Identity
 from onerow.ports import Move, Note, Swapped
-from tests.engine.kit import ON_SQLITE, PATIENCE, ended, reached, texts, told, until, work, working
+from tests.engine.kit import ON_SQLITE, PATIENCE, ended, history_of, reached, texts, until, work, working
 
 STRANGER = "elsewhere-1-abc"
 
@@ -223,7 +223,7 @@ def test_a_worker_whose_lease_was_taken_writes_nothing(queue: Queue) -> None:
         until(lambda: not worker._in_flight.attempts)
     after = queue.get(task.task_id)
     assert after.results == {}
-    assert "completed" not in [what for what, _ in told(after)]
+    assert "completed" not in [what for what, _ in history_of(after)]
 
 
 def rescued_until_later(queue: Queue, task_id: str) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from onerow import Context, Filter, Pipeline, Queue, Status, TaskAdvanced, TaskCompleted
-from tests.engine.kit import ON_SQLITE, ended, everything, finish_all, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, everything, finish_all, history_of, until, work, working
 from tests.engine.worker import isolated_app
 
 
@@ -54,7 +54,7 @@ def test_one_row_goes_through_all_its_phases_in_order(queue: Queue) -> None:
         "film": {"from": "script of 조수 🌊"},
         "post": [{"from": "script of 조수 🌊"}, "script of 조수 🌊", "post"],
     }
-    assert told(done) == [("advanced", "script"), ("advanced", "film"), ("completed", "post")]
+    assert history_of(done) == [("advanced", "script"), ("advanced", "film"), ("completed", "post")]
     assert (done.token, done.crash_count, done.retry_count, done.leased_by, done.slot) == (3, 0, 0, None, None)
     assert everything(queue) == [done]
 
@@ -266,7 +266,7 @@ def test_an_attempt_longer_than_its_lease_keeps_it_also_in_a_later_phase(queue: 
         done = ended(queue, task)
     assert done.status is Status.COMPLETED
     assert (done.crash_count, done.token) == (0, 2)
-    assert told(done) == [("advanced", "first"), ("completed", "second")]
+    assert history_of(done) == [("advanced", "first"), ("completed", "second")]
 
 
 def test_completed_and_advanced_tasks_send_events(queue: Queue) -> None:

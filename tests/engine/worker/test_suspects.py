@@ -10,7 +10,7 @@ import pytest
 from onerow import Pipeline, Queue, Status, Task
 from onerow.core import rules
 from onerow.ports import Move
-from tests.engine.kit import ON_SQLITE, ended, everything, told, until, work, working
+from tests.engine.kit import ON_SQLITE, ended, everything, history_of, until, work, working
 from tests.engine.worker import suspect_app
 
 pytestmark = pytest.mark.faults
@@ -31,7 +31,7 @@ def test_a_suspect_runs_in_its_own_process_and_the_next_phase_does_not(queue: Qu
     work(queue, suspect_app.quick)
     alone = ended(queue, task)
     assert alone.result != os.getpid()
-    assert (alone.rescue_count, told(alone)) == (1, [("rescued", "run"), ("completed", "run")])
+    assert (alone.rescue_count, history_of(alone)) == (1, [("rescued", "run"), ("completed", "run")])
     work(queue, suspect_app.quick)
     again = queue.replay(task.task_id)
     assert (again.rescue_count, again.suspect) == (0, False)

@@ -17,7 +17,7 @@ from onerow import Pipeline, Queue, Retry, Status, StoreUnavailable
 from onerow.core.errors import CodeTooOld
 from onerow.engine.events.events import RoleFailed, StoreBack, StoreUnreachable
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ended, everything, finish_all, told, until, work, working
+from tests.engine.kit import ended, everything, finish_all, history_of, until, work, working
 
 
 def two_phases() -> Pipeline:
@@ -297,7 +297,7 @@ def test_every_task_has_one_outcome_per_phase_however_often_the_connection_break
             ended(queue, task)
     assert {task.status for task in everything(queue)} == {Status.COMPLETED}
     for task in everything(queue):
-        assert [entry for entry in told(task) if entry[0] != "rescued"] == [
+        assert [entry for entry in history_of(task) if entry[0] != "rescued"] == [
             ("advanced", "first"), ("advanced", "second"), ("completed", "third"),
         ]  # fmt: skip
         assert task.results == {"first": "first", "second": "second", "third": "third"}

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from onerow import Pipeline, Queue, Status, TaskCompleted
-from tests.engine.kit import ended, reached, told, until, work, working
+from tests.engine.kit import ended, history_of, reached, until, work, working
 
 
 def scheduled() -> Pipeline:
@@ -25,7 +25,7 @@ def test_a_task_passes_when_the_time_in_its_payload_has_come(queue: Queue) -> No
         done = ended(queue, soon)
     assert done.started_at is not None
     assert done.started_at >= moment
-    assert told(done) == [("passed", "when"), ("completed", "run")]
+    assert history_of(done) == [("passed", "when"), ("completed", "run")]
     assert (queue.get(later.task_id).phase, queue.get(later.task_id).status) == ("when", Status.WAITING)
 
 
@@ -117,7 +117,7 @@ def test_a_task_without_its_signal_in_time_fails(queue: Queue) -> None:
         done = ended(queue, task)
     assert (done.status, done.phase, done.error_class, done.awaiting) == (Status.FAILED, "review", "timeout", None)
     assert "reviewed" in (done.error or "")
-    assert told(done)[-1] == ("expired", "review")
+    assert history_of(done)[-1] == ("expired", "review")
 
 
 def test_a_task_without_its_signal_in_time_continues_at_the_phase_for_timeouts(queue: Queue) -> None:

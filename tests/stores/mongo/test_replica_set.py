@@ -82,7 +82,7 @@ def test_a_unique_key_taken_by_another_transaction_raises_retry_transaction(
 
 
 def test_writes_are_journaled_by_a_majority(members: MongoStore) -> None:
-    with members._door.open() as collections:
+    with members._connections.open() as collections:
         assert collections.has_members
         assert collections.tasks.write_concern.document == {"w": "majority", "j": True, "wtimeout": 20_000}
     assert any("majority" in finding.what for finding in members.inspect())

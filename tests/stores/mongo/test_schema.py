@@ -87,7 +87,7 @@ def test_an_existing_collection_is_migrated(mongo_url: str, documents: Collectio
     documents.insert_one({"_id": "by hand", "type": "script"})
     store = MongoStore(mongo_url)
     store.prepare()
-    assert schema.missing_indexes(store._door.rooms()) == []
+    assert schema.missing_indexes(store._connections.collections()) == []
     put(store)
     store.close()
 
@@ -153,7 +153,7 @@ def test_an_invalid_tx_is_refused(store: MongoStore, mongo_url: str) -> None:
         pytest.raises(BadInput, match="start_transaction"),
     ):
         store.insert([new(store)], tx=session)
-    if not store._door.rooms().has_members:
+    if not store._connections.collections().has_members:
         with (
             pymongo.MongoClient[Document](mongo_url) as client,
             client.start_session() as session,

@@ -3,81 +3,11 @@
 from datetime import timedelta
 
 import psycopg
-import pytest
 
 from onerow.core import rules
 from onerow.core.times import to_millis
 from onerow.stores.postgres import PostgresStore
-from onerow.stores.postgres.clock import REFRESH_AFTER, ServerClock
-from onerow.stores.postgres.fast.binary import moment
 from tests.conformance.kit import MINUTE, claim_one, put, stored, swap
-
-
-class Server:
-    """A fake server clock with travel times."""
-
-    def __init__(self) -> None:
-        self.ours = 1_000.0
-        self.ahead = 7e8
-        self.there = self.back = 0.001
-        self.asked = 0
-
-    def monotonic(self) -> float:
-        return self.ours
-
-    def ask(self) -> int:
-        self.asked += 1
-        self.ours += self.there
-        said = self.micros
-        self.ours += self.back
-        return said
-
-    @property
-    def micros(self) -> int:
-        return round((self.ours + self.ahead) * 1e6)
-
-
-def lag(server: Server, clock: ServerClock) -> float:
-    """Return by how many seconds the estimate lags."""
-    return (moment(server.micros) - clock.now()) / timedelta(seconds=1)
-
-
-def test_the_estimate_lags_by_the_travel_time_of_an_answer_and_is_never_ahead() -> None:
-    server = Server()
-    clock = ServerClock(server.ask, server.monotonic)
-    server.back = 0.050
-    clock.now()
-    assert 0.050 <= lag(server, clock) <= 0.0511
-    server.back = 0.001
-    sent_at = server.ours
-    clock.observe(server.ask(), sent_at)
-    assert 0.001 <= lag(server, clock) <= 0.0021
-    server.back = 0.500
-    sent_at = server.ours
-    clock.observe(server.ask(), sent_at)
-    assert 0.001 <= lag(server, clock) <= 0.0021, "a slow answer does not make the estimate worse"
-
-
-def test_the_server_is_asked_once_per_refresh_interval() -> None:
-    server = Server()
-    clock = ServerClock(server.ask, server.monotonic)
-    for _ in range(100):
-        clock.now()
-    assert server.asked == 1
-    server.ours += REFRESH_AFTER + 1
-    clock.now()
-    assert server.asked == 2
-
-
-@pytest.mark.parametrize("step", [-3600.0, 3600.0])
-def test_the_estimate_follows_a_clock_that_was_set(step: float) -> None:
-    server = Server()
-    clock = ServerClock(server.ask, server.monotonic)
-    clock.now()
-    server.ahead += step
-    sent_at = server.ours
-    clock.observe(server.ask(), sent_at)
-    assert -0.0021 <= lag(server, clock) <= 0.0021
 
 
 def test_now_is_the_server_s_time(store: PostgresStore, sql: psycopg.Connection) -> None:

@@ -153,7 +153,7 @@ def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
         (Filter(parked=True, due_before=now), "due", 0),
         (Filter(), "newest", 500),
         (Filter(), "oldest", 500),
-        (Filter(parent_id="missing"), "oldest", 0),
+        (Filter(parent_id="unknown"), "oldest", 0),
     ]
     for where, order, count in asked:
         with explained(store) as plans:

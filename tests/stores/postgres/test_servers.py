@@ -123,7 +123,7 @@ def _has_task(store: PostgresStore) -> bool:
 
 
 def test_commands_use_the_primary_while_the_replica_is_down(postgres_url: str) -> None:
-    url = f"{postgres_url}?replica=postgresql://missing@127.0.0.1:1/gone"
+    url = f"{postgres_url}?replica=postgresql://unknown@127.0.0.1:1/gone"
     queue = Queue(url)
     queue.publish(notes)
     added = CliRunner().invoke(main, ["add", "notes", "--payload", '"x"', "--id", "n1", "--store", url])

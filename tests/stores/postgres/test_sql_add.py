@@ -138,7 +138,7 @@ def test_a_rollback_leaves_no_task(queue: Queue, sql: psycopg.Connection) -> Non
 @pytest.mark.parametrize(
     "args, named, what",
     [
-        (("missing",), {}, "no pipeline 'missing'"),
+        (("unknown",), {}, "no pipeline 'unknown'"),
         ((None,), {}, "no pipeline NULL"),
         (("videos", {"length": 3}), {}, "no 'topic'"),
         (("videos", [1]), {}, "no 'topic'"),

@@ -15,7 +15,7 @@ def from_table(store: PostgresStore) -> dict[tuple[object, ...], int]:
 
 
 def from_counters(store: PostgresStore) -> dict[tuple[object, ...], int]:
-    return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().tallies}
+    return {(t.pipeline, t.phase, t.status, t.parked): t.count for t in store.store_counts().counts}
 
 
 def counter_rows(sql: psycopg.Connection) -> int:

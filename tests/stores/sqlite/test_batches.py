@@ -44,7 +44,9 @@ def unlike(task: Task, number: int) -> Task:
 
 
 def test_many_rows_without_shared_values_are_inserted_and_swapped(store: SqliteStore) -> None:
-    store._door.writer().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # SQLite's default; Debian raises it
+    store._connections.writer().setlimit(
+        sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766
+    )  # SQLite's default; Debian raises it
     seed = new(store)
     tasks = [unlike(seed, number) for number in range(1, 901)]
     assert all(isinstance(answer, Inserted) for answer in store.insert(tasks))

@@ -45,7 +45,7 @@ def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
 def test_p14_the_cost_of_finding_due_tasks_does_not_depend_on_tasks_that_are_not_due(store: SqliteStore) -> None:
     now = store.now()
     store.insert([new(store, f"due{n}") for n in range(10)])
-    with store._door.write() as connection:
+    with store._connections.write() as connection:
         alone = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
         connection.execute(FILL, {"count": 100_000, "name": "early", "run_at": spell(now + 2 * HOUR)})
         crowded = steps(connection, lambda: store_due(connection, spell(now + HOUR)))
@@ -55,7 +55,7 @@ def test_p14_the_cost_of_finding_due_tasks_does_not_depend_on_tasks_that_are_not
 
 
 def test_due_tasks_are_read_in_index_order(store: SqliteStore) -> None:
-    with store._door.read() as connection:
+    with store._connections.read() as connection:
         given = {"pipeline": "videos", "phase": "script", "now": spell(store.now()), "limit": 500, "keyed": 500}
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {whole_rows()}", given)]
     search = "SEARCH t USING INDEX task_ready (pipeline=? AND type=? AND priority=? AND <expr>=? AND run_at<?)"
@@ -70,9 +70,9 @@ def test_the_cost_of_a_claim_with_key_limits_does_not_depend_on_the_number_of_wa
 
     store.insert([new(store, f"keyed{n:02}", limit_key=f"k{n % 3}") for n in range(20)])
     assert claimed() == ["keyed00", "keyed01", "keyed02"]  # one task per key; now all keys are full
-    connection = store._door.writer()
+    connection = store._connections.writer()
     alone = steps(connection, claimed)
-    with store._door.write():
+    with store._connections.write():
         connection.execute(FILL, {"count": 100_000, "name": "behind", "run_at": spell(store.now())})
         connection.execute("UPDATE task_queue SET limit_key = 'k1' WHERE task_id LIKE 'behind%'")
     crowded = steps(connection, claimed)
@@ -80,7 +80,7 @@ def test_the_cost_of_a_claim_with_key_limits_does_not_depend_on_the_number_of_wa
     assert crowded < alone + 10_000
     store.insert([new(store, "free")])
     assert claimed() == ["free"]
-    with store._door.write():
+    with store._connections.write():
         connection.execute(FILL, {"count": 20_000, "name": "each", "run_at": spell(store.now())})
         connection.execute("UPDATE task_queue SET limit_key = task_id WHERE task_id LIKE 'each%'")
     many_keys = steps(connection, claimed)

@@ -18,10 +18,10 @@ def test_each_profile_sets_its_sync_level(tmp_path: Path, profile: Literal["dura
     store.prepare()
     put(store)
     for _ in range(2):
-        writer = store._door.writer()
+        writer = store._connections.writer()
         assert writer.execute("PRAGMA synchronous").fetchone() == (level,)
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        with store._door.read() as reader:
+        with store._connections.read() as reader:
             assert reader.execute("PRAGMA synchronous").fetchone() == (level,)
         store.close()  # forces a new connection
         put(store, "t2") if not store.fetch(["t2"]) else None
@@ -32,5 +32,5 @@ def test_a_store_opened_by_its_url_is_durable(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/onerow.db")
     store.prepare()
     assert isinstance(store, SqliteStore)
-    assert store._door.writer().execute("PRAGMA synchronous").fetchone() == (FULL,)
+    assert store._connections.writer().execute("PRAGMA synchronous").fetchone() == (FULL,)
     store.close()

@@ -32,7 +32,7 @@ def found(store: SqliteStore, part: str) -> list[str]:
 
 
 def indexed(store: SqliteStore, part: str) -> bool:
-    with store._door.read() as connection:
+    with store._connections.read() as connection:
         return title_index.candidates(connection, part.casefold()) is not None
 
 
@@ -95,7 +95,7 @@ def test_titles_are_found_after_a_vacuum(store: SqliteStore) -> None:
     maintain(store)
     store.remove(tasks[::2])
     store.close()
-    store._door.writer().execute("VACUUM")
+    store._connections.writer().execute("VACUUM")
     store.insert([a_task("late", title="tides late")])
     maintain(store)
     assert len(found(store, "tides")) == 26
@@ -118,7 +118,7 @@ def test_titles_are_found_after_a_vacuum_that_changes_rowids(store: SqliteStore)
     maintain(store)
     store.remove(tasks[:5])
     assert indexed(store, "last film")
-    store._door.writer().execute("VACUUM")
+    store._connections.writer().execute("VACUUM")
     for _ in range(2):  # with the index of the old rowids, then with a new index
         assert found(store, "last film") == ["last"]
         assert found(store, "film 6") == ["t6"]

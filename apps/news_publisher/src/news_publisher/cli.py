@@ -37,14 +37,14 @@ def _opened() -> Iterator[App]:
     except OnerowError as error:
         raise click.ClickException(str(error)) from None
     except PyMongoError as error:
-        told = NO_SECRETS.text(str(error).partition(" (configured timeouts")[0])
-        raise click.ClickException(f"MongoDB (NEWS_MONGO_URL): {told}") from None
+        message = NO_SECRETS.text(str(error).partition(" (configured timeouts")[0])
+        raise click.ClickException(f"MongoDB (NEWS_MONGO_URL): {message}") from None
 
 
 @main.command()
 @click.option("--platform", help="Only articles of this platform.")
 @click.option("--category", help="Only articles of this category.")
-@click.option("--limit", default=100, show_default=True, help="At most so many new ones.")
+@click.option("--limit", default=100, show_default=True, help="Maximum number of new items.")
 @click.option("--hours", default=24.0, show_default=True, help="Only articles of the last hours.")
 def collect(platform: str | None, category: str | None, limit: int, hours: float) -> None:
     """Put crawled articles into the queue that were neither published nor queued before."""

@@ -106,9 +106,9 @@ class Discord:
             return Posted(str(body["id"]))
         if answer.is_success or answer.status_code >= 500:
             return Unknown(f"Discord answered {answer.status_code} without a message")
-        told = body.get("message", "") if isinstance(body, dict) else ""
-        told = self._masker.text(str(told))[:200]
-        reason = f"Discord answered {answer.status_code} {told}".strip()
+        message = body.get("message", "") if isinstance(body, dict) else ""
+        message = self._masker.text(str(message))[:200]
+        reason = f"Discord answered {answer.status_code} {message}".strip()
         if answer.status_code in (401, 403, 404):
             return Refused(f"{reason}; {self.advice}", to_all=True)
         return Refused(reason)

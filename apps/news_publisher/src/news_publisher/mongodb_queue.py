@@ -87,7 +87,9 @@ class MongoDBQueue(QueueInterface):
 
     def enqueue(self, item: QueueItem) -> bool:
         if not item.unique_id:
-            raise BadInput("an item needs a unique_id; without it nobody knows what was published", field="unique_id")
+            raise BadInput(
+                "an item needs a unique_id; it identifies the article among published ones", field="unique_id"
+            )
         # The unique key is kept forever, even after the item is removed: an article is published once.
         return self.queue.add_new(news, item.payload(), unique=item.unique_id, unique_for="forever") is not None
 

@@ -182,9 +182,9 @@ class DiscordPublisher:
         return "failed" if done else self._lost(item)
 
     def _hold(self, item: QueueItem, reason: str) -> Result:
-        told = f"{reason}; look at the channel, then: news decide {item.unique_id} --published MESSAGE_ID | --again"
-        log.warning("%s: %s", item.unique_id, told)
-        return "held" if patiently(self._memory.give_up, item.unique_id, told) else self._lost(item)
+        message = f"{reason}; look at the channel, then: news decide {item.unique_id} --published MESSAGE_ID | --again"
+        log.warning("%s: %s", item.unique_id, message)
+        return "held" if patiently(self._memory.give_up, item.unique_id, message) else self._lost(item)
 
     def _put_off(self, item: QueueItem, seconds: float) -> Result:
         span = timedelta(seconds=seconds)

@@ -35,11 +35,11 @@ class RateLimits:
 
     def refused(self, headers: Mapping[str, str], body: Any) -> tuple[float, bool]:
         """Read a 429; return (seconds to wait, whether the limit is global)."""
-        told = body if isinstance(body, dict) else {}
-        after = _seconds(told.get("retry_after"))
+        fields = body if isinstance(body, dict) else {}
+        after = _seconds(fields.get("retry_after"))
         if after is None:
             after = _seconds(headers.get("Retry-After"))
-        everything = bool(told.get("global")) or headers.get("X-RateLimit-Global", "").lower() == "true"
+        everything = bool(fields.get("global")) or headers.get("X-RateLimit-Global", "").lower() == "true"
         after = _UNSAID if after is None else after
         self._block(after)
         return after, everything

@@ -1,32 +1,25 @@
-"""The pipeline: five phases in order, each implemented in its own module."""
-
-from datetime import datetime
+"""The phases of the pipeline: five, in order, each implemented in its own module."""
 
 import msgspec
 
-from onerow import BadInput, Context, Permanent, Pipeline, Retry
+from onerow import BadInput, Context, Permanent, Retry
 from video_studio import script as scripts
 from video_studio import uploads
 from video_studio.film import Film, make_film
 from video_studio.library import VideoTask, find_video
+from video_studio.opening import Job, videos
 from video_studio.places import safe_name
 from video_studio.publish import Published, publish
 from video_studio.script import Script
 from video_studio.settings import Settings
 from video_studio.writer import ask_for_script
 
+__all__ = ["Job", "next_phase", "videos"]
+
 _TIMEOUT = Settings.of_environment().phase_timeout
 _RETRY = Retry(3, wait=Settings.of_environment().retry_wait)
-IMAGES_READY = "images.ready"
 
 
-class Job(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of a video's task; all other data is in the app's tables."""
-
-    scheduled_time: datetime | None = None
-
-
-videos = Pipeline("videos", payload=Job)
 videos.wait_until("schedule", field="scheduled_time")
 
 
@@ -45,7 +38,7 @@ async def script(job: Job, ctx: Context) -> Script:
 
 
 # An upload or a crawl ends this wait phase; while it waits, nothing runs and no slot is held.
-videos.wait_for("image", signal=IMAGES_READY, timeout="30d")
+videos.wait_for("image", signal=uploads.SIGNAL, timeout="30d")
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY, isolate="process")

@@ -55,7 +55,7 @@ def collect_drops() -> list[str]:
 
     An invalid drop is refused: READY is removed, and REFUSED.txt contains the reason.
     """
-    told = []
+    signalled = []
     for task in open_queue().select(Filter(pipeline="videos", awaiting=f"signal:{SIGNAL}")):
         try:
             folder = inside(Settings.of_environment().uploads, task.task_id)
@@ -76,8 +76,8 @@ def collect_drops() -> list[str]:
         except IllegalMove:
             continue  # the task was cancelled
         (folder / REFUSED).unlink(missing_ok=True)
-        told.append(task.task_id)
-    return told
+        signalled.append(task.task_id)
+    return signalled
 
 
 def pictures(task_id: str, names: Iterable[str] | None, settings: Settings) -> list[Path]:

@@ -42,7 +42,7 @@ _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 @click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
 @click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); repeatable.")
 @click.option("--drain", is_flag=True, help="Run all due tasks, then exit.")
-@click.option("--reload", is_flag=True, help="Restart when a .py file of the project changes.")
+@click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
 def command(
     app: str,

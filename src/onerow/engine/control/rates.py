@@ -23,14 +23,14 @@ class Rates:
         self._store = store
         self._windows: dict[str, tuple[Window, int]] = {}  # name → (window as last read, version of its note)
 
-    def room(self, pipeline: str, phase: PhasePlan, now: datetime) -> int | None:
+    def starts_left(self, pipeline: str, phase: PhasePlan, now: datetime) -> int | None:
         """Number of tasks that may start now, as last read; None: unlimited."""
         whole, _ = _of(phase)
         if whole is None:
             return None
         name = f"{pipeline}/{phase.name}"
         window, _ = self._windows.get(name) or self._load(name)
-        return rates.room(whole, window.starts, since_epoch(now))
+        return rates.starts_left(whole, window.starts, since_epoch(now))
 
     def free_at(self, pipeline: str, phase: PhasePlan, now: datetime) -> datetime:
         """Time at which the next task may start, as last read."""

@@ -10,10 +10,10 @@ from onerow.core.times import spell
 from onerow.engine.control.definitions import Pause
 from onerow.ports import Note, Store
 
-MARK = "cron"
+PROGRESS = "cron"
 
 
-class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Progress of a schedule: a note, written by compare-and-swap."""
 
     last: str  # all nominal times up to this one are processed
@@ -32,7 +32,7 @@ class Scheduled(msgspec.Struct, frozen=True):
     pause: Pause | None
 
 
-def mark_name(pipeline: str, cron: Cron) -> str:
+def progress_name(pipeline: str, cron: Cron) -> str:
     return f"{pipeline}/{cron.name}"
 
 
@@ -40,15 +40,15 @@ def pause_name(pipeline: str, cron: str) -> str:
     return f"{pipeline}/cron:{cron}"
 
 
-def read_mark(body: Any) -> Mark:
-    return msgspec.convert(body, Mark)
+def read_progress(body: Any) -> Progress:
+    return msgspec.convert(body, Progress)
 
 
-def written(store: Store, name: str, mark: Mark, version: int) -> bool:
+def written(store: Store, name: str, progress: Progress, version: int) -> bool:
     """Write the note by compare-and-swap; return whether it was written."""
-    return store.write_notes([Note(MARK, name, msgspec.to_builtins(mark), version)])[0]
+    return store.write_notes([Note(PROGRESS, name, msgspec.to_builtins(progress), version)])[0]
 
 
-def fresh_mark(now: datetime) -> Mark:
+def new_progress(now: datetime) -> Progress:
     """Return the state of a new schedule: times before now are not caught up."""
-    return Mark(spell(now))
+    return Progress(spell(now))

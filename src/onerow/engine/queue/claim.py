@@ -36,7 +36,7 @@ def pull(
         return []
     slots, key_slots = controls.limits_of(plan.name, phase)
     rates = Rates(store)
-    free = rates.room(plan.name, phase, now)
+    free = rates.starts_left(plan.name, phase, now)
     count = limit if free is None else min(limit, free)
     if count == 0:
         return []

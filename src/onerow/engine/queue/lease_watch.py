@@ -1,7 +1,7 @@
 """Lease observation: a lease has ended when it was seen unchanged for its whole length on a monotonic clock as well.
 
 The store's clock alone proves nothing: clocks step, machines are suspended, and while a store is unavailable or locked
-for writing no live holder can extend its lease. See ADR 32.
+for writing no live holder can extend its lease. See ADR 19.
 """
 
 from collections.abc import Callable

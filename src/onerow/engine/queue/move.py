@@ -36,7 +36,7 @@ KINDS = (
     definitions.PAUSE,
     definitions.HOLD,
     rates.RATE,
-    schedules.MARK,
+    schedules.PROGRESS,
     stats.STATS,
 )
 """Kinds of notes that move; the worker registry and cached counts do not."""

@@ -371,12 +371,12 @@ class Queue:
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:
-            self.family.cancel_children(task.task_id, self._now(), by)
+            self.children.cancel_children(task.task_id, self._now(), by)
         if task.parent_id is not None and task.ended:
-            self.family.gather([task.parent_id])
+            self.children.gather([task.parent_id])
 
     @property
-    def family(self) -> Children:
+    def children(self) -> Children:
         """The service that resumes parents and cancels children."""
         return Children(self.store, self._plan_or_none, self.events)
 

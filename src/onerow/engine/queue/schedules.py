@@ -6,7 +6,7 @@ from onerow.core.schedule import Cron
 from onerow.core.times import read
 from onerow.engine.control import definitions
 from onerow.engine.control.definitions import PAUSE
-from onerow.engine.control.schedules import MARK, Scheduled, mark_name, pause_name, read_mark
+from onerow.engine.control.schedules import PROGRESS, Scheduled, pause_name, progress_name, read_progress
 from onerow.engine.queue.scope import Scope
 
 
@@ -20,19 +20,19 @@ class Crons:
         """Return every published schedule with its last and next time."""
         store = self._queue.store
         now = store.now()
-        marks = {note.name: read_mark(note.body) for note in store.notes(MARK)}
+        by_name = {note.name: read_progress(note.body) for note in store.notes(PROGRESS)}
         pauses = definitions.load_controls(store).pauses
         found = []
         plans = {name: p.plan for name, p in self._queue.pipelines.items()} | definitions.load_plans(store)
         for plan in plans.values():
             for cron in plan.crons:
-                mark = marks.get(mark_name(plan.name, cron))
+                progress = by_name.get(progress_name(plan.name, cron))
                 found.append(
                     Scheduled(
                         plan.name,
                         cron,
-                        read(mark.last) if mark and mark.task_id else None,
-                        mark.task_id if mark else "",
+                        read(progress.last) if progress and progress.task_id else None,
+                        progress.task_id if progress else "",
                         schedule.next_time(cron, now),
                         pauses.get((plan.name, f"cron:{cron.name}")),
                     )

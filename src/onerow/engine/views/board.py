@@ -89,7 +89,7 @@ def build_board(
 ) -> Board:
     """Build the board; without `everyones` it is for one user and leaves out errors of other users' tasks."""
     counts_of: dict[tuple[str, str], list[TaskCount]] = {}
-    for line in store_counts.tallies:
+    for line in store_counts.counts:
         counts_of.setdefault((line.pipeline, line.phase), []).append(line)
     boards = []
     for name in sorted({*plans, *(pipeline for pipeline, _ in counts_of)}):

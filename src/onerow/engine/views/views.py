@@ -48,9 +48,9 @@ class Views:
         store, now = self._store, self._store.now()
         store_counts = count_store(store, self._queue.user_id)
         counts: dict[tuple[object, bool], int] = {}
-        for line in store_counts.tallies:
+        for line in store_counts.counts:
             counts[line.status, line.parked] = counts.get((line.status, line.parked), 0) + line.count
-        due = [t.oldest for t in store_counts.tallies if t.status is WAITING and not t.parked and t.oldest is not None]
+        due = [t.oldest for t in store_counts.counts if t.status is WAITING and not t.parked and t.oldest is not None]
         return Overview(
             at=now,
             store=self._queue.url,

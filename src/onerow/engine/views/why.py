@@ -184,7 +184,7 @@ def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_u
 
 def _rate_used_up(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
     rates = Rates(store)
-    if rates.room(task.pipeline, phase, now) != 0:
+    if rates.starts_left(task.pipeline, phase, now) != 0:
         return None
     free_at = rates.free_at(task.pipeline, phase, now)
     return Reason(

@@ -36,10 +36,10 @@ Answer = TypeVar("Answer")
 class CheckpointService:
     """Write to the row of a running attempt, guarded by its token."""
 
-    def __init__(self, queue: Queue, family: Children) -> None:
+    def __init__(self, queue: Queue, children: Children) -> None:
         self._store: Store = queue.store
         self._queue = queue
-        self._family = family
+        self._children = children
 
     def answer(self, attempt: Attempt, request: Request) -> str:
         """Return the answer as JSON text; raise Cancelled if the attempt has lost its lease or should stop."""
@@ -62,7 +62,7 @@ class CheckpointService:
             case Join(name=name):
                 return self._retrying(attempt, lambda: self._join(attempt.task, name))
             case ChildPage(after=after):
-                return self._retrying(attempt, lambda: self._children(attempt.task, after))
+                return self._retrying(attempt, lambda: self._children_page(attempt.task, after))
 
     def _spawn(self, parent: Task, spawn: Spawn) -> str:
         # Child ids follow from the spawn, so that a spawn repeated after a crash adds nothing.
@@ -81,14 +81,14 @@ class CheckpointService:
         return str(len(own))
 
     def _join(self, parent: Task, name: str) -> str:
-        counts = self._family.tally(parent)
+        counts = self._children.tally(parent)
         if not rules.children_ended(parent, counts):
             record = steps.records(parent).get(name)
             return '{"expired":true}' if record is not None and record.expired else "null"
         return _encode({"counts": counts}).decode()
 
-    def _children(self, parent: Task, after: str | None) -> str:
-        page = self._family.page(parent, after)
+    def _children_page(self, parent: Task, after: str | None) -> str:
+        page = self._children.page(parent, after)
         children = [
             {
                 "task_id": child.task_id,

@@ -207,7 +207,7 @@ class ClaimPlanner:
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
     def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        left = self._rates.room(served.pipeline, served.phase, now)
+        left = self._rates.starts_left(served.pipeline, served.phase, now)
         if left == 0:
             self.on_rate_free(self._rates.free_at(served.pipeline, served.phase, now))
         return limit if left is None else min(limit, left)

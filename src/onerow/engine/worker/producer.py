@@ -112,7 +112,7 @@ class Producer:
         self.reached_codeless_phase: Callable[[], None] = lambda: (
             None
         )  # called when a task reaches a phase without code
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
         self.found = 0  # tasks that the last claim returned
         self.store_answered = False  # in the last round; a round with nothing to write or claim makes no store call
 
@@ -202,7 +202,7 @@ class Producer:
             if self._under_way.claim is not None:
                 coming = self._under_way.claim.limit or 0
         claim = self._planner.claim(settling, coming, now)
-        if claim is not None and not claim.wants:
+        if claim is not None and not claim.phases:
             self._claimed(claim, ())  # every phase is paused or held: the same as nothing due
             return None
         return claim
@@ -333,7 +333,7 @@ class Producer:
         if task.status is WAITING:
             self._note_next_due(attempt.task, task)
         if (task.parent_id is not None or task.children is not None) and concerns(task):
-            self.concerns_family(task)
+            self.parent_or_child_changed(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
         wanted = self._events.wanted

@@ -64,7 +64,7 @@ class ReadyPhases:
         if self.few:
             return False
         found = Counter((task.pipeline, task.phase) for task in tasks)
-        wants = claim.wants
+        wants = claim.phases
         if claim.limit is not None and len(tasks) >= claim.limit:
             # The claim stopped at the last phase in which it found a task; it did not look at the phases after it.
             last = max((n for n, want in enumerate(wants) if found[want.pipeline, want.phase]), default=0)

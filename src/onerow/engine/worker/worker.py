@@ -196,9 +196,9 @@ class Worker:
         self._in_flight.masker = queue.masker
         self._in_flight.stop_asked = self._stopping.wait
         self._in_flight.was_signalled = lambda: self._signalled
-        family = queue.family
-        self._in_flight.answer = CheckpointService(queue, family).answer
-        self._children_sweeper = ChildrenSweeper(store, family, self.name)
+        children = queue.children
+        self._in_flight.answer = CheckpointService(queue, children).answer
+        self._children_sweeper = ChildrenSweeper(store, children, self.name)
         self._loop: LoopRunner | None = None
         self._runners: list[Runner] = []
         served_phases = self._build_served_phases()
@@ -261,9 +261,9 @@ class Worker:
         self._wait_phases.passed = self._look_again
         self._children_sweeper.resumed = self._look_again
         self._children_sweeper.wake = lambda: self._sweep_thread.wake(self._children_sweeper)
-        self._producer.concerns_family = self._wait_phases.concerns_family = self._rescuer.concerns_family = (
-            self._children_sweeper.hear
-        )
+        self._producer.parent_or_child_changed = self._wait_phases.parent_or_child_changed = (
+            self._rescuer.parent_or_child_changed
+        ) = self._children_sweeper.hear
         self._controls.outdated = self._on_outdated
         self._controls.replaced = self._on_replaced
         self._capture = Capture(queue.masker)

@@ -15,9 +15,8 @@ from pymongo.errors import BulkWriteError, WriteError
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.connections import Collections, is_refusal
-from onerow.stores.mongo.documents import CLAIM_ID, ID, Document, task_of
+from onerow.stores.mongo.documents import CLAIM_ID, ID, Document, Stamp, task_of
 from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.schema import READY, READY_INDEX
 from onerow.stores.mongo.slots import Assignment, assign_slots
@@ -30,7 +29,7 @@ _DUPLICATE = 11000
 def claim(collections: Collections, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
     """See ports.Store.claim."""
     tasks: list[Task] = []
-    for want in claim.wants:
+    for want in claim.phases:
         capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - len(tasks))
         if capacity > 0 and claim.ids != []:
             tasks += _claim_phase(collections, claim, msgspec.structs.replace(want, limit=capacity), clock, stamp)

@@ -121,7 +121,7 @@ class Connections:
         """Lend the collections, after a schema check on first use; translate driver exceptions."""
         try:
             with translated(self.url):
-                collections = self.rooms()
+                collections = self.collections()
                 if checked and not self._checked:
                     self._check(collections)
                     self._checked = True
@@ -130,7 +130,7 @@ class Connections:
             self._collections = None  # the next server may differ: detect its features again
             raise
 
-    def rooms(self) -> Collections:
+    def collections(self) -> Collections:
         """Return the collections; open the client on first use."""
         collections = self._collections
         if collections is not None and self._pid == os.getpid():
@@ -258,7 +258,7 @@ def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
     ):
         return StoreUnavailable(f"{url}: can't be reached ({_message(error)}); it is tried again")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
-        return StoreUnavailable(f"{url}: was closed meanwhile")
+        return StoreUnavailable(f"{url}: the connection was closed")
     return StoreError(f"{url}: {_message(error)}")
 
 

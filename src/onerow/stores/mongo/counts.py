@@ -1,6 +1,5 @@
 """Task counts by pipeline, phase and status."""
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from time import monotonic
@@ -9,14 +8,13 @@ from msgspec.structs import replace
 
 from onerow.core.corruption import UnreadableRows, decoded
 from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
-from onerow.ports import Filter, StoreCounts, TaskCount
+from onerow.ports import Filter, StoreCounts, TaskCount, count_tasks
 from onerow.stores.mongo.connections import Collections, Session
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.quarantine import suspects
 from onerow.stores.mongo.schema import CHILD_INDEX
 
-_Group = tuple[str, str, Status, bool]
 _MANY = 20_000
 _BY_PHASE: Document = {"pipeline": "$pipeline", "type": "$type"}
 
@@ -118,18 +116,10 @@ def _groups(
     yield from collections.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], session=session)
 
 
-def _count_in_client(collections: Collections, where: Filter) -> Iterator[TaskCount]:
+def _count_in_client(collections: Collections, where: Filter) -> list[TaskCount]:
     """Count by reading the documents, for filters that the server can't evaluate."""
     matches = client_filter(where)
-    counts: Counter[_Group] = Counter()
-    oldest: dict[_Group, datetime] = {}
     hint = None if where.parent_id is None else CHILD_INDEX
-    for document in collections.tasks.find(query_of(where), hint=hint):
-        (task,) = decoded([document], task_of, ID)
-        if matches is None or matches(task):
-            group = (task.pipeline, task.phase, task.status, task.parked)
-            counts[group] += 1
-            if task.status is WAITING:
-                oldest[group] = min(task.run_at, oldest.get(group, task.run_at))
-    for group, found in counts.items():
-        yield TaskCount(*group, found, oldest.get(group))
+    documents = collections.tasks.find(query_of(where), hint=hint)
+    tasks = (task for document in documents for task in decoded([document], task_of, ID))
+    return count_tasks(task for task in tasks if matches is None or matches(task))

@@ -7,23 +7,20 @@ from typing import Any
 from bson.int64 import Int64
 from msgspec.structs import astuple
 
-from onerow.core.status import Status
-from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, TIME_FIELDS, Task
+from onerow.core.task import COLUMN, FIELDS, JSON_FIELDS, Task
 from onerow.stores.mongo.values import to_bson, to_json
+from onerow.stores.shared.task_rows import task_reader
 
 Document = dict[str, Any]
+Stamp = str | dict[str, datetime]
+"""The time of a write as an aggregation expression: the server's clock, or a test's."""
+SERVER_NOW: Stamp = "$$NOW"
 
 KEY: dict[str, str] = COLUMN | {"task_id": "_id"}
 """Field of a Task → key in its document."""
 CLAIM_ID = "claimed_in"
 """Key of the claim id: a claim that updates many documents at once finds those it got by it."""
 
-_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
-_JSONS = tuple(FIELDS.index(field) for field in JSON_FIELDS)
-_STATUS = FIELDS.index("status")
-# Numbers above 32 bits come back as the driver's Int64.
-_LONGS = tuple(FIELDS.index(field) for field in ("elapsed_time", "token", "version"))
-_STATUS_OF = {status.value: status for status in Status}
 _JSON_SET = frozenset(JSON_FIELDS)
 
 _keys = tuple(KEY[field] for field in FIELDS)
@@ -63,19 +60,24 @@ def values_of(document: Document) -> tuple[Any, ...]:
 
 def task_of(document: Document) -> Task:
     """Return the task in a document."""
-    found = list(_of_all_keys(_DEFAULTS | document))
-    for index in _TIMES:
-        if found[index] is not None:
-            found[index] = found[index].replace(tzinfo=UTC)
-    for index in _JSONS:
-        found[index] = to_json(found[index])
-    for index in _LONGS:
-        if type(found[index]) is Int64:
-            found[index] = int(found[index])
-    found[_STATUS] = _STATUS_OF[found[_STATUS]]
-    return Task(*found)
+    return _task(_of_all_keys(_DEFAULTS | document))
 
 
 def moment_of(value: datetime) -> datetime:
     """Add the UTC zone to a date from the driver."""
     return value.replace(tzinfo=UTC)
+
+
+def _integer(value: Any) -> Any:
+    return int(value) if type(value) is Int64 else value  # numbers above 32 bits come back as the driver's Int64
+
+
+_task = task_reader(
+    "row",
+    {"row": FIELDS},
+    {field: f"to_json({field})" for field in JSON_FIELDS}
+    | {field: f"integer({field})" for field in ("elapsed_time", "token", "version")},
+    time=moment_of,
+    to_json=to_json,
+    integer=_integer,
+)

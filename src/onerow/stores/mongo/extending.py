@@ -6,9 +6,8 @@ from datetime import timedelta
 from pymongo import ReturnDocument, UpdateOne
 
 from onerow.ports import Held, Lease, Lost
-from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.connections import Collections
-from onerow.stores.mongo.documents import Document, moment_of
+from onerow.stores.mongo.documents import Document, Stamp, moment_of
 
 _PROJECTION = {"token": 1, "status": 1, "version": 1, "leased_until": 1, "cancel_requested": 1}
 

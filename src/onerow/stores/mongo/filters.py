@@ -12,20 +12,12 @@ from typing import Any
 
 import msgspec
 
-from onerow.core import values
 from onerow.core.status import OPEN, WAITING
 from onerow.core.task import Task
-from onerow.ports import Filter, Order
+from onerow.ports import Filter
 from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.schema import A_TIME
-
-ORDERS: dict[Order, tuple[str, int]] = {
-    "newest": ("created_at", -1),
-    "oldest": ("created_at", 1),
-    "due": ("run_at", 1),
-    "ended": ("completed_at", 1),
-    "latest": ("completed_at", -1),
-}
+from onerow.stores.shared.matching import equal_terms, matches_text, time_terms
 
 _READY: Document = {"awaiting": None}
 _PARKED: Document = {"awaiting": {"$gte": ""}}
@@ -49,35 +41,15 @@ def _terms(where: Filter) -> list[Document]:
     if where.statuses:
         names = sorted(status.value for status in where.statuses)
         terms.append({"status": names[0] if len(names) == 1 else {"$in": names}})
-    for key, value in (
-        ("pipeline", where.pipeline),
-        ("user_id", where.user_id),
-        ("parent_id", where.parent_id),
-        ("awaiting", where.awaiting),
-        ("leased_by", where.leased_by),
-        ("cancel_requested", where.cancel_requested),
-        ("error_class", where.error_class),
-        ("limit_key", where.limit_key),
-        ("unique_key", where.unique_key),
-        ("held_key", where.held_key),
-    ):
-        if value is not None:
-            terms.append({key: value})
+    terms += [{column: value} for column, value in equal_terms(where)]
+    if where.cancel_requested is not None:
+        terms.append({"cancel_requested": where.cancel_requested})
     if where.phases:
         terms.append({"type": {"$in": sorted(where.phases)}})
     if where.parked is not None:
         terms.append(_PARKED if where.parked else _READY)
-    for key, comparison, moment in (
-        ("run_at", "$lte", where.due_before),
-        ("leased_until", "$lte", where.lease_ended_before),
-        ("held_until", "$lte", where.held_until_before),
-        ("completed_at", "$lte", where.ended_before),
-        ("completed_at", "$gte", where.ended_after),
-        ("created_at", "$gte", where.created_after),
-        ("created_at", "$lte", where.created_before),
-    ):
-        if moment is not None:
-            terms.append({key: A_TIME | {comparison: moment}})
+    for column, comparison, moment in time_terms(where):
+        terms.append({column: A_TIME | {"$lte" if comparison == "<=" else "$gte": moment}})
     for key, text in (("error", where.error_text), ("title", where.title_text)):
         if text is not None:
             terms.append({key: {"$regex": _containing(text)}})
@@ -101,35 +73,7 @@ def client_filter(where: Filter) -> Callable[[Task], bool] | None:
     """Return the check to apply to each task that the query finds; None if the query is exact."""
     if where.error_text is None and where.title_text is None and where.text is None and not where.payload:
         return None
-
-    def matches(task: Task) -> bool:
-        return (
-            _has(where.error_text, task.error)
-            and _has(where.title_text, task.title)
-            and _has(where.text, task.title, task.error, task.task_id, task.payload_json)
-            and all(_text_at(task.payload, path) == value for path, value in where.payload)
-        )
-
-    return matches
-
-
-def _has(part: str | None, *texts: str | None) -> bool:
-    if part is None:
-        return True
-    part = part.casefold()
-    return any(text is not None and part in text.casefold() for text in texts)
-
-
-def _text_at(value: Any, path: str) -> str | None:
-    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
-    for step in path.split("."):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value if isinstance(value, str) else values.encode(value)
+    return lambda task: matches_text(task, where)
 
 
 def _payload_term(path: str, value: str) -> Document | None:

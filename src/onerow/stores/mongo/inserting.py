@@ -51,7 +51,7 @@ def insert_in(collections: Collections, tasks: Sequence[Task], tx: Any) -> list[
             collection.insert_one(document_of(task), session=tx)
         except errors.DuplicateKeyError as error:
             raise RetryTransaction(
-                f"task {task.task_id}: another transaction added it or took its unique key meanwhile; "
+                f"task {task.task_id}: another transaction added it or took its unique key; "
                 f"abort this one and run it again"
             ) from error
         answers.append(Inserted(task))

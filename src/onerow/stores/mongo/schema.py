@@ -1,8 +1,4 @@
-"""The schema: the collection with its validator, and the indexes, some of which enforce guarantees.
-
-The store records `schema` (the version it was migrated to) and `min_code` (the oldest SCHEMA of code that may use it).
-Code refuses a store only if its own SCHEMA is below min_code.
-"""
+"""The schema: the collection with its validator, and the indexes, some of which enforce guarantees."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +7,11 @@ import msgspec
 from pymongo import ASCENDING, IndexModel, timeout
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from onerow.core.errors import CodeTooOld, SchemaMissing, StoreError
+from onerow.core.errors import StoreError
 from onerow.core.status import Status
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document
+from onerow.stores.shared.schema_version import check_code, check_version
 
 SCHEMA = 1
 """The newest schema this code knows."""
@@ -99,7 +96,7 @@ VALIDATOR: Document = {
 def migrate(collections: Collections) -> None:
     """Migrate the database to SCHEMA; several processes may call it at once."""
     version, min_code = versions(collections)
-    _check_code(version, min_code)
+    check_code(SCHEMA, version, min_code)
     if version < SCHEMA:
         _create(collections)
         for key, value in (("schema", SCHEMA), ("min_code", MIN_CODE)):
@@ -112,11 +109,7 @@ def migrate(collections: Collections) -> None:
 def check(collections: Collections) -> None:
     """Raise SchemaMissing if the database is not migrated, CodeTooOld if it needs newer code."""
     version, min_code = versions(collections)
-    _check_code(version, min_code)
-    if version < SCHEMA:
-        raise SchemaMissing(
-            f"{collections.tasks.full_name} has schema {version}, this code needs {SCHEMA}; run: onerow migrate"
-        )
+    check_version(collections.tasks.full_name, SCHEMA, version, min_code)
 
 
 def versions(collections: Collections) -> tuple[int, int]:
@@ -179,14 +172,6 @@ def _make_indexes(collections: Collections) -> None:
                 f"drop it, then run: onerow migrate"
             ) from error
         raise
-
-
-def _check_code(version: int, min_code: int) -> None:
-    if min_code > SCHEMA:
-        raise CodeTooOld(
-            f"the store has schema {version} and needs code that knows schema {min_code}; "
-            f"this onerow knows {SCHEMA}: upgrade it (pip install -U onerow)"
-        )
 
 
 def _naive(where: Any) -> Any:

@@ -1,37 +1,26 @@
 """Keyset pagination, and searches with a time limit."""
 
-import base64
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from time import monotonic
+from datetime import timedelta
+from functools import partial
 from typing import Literal
 
-import msgspec
-
 from onerow.core.corruption import decoded
-from onerow.core.errors import BadInput
 from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
-from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
-from onerow.stores.mongo.filters import ORDERS, client_filter, query_of
+from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
-
-_encode = msgspec.json.Encoder().encode
-_FIRST_BATCH, _MAX_BATCH = 500, 16_000
-
-Position = tuple[datetime, str]  # the time that tasks are sorted by, and the task id
+from onerow.stores.shared import paging
+from onerow.stores.shared.matching import is_selective
+from onerow.stores.shared.paging import SORTING, Position, find_page
 
 
 def find(collections: Collections, where: Filter, limit: int, order: Order, after: str | None) -> Page:
     """See ports.Store.find."""
-    start = None if after is None else _read_cursor(after)
-    tasks = list(_first(collections, where, order, limit + 1, start, None))
-    if len(tasks) <= limit or limit < 1:
-        return Page(tasks[:limit])
-    return Page(tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)))
+    return find_page(partial(_first, collections, where, order), limit, order, after)
 
 
 def leases(collections: Collections, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
@@ -61,38 +50,31 @@ def search(
     after: str | None,
     within: timedelta,
 ) -> Search:
-    """See ports.Searchable.search: scan in batches, each twice the size of the last, until the time limit."""
+    """See ports.Searchable.search."""
     scanned = _scanned(where, order)
     if scanned is None:
         page = find(collections, where, limit, order, after)
         return Search(page.tasks, page.next)
-    until = monotonic() + within.total_seconds()
-    position = None if after is None else _read_cursor(after)
-    found: list[Task] = []
-    batch, examined = _FIRST_BATCH, 0
-    while True:
-        end = _end_of_batch(collections, scanned, order, position, batch)
-        found += _first(collections, where, order, limit + 1 - len(found), position, end)
-        if len(found) > limit:
-            return Search(found[:limit], _write_cursor(_position(found[limit - 1], order)))
-        if end is None:
-            return Search(found)
-        examined += batch
-        position = end
-        if monotonic() >= until:
-            return Search(found, _write_cursor(position), position[0], examined)
-        batch = min(batch * 2, _MAX_BATCH)
+    return paging.search(
+        partial(_first, collections, where, order),
+        partial(_end_of_batch, collections, scanned, order),
+        limit,
+        order,
+        after,
+        within,
+    )
 
 
 def _first(
     collections: Collections, where: Filter, order: Order, limit: int, after: Position | None, until: Position | None
 ) -> Iterator[Task]:
     """Yield the first matching tasks between two positions, checked in the client where needed."""
-    key, direction = ORDERS[order]
+    key, descending = SORTING[order]
+    direction = -1 if descending else 1
     terms = [query_of(where)]
     if key == "completed_at":
         terms.append({key: A_TIME})
-    further, back = ("$lt", "$gt") if direction < 0 else ("$gt", "$lt")
+    further, back = ("$lt", "$gt") if descending else ("$gt", "$lt")
     if after is not None:
         terms.append(_beyond(key, further, after, inclusive=False))
     if until is not None:
@@ -124,17 +106,9 @@ def _beyond(key: str, comparison: str, position: Position, *, inclusive: bool) -
 
 def _scanned(where: Filter, order: Literal["newest", "latest"]) -> tuple[str, Document] | None:
     """Return the index to scan and its condition; None if a selective index finds the few matches."""
-    few = (
-        where.parent_id,
-        where.held_key,
-        where.leased_by,
-        where.lease_ended_before,
-        where.awaiting,
-        where.held_until_before,
-    )
     # Open tasks are usually few and have indexes, but too many to read all of them for a check in the client.
     open_only = where.parked or (where.statuses and where.statuses <= OPEN)
-    if any(value is not None for value in few) or (open_only and client_filter(where) is None):
+    if is_selective(where) or (open_only and client_filter(where) is None):
         return None
     if order == "latest":
         if where.statuses == {FAILED}:
@@ -150,24 +124,9 @@ def _end_of_batch(
 ) -> Position | None:
     """Return the position of the last of the next `length` tasks in an index; None if fewer are left."""
     index, part = scanned
-    key, direction = ORDERS[order]
+    key, descending = SORTING[order]
+    direction = -1 if descending else 1
     terms = [part] if after is None else [part, _beyond(key, "$lt", after, inclusive=False)]
     found = collections.tasks.find({"$and": terms}, {key: 1}, hint=index).sort([(key, direction), ("_id", direction)])
     row = next(iter(found.skip(length - 1).limit(1)), None)
     return None if row is None else (moment_of(row[key]), row["_id"])
-
-
-def _position(task: Task, order: Order) -> Position:
-    return getattr(task, ORDERS[order][0]), task.task_id
-
-
-def _write_cursor(position: Position) -> str:
-    return base64.urlsafe_b64encode(_encode([spell(position[0]), position[1]])).decode()
-
-
-def _read_cursor(text: str) -> Position:
-    try:
-        moment, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
-        return read(moment), task_id
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

@@ -1,15 +1,14 @@
 """Assignment of slots: which due tasks the limits admit, and in which slots.
 
 The state read here may be stale when it is written; then the unique index on slots refuses the write, and the claim
-tries again. Every claim takes the lowest free slots, and no more than the limit minus the running tasks. So tasks that
-run without a slot (claimed before there was a limit) count too, and two claims that read the same state conflict.
+tries again. Every claim takes the lowest free slots, so two claims that read the same state conflict.
 """
 
 import random
-from collections.abc import Sequence
 
 import msgspec
 
+from onerow.core.slots import PhaseSlots
 from onerow.ports import PhaseClaim
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document
@@ -29,39 +28,19 @@ class Assignment(msgspec.Struct, frozen=True):
     key_slot: int | None
 
 
-class Limit:
-    """The slots of one limit. At most `slots` tasks run, including those that hold no slot."""
-
-    def __init__(self, slots: int | None, used: Sequence[int | None]) -> None:
-        self._limited = slots is not None
-        free = max(0, (slots or 0) - len(used))
-        self._free = [slot for slot in range(slots or 0) if slot not in used][:free]
-
-    @property
-    def full(self) -> bool:
-        return self._limited and not self._free
-
-    @property
-    def free(self) -> int | None:
-        return len(self._free) if self._limited else None
-
-    def take(self) -> int | None:
-        return self._free.pop(0) if self._limited else None
-
-
 class SlotPlan:
     """The limits of one phase as they were read, and the slots assigned so far."""
 
     def __init__(self, collections: Collections, want: PhaseClaim) -> None:
         where = PROCESSING | {"pipeline": want.pipeline, "type": want.phase}
         running = list(collections.tasks.find(where, {"limit_key": 1, "slot": 1, "key_slot": 1}))
-        self._key_slots = want.key_slots
-        self._slots = Limit(want.slots, [row.get("slot") for row in running])
-        self._used: dict[str, list[int | None]] = {}
-        for row in running:
-            self._used.setdefault(row.get("limit_key", ""), []).append(row.get("key_slot"))
-        self._keys: dict[str, Limit] = {}
-        self.limit = want.limit if self._slots.free is None else min(want.limit, self._slots.free)
+        self._slots = PhaseSlots(
+            want.slots,
+            want.key_slots,
+            [(row.get("limit_key", ""), row.get("slot"), row.get("key_slot")) for row in running],
+        )
+        free = self._slots.free
+        self.limit = want.limit if free is None else min(want.limit, free)
         self.assigned: list[Assignment] = []
         self._assigned_ids: set[str] = set()
 
@@ -71,18 +50,14 @@ class SlotPlan:
 
     def offer(self, row: Document) -> None:
         """Assign slots to the task if its limits admit it."""
-        key = self._key(row.get("limit_key", ""))
-        if self.left > 0 and not key.full and row["_id"] not in self._assigned_ids:
+        if self.left <= 0 or row["_id"] in self._assigned_ids:
+            return
+        if (free := self._slots.take(row.get("limit_key", ""))) is not None:
             self._assigned_ids.add(row["_id"])
-            self.assigned.append(Assignment(row["_id"], self._slots.take(), key.take()))
+            self.assigned.append(Assignment(row["_id"], *free))
 
     def is_full(self, limit_key: str) -> bool:
-        return self._key(limit_key).full
-
-    def _key(self, limit_key: str) -> Limit:
-        if limit_key not in self._keys:
-            self._keys[limit_key] = Limit(self._key_slots if limit_key else None, self._used.get(limit_key, []))
-        return self._keys[limit_key]
+        return self._slots.is_full(limit_key)
 
 
 def assign_slots(collections: Collections, want: PhaseClaim, due: Document, *, in_order: bool) -> list[Assignment]:

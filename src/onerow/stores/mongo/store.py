@@ -11,8 +11,10 @@ from pymongo.collection import Collection
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import BadInput, RowRefused
+from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
+from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
@@ -48,10 +50,11 @@ from onerow.stores.mongo import (
     swapping,
     task_log,
 )
-from onerow.stores.mongo.clock import SERVER_NOW, ServerClock, Stamp
 from onerow.stores.mongo.connections import Collections, Connections, translated
-from onerow.stores.mongo.documents import ID, task_of
-from onerow.stores.mongo.waker import MongoWaker, PollCounter
+from onerow.stores.mongo.documents import ID, SERVER_NOW, Stamp, task_of
+from onerow.stores.mongo.waker import MongoWaker, WakeCounter
+from onerow.stores.shared.server_clock import ServerClock
+from onerow.stores.shared.waking import any_wakes
 
 T = TypeVar("T")
 
@@ -68,13 +71,13 @@ class MongoStore:
         clock: Callable[[], datetime] | None = None,
         bulk: bool | None = None,  # None: detect; False: as with servers before 8.0
         log_lines: int = 10_000,
-        log_bytes: int = 1_000_000,
+        log_size: int = 1_000_000,
     ) -> None:
-        self._door = Connections(url, database, collection, schema.check, bulk)
-        self._clock = clock or ServerClock(self._server_time)
-        self._own_time = clock is not None
-        self._bounds = task_log.Bounds(log_lines, log_bytes)
-        self._poll_counter = PollCounter(self._door)
+        self._connections = Connections(url, database, collection, schema.check, bulk)
+        self._clock = clock
+        self._server_clock = ServerClock(self._server_time, tick=0.001, samples=8)
+        self._output_bound = OutputBound(log_lines, log_size)
+        self._wake_counter = WakeCounter(self._connections)
         self._wakers: list[MongoWaker] = []
         self._cached_counts = counts.CachedCounts()
 
@@ -84,68 +87,74 @@ class MongoStore:
         client = collection.database.client
         hosts = ",".join(f"{host}:{port}" for host, port in sorted(client.topology_description.server_descriptions()))
         store = cls(f"mongodb://{hosts}/{collection.database.name}", collection=collection.name, **options)
-        store._door.use(client)
+        store._connections.use(client)
         return store
 
     @property
     def url(self) -> str:
-        return self._door.url
+        return self._connections.url
 
     def prepare(self) -> None:
-        with self._door.open(checked=False) as collections:
+        with self._connections.open(checked=False) as collections:
             schema.migrate(collections)
 
     def check(self) -> None:
-        with self._door.open(checked=False) as collections:
+        with self._connections.open(checked=False) as collections:
             schema.check(collections)
 
     def now(self) -> datetime:
-        return to_millis(self._clock())
+        return self._server_clock.now() if self._clock is None else to_millis(self._clock())
 
     # ── tasks ──
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if not tasks:
             return []
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             if tx is not None:
                 with translated(self.url, callers=True):
                     return inserting.insert_in(collections, tasks, tx)
             answers = without_unreadable(lambda: inserting.insert(collections, tasks), self._set_aside)
-            self._notify(collections)
+            if any(wakes(None, task) for task in tasks):
+                self._wake()
+                if not collections.has_members:  # a change stream reports inserts
+                    self._wake_counter.increment(collections)
         return answers
 
     def claim(self, claim: Claim) -> list[Task]:
         def claim_once() -> list[Task]:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return claiming.claim(collections, claim, self.now, self._stamp())
 
         return self._without_refused(claim_once)
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
-        if not moves:
-            return []
-        with self._door.open() as collections:
-            answers = swapping.swap(self._door, collections, moves, self._stamp(), self.now())
-            if any(move.wakes for move in moves):
-                self._notify(collections)
-        return answers
+        return self.settle_and_claim(moves, None)[0]
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        return self.swap(moves), [] if claim is None else self.claim(claim)
+        answers: list[SwapAnswer] = []
+        if moves:
+            with self._connections.open() as collections:
+                answers = swapping.swap(self._connections, collections, moves, self._stamp(), self.now())
+                if any_wakes(moves):
+                    self._wake_counter.increment(collections)
+                    # A worker need not be woken by its own round, but by other operations and by other workers.
+                    if claim is None or len(self._wakers) > 1:
+                        self._wake()
+        return answers, [] if claim is None else self.claim(claim)
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         if not leases:
             return []
 
         def extend() -> list[Held | Lost]:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return extending.extend(collections, leases, lease_for, self._stamp())
 
         return self._without_refused(extend)
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return searching.leases(collections, pipeline, phase, limit)
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
@@ -164,7 +173,7 @@ class MongoStore:
         )
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             pipelines = claiming.pipelines_waiting(collections)
         return [phase for phase in phases if phase[0] in pipelines]
 
@@ -186,10 +195,10 @@ class MongoStore:
         return self._reading(lambda collections: searching.search(collections, where, limit, order, after, within))
 
     def inspect(self) -> list[Finding]:
-        return maintenance.inspect(self._door)
+        return maintenance.inspect(self._connections)
 
     def migration(self) -> Migration:
-        return maintenance.migration(self._door)
+        return maintenance.migration(self._connections)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput(
@@ -201,13 +210,13 @@ class MongoStore:
 
     def _reading(self, read: Callable[[Collections], T]) -> T:
         def once() -> T:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 return read(collections)
 
         return without_unreadable(once, self._set_aside)
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return quarantine.set_aside(collections, ids, self.now())
 
     def _without_refused(self, write: Callable[[], T]) -> T:
@@ -215,7 +224,7 @@ class MongoStore:
         try:
             return write()
         except RowRefused:
-            with self._door.open() as collections:
+            with self._connections.open() as collections:
                 found = quarantine.suspects(collections)
             if not self._set_aside(found):
                 raise
@@ -226,7 +235,7 @@ class MongoStore:
     def remove(self, tasks: Sequence[Task]) -> int:
         if not tasks:
             return 0
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             gone = collections.tasks.bulk_write(
                 [DeleteOne({"_id": task.task_id, "version": task.version}) for task in tasks], ordered=False
             ).deleted_count
@@ -238,55 +247,52 @@ class MongoStore:
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
-        with self._door.open() as collections:
-            task_log.append(collections, lines, self._bounds)
+        with self._connections.open() as collections:
+            task_log.append(collections, lines, self._output_bound)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return task_log.read_page(collections, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return notes.read_all(collections, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
-        with self._door.open() as collections:
-            return notes.write(self._door, collections, given, self.now())
+        with self._connections.open() as collections:
+            return notes.write(self._connections, collections, given, self.now())
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        with self._door.open() as collections:
+        with self._connections.open() as collections:
             return notes.drop(collections, kind, names)
 
     # ── waking, closing ──
 
     def waker(self) -> MongoWaker:
-        waker = MongoWaker(self._door, self._wakers.remove)
+        waker = MongoWaker(self._connections, self._wakers.remove)
         self._wakers.append(waker)
         return waker
 
     def close(self) -> None:
-        self._poll_counter.close()
-        self._door.close()
+        self._wake_counter.close()
+        self._connections.close()
 
     def count_statements(self) -> Callable[[], int]:
         """Count the commands that the client sends from now on."""
-        return self._door.count_commands()
+        return self._connections.count_commands()
 
-    def _notify(self, collections: Collections) -> None:
-        """Wake the workers of this process and, on a standalone server, those that poll."""
-        for waker in self._wakers:
+    def _wake(self) -> None:
+        """Wake the workers of this process."""
+        for waker in list(self._wakers):
             waker.poke()
-        if not collections.has_members:
-            self._poll_counter.increment(collections)
 
     def _stamp(self) -> Stamp:
-        return {"$literal": self.now()} if self._own_time else SERVER_NOW
+        return SERVER_NOW if self._clock is None else {"$literal": self.now()}
 
-    def _server_time(self) -> datetime:
-        with self._door.open(checked=False) as collections:
+    def _server_time(self) -> float:
+        with self._connections.open(checked=False) as collections:
             server_time = collections.client.admin.command("hello").get("localTime")
             if server_time is None:
                 (row,) = collections.database.aggregate([{"$documents": [{"now": "$$NOW"}]}])
                 server_time = row["now"]
-        moment: datetime = server_time.replace(tzinfo=UTC)
-        return moment
+        return float(server_time.replace(tzinfo=UTC).timestamp())

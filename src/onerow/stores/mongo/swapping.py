@@ -7,9 +7,8 @@ from onerow.core.errors import RowRefused, StoreError
 from onerow.core.task import Task
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.mongo.bulk_write import Outcome, write_each, write_one
-from onerow.stores.mongo.clock import Stamp
 from onerow.stores.mongo.connections import Collections, Connections
-from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.documents import Document, Stamp
 from onerow.stores.mongo.quarantine import set_aside
 from onerow.stores.mongo.updates import update_of
 

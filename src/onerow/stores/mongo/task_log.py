@@ -5,11 +5,11 @@ gaps, so the number of the first line that is left tells how many were dropped.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
-import msgspec
 from pymongo import ReturnDocument
 
+from onerow.core.output_bound import OutputBound, byte_size
 from onerow.ports import LogLine, LogPage
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import Document, moment_of
@@ -17,22 +17,15 @@ from onerow.stores.mongo.documents import Document, moment_of
 _BEYOND = 2**62
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """How much of one task's output is kept."""
-
-    lines: int
-    size: int
-
-
-def append(collections: Collections, lines: Sequence[LogLine], bounds: Bounds) -> None:
+def append(collections: Collections, lines: Sequence[LogLine], bound: OutputBound) -> None:
     """Append lines; lines of the same task keep their order."""
     by_task = sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))
     for task_id, group in groupby(by_task, key=lambda pair: pair[1].task_id):
-        _append_to(collections, task_id, [line for _, line in group], bounds)
+        _append_to(collections, task_id, [line for _, line in group], bound)
 
 
-def _append_to(collections: Collections, task_id: str, lines: list[LogLine], bounds: Bounds) -> None:
-    sizes = [len(line.text.encode()) for line in lines]
+def _append_to(collections: Collections, task_id: str, lines: list[LogLine], bound: OutputBound) -> None:
+    sizes = [byte_size(line.text) for line in lines]
     head = collections.log.find_one_and_update(
         {"_id": _key(task_id, 0)},
         {"$inc": {"next": len(lines), "size": sum(sizes)}},
@@ -57,25 +50,23 @@ def _append_to(collections: Collections, task_id: str, lines: list[LogLine], bou
         ],
         ordered=False,
     )
-    if last > bounds.lines or size > bounds.size:
-        _drop_oldest(collections, task_id, last - bounds.lines, size - bounds.size)
+    # Line numbers have no gaps: without dropped lines, the last number is the number of lines.
+    if bound.exceeded(last, size):
+        _drop_oldest(collections, task_id, last, size, bound)
 
 
-def _drop_oldest(collections: Collections, task_id: str, up_to: int, size: int) -> None:
-    """Drop the lines up to number `up_to`, and more until `size` bytes are dropped."""
-    gone: list[int] = []
-    freed = 0
-    for line in collections.log.find(_after(task_id, 0), {"size": 1}).sort("_id"):
-        seq = int(line["_id"]["seq"])
-        if seq > up_to and freed >= size:
-            break
-        gone.append(seq)
-        freed += int(line["size"])
-    if not gone:
+def _drop_oldest(collections: Collections, task_id: str, last: int, size: int, bound: OutputBound) -> None:
+    kept = collections.log.find(_after(task_id, 0), {"size": 1}).sort("_id")
+    oldest = next(kept, None)
+    if oldest is None:
+        return
+    first = int(oldest["_id"]["seq"])
+    count, freed = bound.drop(last - first + 1, size, (int(line["size"]) for line in chain([oldest], kept)))
+    if not count:
         return
     # If two writers drop lines at once, `size` stays too high for one of them, and is not reduced twice.
-    dropped = collections.log.delete_many({"_id": {"$gte": _key(task_id, gone[0]), "$lte": _key(task_id, gone[-1])}})
-    if dropped.deleted_count == len(gone):
+    dropped = collections.log.delete_many({"_id": {"$gte": _key(task_id, first), "$lt": _key(task_id, first + count)}})
+    if dropped.deleted_count == count:
         collections.log.update_one({"_id": _key(task_id, 0)}, {"$inc": {"size": -freed}})
 
 

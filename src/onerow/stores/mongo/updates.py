@@ -9,8 +9,7 @@ from typing import Any
 from onerow.core.task import changed_fields
 from onerow.ports import Move
 from onerow.stores.mongo.bulk_write import Update
-from onerow.stores.mongo.clock import Stamp
-from onerow.stores.mongo.documents import CLAIM_ID, KEY, Document, stored
+from onerow.stores.mongo.documents import KEY, Document, Stamp, stored
 from onerow.stores.mongo.schema import A_TIME
 from onerow.stores.mongo.values import to_bson
 
@@ -29,9 +28,6 @@ def update_of(move: Move, stamp: Stamp) -> Update:
             change["$push"] = {"logs": {"$each": added}}
         else:
             written[KEY[field]] = stored(after, field)
-    if after.parent_id is not None and after.ended:
-        # A change event contains only the changed fields; this one tells the change stream that a child ended.
-        written[CLAIM_ID] = None
     change["$set"] = written
     return Update(where, change)
 

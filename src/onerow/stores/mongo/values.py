@@ -1,4 +1,4 @@
-"""JSON ↔ BSON: a value is read back exactly as it was written, and is readable in the database (docs/adr/0020).
+"""JSON ↔ BSON: a value is read back exactly as it was written, and is readable in the database (docs/adr/0015).
 
 JSON objects are stored as documents, arrays as arrays, numbers as numbers. A JSON text that would change by that, or
 grow too much, is stored as text in BSON's code type, which no JSON value has.

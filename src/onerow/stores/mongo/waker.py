@@ -1,7 +1,7 @@
-"""Wakes a worker when another process has written: by a change stream, or else by polling a counter.
+"""Wakes the workers of other processes by a counter: one small document, which a write that wakes them increments.
 
-The counter is one small document, incremented when there may be work; reading it by its id is the cheapest query.
-It is polled every few milliseconds after a change, and less often the longer nothing changes.
+On a replica set a change stream reports the new counter, and also inserts, which may come from a caller's transaction.
+Else the counter is polled: every few milliseconds after a change, and less often the longer nothing changes.
 """
 
 import contextlib
@@ -15,43 +15,21 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from onerow.core.errors import StoreError
 from onerow.stores.mongo.connections import Collections, Connections
-from onerow.stores.mongo.documents import CLAIM_ID, Document
+from onerow.stores.mongo.documents import Document
 
 _MIN_POLL, _MAX_POLL, _BACKOFF = 0.003, 0.03, 1.06
 _MIN_INTERVAL = 0.004
 _FLUSH_TIMEOUT = 0.5
 _STREAM_WAIT_MS = 1_000
 _REOPEN_AFTER = (0.1, 5.0)
-_NO_STREAMS = frozenset({40573, 59, 40324, 115, 20})
+_NO_STREAMS = frozenset({40573, 59, 40324, 115, 20, 13})  # not supported here, or not allowed to this user
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
-_CHANGED = "updateDescription.updatedFields"
-_CLEARED = {"$type": "null"}
-_NO_CLAIM: Document = {f"{_CHANGED}.status": {"$ne": "processing"}}  # a claim writes null into unused slots
-_WAKING_CHANGES: list[Document] = [
-    {
-        "$match": {
-            "$or": [
-                {"operationType": "insert"},
-                # The moves of Move.wakes, as far as an event shows them: a task to claim, unless it was parked, ...
-                {f"{_CHANGED}.status": "waiting", f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
-                {f"{_CHANGED}.awaiting": _CLEARED},
-                {f"{_CHANGED}.run_at": {"$exists": True}, f"{_CHANGED}.awaiting": {"$not": {"$type": "string"}}},
-                {f"{_CHANGED}.priority": {"$exists": True}},
-                # ... a free slot, a cancel, an ended child (see swapping).
-                {f"{_CHANGED}.slot": _CLEARED} | _NO_CLAIM,
-                {f"{_CHANGED}.key_slot": _CLEARED} | _NO_CLAIM,
-                {f"{_CHANGED}.cancel_requested": True},
-                {f"{_CHANGED}.{CLAIM_ID}": _CLEARED},
-            ]
-        }
-    },
-    {"$project": {"_id": 1}},
-]
+_COUNTER = "bell"  # the id of the counter
 
 
-class PollCounter:
-    """Increments the counter that wakers poll. Writes are unacknowledged: a lost one only delays a worker.
+class WakeCounter:
+    """Increments the counter of wake-ups. Writes are unacknowledged: a lost one only delays a worker.
 
     The first increment is written at once; frequent ones are combined, one every few milliseconds and one at the end.
     """
@@ -97,7 +75,7 @@ class PollCounter:
     def _increment(self, collections: Collections) -> None:
         with contextlib.suppress(PyMongoError):
             meta = collections.meta.with_options(write_concern=_UNACKNOWLEDGED)
-            meta.update_one({"_id": "bell"}, {"$inc": {"rung": 1}}, upsert=True)
+            meta.update_one({"_id": _COUNTER}, {"$inc": {"rung": 1}}, upsert=True)
 
 
 class MongoWaker:
@@ -150,7 +128,7 @@ class MongoWaker:
         """Whether the counter changed since the last poll; False if the store is unavailable."""
         try:
             with self._connections.open() as collections:
-                found = collections.meta.find_one({"_id": "bell"}) or {"rung": 0}
+                found = collections.meta.find_one({"_id": _COUNTER}) or {"rung": 0}
         except StoreError:
             self._pause = _MAX_POLL
             return False
@@ -176,7 +154,13 @@ class _Stream:
             threading.Thread(target=self._run, args=(first,), name="onerow-mongo-waker", daemon=True).start()
 
     def _open(self) -> ChangeStream[Document]:
-        return self._connections.rooms().tasks.watch(_WAKING_CHANGES, max_await_time_ms=_STREAM_WAIT_MS)
+        collections = self._connections.collections()
+        events = [
+            {"ns.coll": collections.tasks.name, "operationType": "insert"},
+            {"ns.coll": collections.meta.name, "documentKey._id": _COUNTER},
+        ]
+        pipeline: list[Document] = [{"$match": {"$or": events}}, {"$project": {"_id": 1}}]
+        return collections.database.watch(pipeline, max_await_time_ms=_STREAM_WAIT_MS)
 
     def _run(self, opened: ChangeStream[Document] | None) -> None:
         pause = _REOPEN_AFTER[0]

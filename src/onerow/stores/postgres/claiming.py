@@ -72,7 +72,7 @@ class Claiming:
     def send(self, connection: Connection) -> None:
         """See ports.Store.claim; inside an open transaction."""
         claim = self._claim
-        wants = [want for want in claim.wants if want.limit > 0]
+        wants = [want for want in claim.phases if want.limit > 0]
         if not wants or self.left <= 0 or (claim.ids is not None and not claim.ids):
             return
         limited = [want for want in wants if _is_limited(want)]
@@ -89,7 +89,7 @@ class Claiming:
     @property
     def left(self) -> int:
         """How many tasks all wants may take in total; the setting onerow.left counts it down in the transaction."""
-        asked = sum(max(0, want.limit) for want in self._claim.wants)
+        asked = sum(max(0, want.limit) for want in self._claim.phases)
         return asked if self._claim.limit is None else min(asked, self._claim.limit)
 
     def receive(self, locations: RowLocations) -> list[Task]:
@@ -233,7 +233,7 @@ def keys_waiting(connection: Connection, schema: str, want: PhaseClaim, low_wate
 
 def is_unlimited(claim: Claim) -> bool:
     """Whether no phase of the claim is limited, so that it depends on waiting tasks only."""
-    return claim.ids is None and bool(claim.wants) and not any(map(_is_limited, claim.wants))
+    return claim.ids is None and bool(claim.phases) and not any(map(_is_limited, claim.phases))
 
 
 def _is_limited(want: PhaseClaim) -> bool:

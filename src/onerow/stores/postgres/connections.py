@@ -17,11 +17,11 @@ from psycopg.generators import send as flush
 from psycopg.rows import TupleRow
 
 from onerow.core.errors import OnerowError, RetryTransaction, StoreUnavailable
-from onerow.stores.postgres.clock import ServerClock
 from onerow.stores.postgres.connection_url import Address
 from onerow.stores.postgres.driver_errors import CONNECTION_ENDED, sqlstate, store_error
-from onerow.stores.postgres.fast.binary import register_adapters
+from onerow.stores.postgres.fast.binary import register_adapters, unix_time
 from onerow.stores.postgres.statements import statement
+from onerow.stores.shared.server_clock import ServerClock
 
 Cursor = psycopg.Cursor[TupleRow]
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Connections:
             if not committed:
                 connection.execute("COMMIT")
         ((server_time, *_),) = begin.fetchall()
-        self.clock.observe(server_time, sent_at)
+        self.clock.observe(unix_time(server_time), sent_at)
 
     def open(self) -> Connection:
         """Open a new connection in autocommit mode; the caller closes it."""
@@ -205,9 +205,9 @@ class Connections:
             for connection in idle:
                 connection.close()
 
-    def _ask_time(self) -> int:
+    def _ask_time(self) -> float:
         ((server_time,),) = self.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
-        return int(server_time)
+        return unix_time(server_time)
 
     def _take(self) -> Connection:
         while True:

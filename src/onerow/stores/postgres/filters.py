@@ -1,24 +1,13 @@
 """Translates a Filter to SQL. Statuses are literals, because the planner matches partial indexes by literals only."""
 
-from datetime import datetime
 from typing import Any
 
 from onerow.core.status import ENDS, Status
 from onerow.ports import Filter, Order
 from onerow.stores.postgres.case_folding import containing
 from onerow.stores.postgres.rows import COLUMNS
-
-ORDERS: dict[Order, tuple[str, str]] = {
-    "newest": ("created_at", "DESC"),
-    "oldest": ("created_at", "ASC"),
-    "due": ("run_at", "ASC"),
-    "ended": ("completed_at", "ASC"),
-    "latest": ("completed_at", "DESC"),
-}
-
-
-Position = tuple[datetime, str]
-"""The position of a row in an order: its time and its id."""
+from onerow.stores.shared.matching import equal_terms, time_terms
+from onerow.stores.shared.paging import SORTING, Position
 
 
 def page_sql(
@@ -26,10 +15,11 @@ def page_sql(
 ) -> tuple[str, list[Any]]:
     """Return the SQL and parameters for tasks in order, after one position and up to another."""
     condition, given = where_sql(where)
-    by, direction = ORDERS[order]
+    by, descending = SORTING[order]
+    direction = SORTING[order].direction
     if by == "completed_at":
         condition += " AND completed_at IS NOT NULL"
-    further, sooner = ("<", ">=") if direction == "DESC" else (">", "<=")
+    further, sooner = ("<", ">=") if descending else (">", "<=")
     for position, comparison in ((after, further), (until, sooner)):
         if position is not None:
             condition += f" AND ({by}, task_id) {comparison} (%s, %s)"
@@ -57,19 +47,8 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
 
     if where.statuses:
         terms.append(_statuses(where.statuses))
-    for column, value in (
-        ("pipeline", where.pipeline),
-        ("user_id", where.user_id),
-        ("parent_id", where.parent_id),
-        ("awaiting", where.awaiting),
-        ("leased_by", where.leased_by),
-        ("error_class", where.error_class),
-        ("limit_key", where.limit_key),
-        ("unique_key", where.unique_key),
-        ("held_key", where.held_key),
-    ):
-        if value is not None:
-            term(f"{column} = %s", value)
+    for column, value in equal_terms(where):
+        term(f"{column} = %s", value)
     if where.phases:
         term("type = ANY (%s)", sorted(where.phases))
     if where.parked is not None:
@@ -77,17 +56,8 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         terms.append(parked if where.parked else f"NOT ({parked})")
     if where.cancel_requested is not None:
         terms.append("cancel_requested" if where.cancel_requested else "NOT cancel_requested")
-    for column, comparison, moment in (
-        ("run_at", "<=", where.due_before),
-        ("leased_until", "<=", where.lease_ended_before),
-        ("held_until", "<=", where.held_until_before),
-        ("completed_at", "<=", where.ended_before),
-        ("completed_at", ">=", where.ended_after),
-        ("created_at", ">=", where.created_after),
-        ("created_at", "<=", where.created_before),
-    ):
-        if moment is not None:
-            term(f"{column} {comparison} %s", moment)
+    for column, comparison, moment in time_terms(where):
+        term(f"{column} {comparison} %s", moment)
     for column, text in (("error", where.error_text), ("title", where.title_text)):
         if text is not None:
             term(f"{column} ~ %s", containing(text))

@@ -46,7 +46,6 @@ def write(connection: Connection, schema: str, notes: Sequence[Note], now: datet
             sent[index] = connection.execute(insert, given)
         else:
             sent[index] = connection.execute(update, (*given, note.version))
-    connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{schema}",))
     return [sent[index] for index in range(len(notes))]
 
 

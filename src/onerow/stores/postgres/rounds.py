@@ -54,7 +54,7 @@ class Rounds:
                 return done
             if kept := self._take_kept(claim.worker):
                 claim = None
-        if not moves and (claim is None or not claim.wants):
+        if not moves and (claim is None or not claim.phases):
             return [], kept
         for attempt, checkout in enumerate(self._connections.attempts()):
             with checkout as connection:
@@ -77,7 +77,7 @@ class Rounds:
         if claim is not None:
             self._let_claim_see(moves)
             if attempt:  # a slot collision may come from an outdated record of the processing tasks
-                self._low_water.forget(claim.wants)
+                self._low_water.forget(claim.phases)
             claiming = Claiming(self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys)
         left = claiming.left if claiming is not None else 0
         with self._connections.transaction(connection, one_by_one=bool(swapping.contested), left=left):

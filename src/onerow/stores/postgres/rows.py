@@ -1,14 +1,22 @@
 """Converts rows to tasks and tasks to columns."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from onerow.core.status import PROCESSING, Status
-from onerow.core.task import COLUMN, DEFAULTS, FIELDS, JSON_FIELDS, TIME_FIELDS, Task, columns_of, non_default_fields
+from onerow.core.task import (
+    COLUMN,
+    DEFAULTS,
+    FIELDS,
+    JSON_FIELDS,
+    TIME_FIELDS,
+    Task,
+    columns_of,
+    non_default_fields,
+)
 from onerow.core.times import read
 from onerow.stores.postgres.fast.binary import Bigs, Column, Flags, Integers, Jsons, Moments, Shorts, Texts, moment
+from onerow.stores.shared.task_rows import task_reader
 
 COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
@@ -30,9 +38,6 @@ SQL_TYPE = {Texts: "text", Jsons: "json", Moments: "timestamptz", Flags: "boolea
 
 ID = itemgetter(FIELDS.index("task_id"))
 """Gets the id from a row of COLUMNS."""
-_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
-_STATUS = FIELDS.index("status")
-_STATUS_OF = {status.value: status for status in Status}
 
 # Fields that a new task may set. All others have their column's default, so an insert does not bind them.
 INSERT_FIELDS = (
@@ -63,24 +68,10 @@ def varying_and_shared_fields(tasks: Sequence[Task]) -> tuple[dict[str, tuple[An
     return varying, shared
 
 
-def task_of(row: Sequence[Any]) -> Task:
-    """Return the task in a row of COLUMNS."""
-    found = list(row)
-    for index in _TIMES:
-        if found[index] is not None:
-            found[index] = moment(found[index])
-    found[_STATUS] = _STATUS_OF[found[_STATUS]]
-    return Task(*found)
-
-
-def task_of_texts(row: Sequence[Any]) -> Task:
-    """Return the task in a row that was read as JSON, with times in the format of core.times."""
-    found = list(row)
-    for index in _TIMES:
-        if found[index] is not None:
-            found[index] = read(found[index])
-    found[_STATUS] = _STATUS_OF[found[_STATUS]]
-    return Task(*found)
+task_of = task_reader("row", {"row": FIELDS}, {}, time=moment)
+"""Return the task in a row of COLUMNS."""
+task_of_texts = task_reader("row", {"row": FIELDS}, {}, time=read)
+"""Return the task in a row that was read as JSON, with times in the format of core.times."""
 
 
 # A claim returns only the columns whose values it does not know. Each returned column costs time on both ends, so the
@@ -96,25 +87,22 @@ _RARE_COLUMN = (
     f"THEN ARRAY[{', '.join(f'ours.{COLUMN[field]}::integer' for field in _RARE)}] END"
 )
 CLAIMED_COLUMNS = ", ".join([*(f"ours.{COLUMN[field]}" for field in CLAIMED_FIELDS), _RARE_COLUMN, "ours.ctid"])
-_ALL_ZERO = (0,) * len(_RARE)
 
-
-def claimed_task(row: Sequence[Any], worker: str) -> Task:
-    """Return the task in a row of CLAIMED_COLUMNS; the last column, its ctid, is not part of it. See rules.claimed."""
-    (
-        task_id, pipeline, phase, user_id, title, parent_id, created_at, scheduled_time, run_at, started_at,
-        elapsed_time, priority, attempt, max_retries, error, error_class, leased_until, token, version, limit_key, slot,
-        key_slot, unique_key, unique_for, held_key, held_until, children, payload, results, steps, signals, progress,
-        metadata, logs, rare, _,
-    ) = row  # fmt: skip
-    cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count, generation = rare or _ALL_ZERO
-    now: datetime = moment(started_at)
-    return Task(
-        task_id, pipeline, phase, user_id, title, parent_id, moment(created_at),
-        None if scheduled_time is None else moment(scheduled_time), moment(run_at), now, None, now, elapsed_time,
-        priority, PROCESSING, None, cancel_requested == 1, attempt, retry_count, max_retries, own_retries == 1,
-        retry_base, crash_count, rescue_count, generation, error, error_class, worker, moment(leased_until), token,
-        version, limit_key, slot, key_slot, unique_key, unique_for, held_key,
-        None if held_until is None else moment(held_until), children, None,
-        payload, results, steps, signals, progress, metadata, logs,
-    )  # fmt: skip
+claimed_task = task_reader(
+    "row, worker",
+    {"row": (*CLAIMED_FIELDS, "rare", "ctid"), "rare or all_zero": _RARE},
+    {
+        "started_at": "(now := time(started_at))",
+        "completed_at": "None",
+        "updated_at": "now",
+        "status": "PROCESSING",
+        "awaiting": "None",
+        "cancel_requested": "cancel_requested == 1",
+        "own_retries": "own_retries == 1",
+        "leased_by": "worker",
+        "purged_at": "None",
+    },
+    time=moment,
+    all_zero=(0,) * len(_RARE),
+)
+"""Return the task in a row of CLAIMED_COLUMNS; see rules.claimed."""

@@ -1,7 +1,6 @@
 """Migrations: numbered SQL files. Each runs once, in the first process that needs it.
 
-The store records `schema` (its version) and `min_code` (the lowest schema version that code must know to use it). Code
-refuses to run only if it knows less than min_code. A file whose first line ends in 'outside a transaction.' runs
+A file whose first line ends in 'outside a transaction.' runs
 statement by statement, for indexes that are built CONCURRENTLY.
 """
 
@@ -13,9 +12,10 @@ from uuid import uuid4
 
 import psycopg
 
-from onerow.core.errors import BadInput, CodeTooOld, SchemaMissing, StoreError, StoreReadOnly
+from onerow.core.errors import BadInput, StoreError, StoreReadOnly
 from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.statements import quoted, script, statement
+from onerow.stores.shared.schema_version import check_code, check_version
 
 SCHEMA = 1
 """The newest schema version that this code knows."""
@@ -41,7 +41,7 @@ def migrate(connections: Connections, schema: str) -> None:
     """Migrate the database to SCHEMA; safe to call from many processes at once."""
     with connections.connection() as connection:
         version, min_code = versions(connection, schema)
-        _check_code(version, min_code)
+        check_code(SCHEMA, version, min_code)
         if version >= SCHEMA:
             return
         _check_server(connection, connections.address.masked)
@@ -62,11 +62,7 @@ def _check_server(connection: Connection, url: str) -> None:
 def check(connections: Connections, schema: str) -> None:
     """Raise if tables are missing or too old, or if the database requires newer code."""
     version, min_code = connections.read(lambda connection: versions(connection, schema))
-    _check_code(version, min_code)
-    if version < SCHEMA:
-        raise SchemaMissing(
-            f"{connections.address.masked}: schema {schema!r} is at {version}, this code needs {SCHEMA}; run: onerow migrate"
-        )
+    check_version(f"{connections.address.masked} ({schema})", SCHEMA, version, min_code)
 
 
 def versions(connection: Connection, schema: str) -> tuple[int, int]:
@@ -168,11 +164,3 @@ def _shape(connection: Connection, schema: str) -> set[str]:
     rows = connection.execute(statement("shape", schema), {"schema": schema}).fetchall()
     own_name = re.compile(rf"""(?<![\w'])"?{schema}"?\.""")  # as a qualifier of a name, not inside a string
     return {own_name.sub("", line) for (line,) in rows}
-
-
-def _check_code(version: int, min_code: int) -> None:
-    if min_code > SCHEMA:
-        raise CodeTooOld(
-            f"the store has schema {version} and needs code that knows schema {min_code}; "
-            f"this onerow knows {SCHEMA}: upgrade it (pip install -U onerow)"
-        )

@@ -1,35 +1,27 @@
 """Keyset pagination, and searches with a time limit."""
 
-import base64
-from datetime import datetime, timedelta
-from time import monotonic
+from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
-import msgspec
-
 from onerow.core.corruption import decoded
-from onerow.core.errors import BadInput
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
 from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import moment
-from onerow.stores.postgres.filters import ORDERS, Position, page_sql, where_sql
+from onerow.stores.postgres.filters import page_sql, where_sql
 from onerow.stores.postgres.rows import ID, task_of
+from onerow.stores.shared import paging
+from onerow.stores.shared.matching import is_selective
+from onerow.stores.shared.paging import SORTING, Position, find_page
 
-_encode = msgspec.json.Encoder().encode
-_FIRST_BATCH = 500
-_LARGEST_BATCH = 16_000
 _FEW = 5_000
 
 
 def find(connection: Connection, table: str, where: Filter, limit: int, order: Order, after: str | None) -> Page:
     """See ports.Store.find."""
-    tasks = _page(connection, table, where, order, limit + 1, None if after is None else _read_cursor(after), None)
-    if len(tasks) <= limit:
-        return Page(tasks)
-    return Page(tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if limit else None)
+    return find_page(partial(_page, connection, table, where, order), limit, order, after)
 
 
 def leases(
@@ -59,39 +51,19 @@ def search(
     after: str | None,
     within: timedelta,
 ) -> Search:
-    """See ports.Searchable.search: scan batches, each twice as large as the last, until the time limit."""
-    if _is_narrow(where) or _has_few_open(connection, table, where):
+    """See ports.Searchable.search."""
+    processing_or_parked = where.statuses == {Status.PROCESSING} or bool(where.parked)
+    if processing_or_parked or is_selective(where) or _has_few_open(connection, table, where):
         page = find(connection, table, where, limit, order, after)
         return Search(page.tasks, page.next)
-    until = monotonic() + within.total_seconds()
-    position = None if after is None else _read_cursor(after)
-    found: list[Task] = []
-    batch, scanned = _FIRST_BATCH, 0
-    while True:
-        end = _end_of_batch(connection, table, where, order, position, batch)
-        found += _page(connection, table, where, order, limit + 1 - len(found), position, end)
-        if len(found) > limit:
-            return Search(found[:limit], _write_cursor(_position(found[limit - 1], order)))
-        if end is None:
-            return Search(found)
-        scanned += batch
-        position = end
-        if monotonic() >= until:
-            return Search(found, _write_cursor(position), position[0], scanned)
-        batch = min(batch * 2, _LARGEST_BATCH)
-
-
-def _is_narrow(where: Filter) -> bool:
-    """Whether an index selects few rows."""
-    named = (
-        where.parent_id,
-        where.held_key,
-        where.leased_by,
-        where.lease_ended_before,
-        where.awaiting,
-        where.held_until_before,
+    return paging.search(
+        partial(_page, connection, table, where, order),
+        partial(_end_of_batch, connection, table, where, order),
+        limit,
+        order,
+        after,
+        within,
     )
-    return where.statuses == {Status.PROCESSING} or bool(where.parked) or any(value is not None for value in named)
 
 
 def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:
@@ -126,7 +98,7 @@ def _end_of_batch(
     connection: Connection, table: str, where: Filter, order: Order, after: Position | None, length: int
 ) -> Position | None:
     """Return the position of the last of the next `length` rows in the scanned index; None: fewer are left."""
-    by, _ = ORDERS[order]
+    by, _ = SORTING[order]
     condition = "completed_at IS NOT NULL" if by == "completed_at" else "leased_by IS NULL"
     given: list[Any] = []
     if by == "created_at" and where.user_id:
@@ -144,20 +116,3 @@ def _end_of_batch(
         )
     row = cursor.fetchone()
     return None if row is None else (moment(row[0]), row[1])
-
-
-def _position(task: Task, order: Order) -> Position:
-    return getattr(task, ORDERS[order][0]), task.task_id
-
-
-def _write_cursor(position: Position) -> str:
-    return base64.urlsafe_b64encode(_encode([spell(position[0]), position[1]])).decode()
-
-
-def _read_cursor(text: str) -> Position:
-    try:
-        at, task_id = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str])
-        found: datetime = read(at)
-        return found, task_id
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None

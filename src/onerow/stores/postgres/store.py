@@ -10,6 +10,7 @@ from psycopg.types.numeric import Int8
 
 from onerow.core.corruption import UnreadableRows, without_unreadable
 from onerow.core.errors import BadInput, RowRefused, StoreUnavailable
+from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.ports import (
@@ -44,6 +45,7 @@ from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.waker import PostgresWaker
+from onerow.stores.shared.waking import any_wakes
 
 _MILLI = timedelta(milliseconds=1)
 _REPLICA_RETRY_AFTER = 5.0  # seconds
@@ -80,7 +82,7 @@ class PostgresStore(Reading):
         self._low_water = LowWaterMarks()
         self._rounds = Rounds(self._connections, name, self._low_water, self._own_now, self.now)
         self._counter_updater = counts.CounterUpdater(self._connections, name)
-        self._bounds = task_log.Bounds(log_lines, log_size)
+        self._output_bound = OutputBound(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
@@ -168,7 +170,7 @@ class PostgresStore(Reading):
         except RowRefused:
             done = self._rounds.run_singly(moves, claim)
         # Only moves that create work wake: a claim that wakes its own worker would cause another claim at once.
-        if any(move.wakes for move in moves):
+        if any_wakes(moves):
             self._poke_unconnected_wakers()
         self._counter_updater.tick()
         return done
@@ -219,7 +221,7 @@ class PostgresStore(Reading):
     def append_log(self, lines: Sequence[LogLine]) -> None:
         def append(connection: Connection) -> None:
             with self._connections.transaction(connection):
-                task_log.append(connection, self._schema, lines, self._bounds)
+                task_log.append(connection, self._schema, lines, self._output_bound)
 
         if lines:
             self._connections.write(append)

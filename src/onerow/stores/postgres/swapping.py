@@ -21,6 +21,7 @@ from onerow.stores.postgres.connections import Connection, Cursor
 from onerow.stores.postgres.fast.binary import Bigs, Ctids, Texts, column
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.shared.waking import any_wakes
 
 # These nearly always differ between rows. Never sending them as shared keeps the number of distinct statements small.
 _NEVER_SHARED = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
@@ -106,7 +107,7 @@ class Swapping:
             self._write(connection, shape, indexes)
         for index in self.contested:
             self._write_contested(connection, index)
-        if any(move.wakes for move in self.moves):
+        if any_wakes(self.moves):
             connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
 
     def receive(self) -> list[SwapAnswer]:

@@ -2,22 +2,14 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
+from onerow.core.output_bound import OutputBound, byte_size
 from onerow.ports import LogLine, LogPage
 from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast.binary import Bigs, Column, Integers, Moments, Texts, column, moment
 from onerow.stores.postgres.statements import quoted, statement
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """Limits for the stored output of one task: lines and bytes."""
-
-    lines: int
-    size: int
-
-
-def append(connection: Connection, schema: str, lines: Sequence[LogLine], bounds: Bounds) -> None:
+def append(connection: Connection, schema: str, lines: Sequence[LogLine], bound: OutputBound) -> None:
     """Append lines, keeping the given order per task; in a pipeline, inside an open transaction."""
     # Sorted by task id, so that two writers do not deadlock; lines of a task stay in the given order.
     ordered = [line for _, line in sorted(enumerate(lines), key=lambda pair: (pair[1].task_id, pair[0]))]
@@ -25,7 +17,7 @@ def append(connection: Connection, schema: str, lines: Sequence[LogLine], bounds
     positions = []
     for line in ordered:
         count, size = sizes.get(line.task_id, (0, 0))
-        sizes[line.task_id] = (count + 1, size + len(line.text.encode()))
+        sizes[line.task_id] = (count + 1, size + byte_size(line.text))
         positions.append(count)
     per_task = {
         "ids": column(Texts, list(sizes)),
@@ -48,7 +40,7 @@ def append(connection: Connection, schema: str, lines: Sequence[LogLine], bounds
         },
     )
     connection.execute(
-        statement("log_trim", schema), {"ids": per_task["ids"], "most_lines": bounds.lines, "most_size": bounds.size}
+        statement("log_trim", schema), {"ids": per_task["ids"], "most_lines": bound.lines, "most_size": bound.size}
     )
 
 

@@ -4,18 +4,18 @@ A lost notification only delays the caller until its timeout. Without LISTEN (be
 a wait ends only by `poke` or by its timeout.
 """
 
-import os
 import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any
 
 import psycopg
 
 from onerow.core.errors import StoreError
 from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.statements import quoted
+from onerow.stores.shared.waking import WakePipe
 
 _MIN_DELAY, _MAX_DELAY = 0.2, 10.0
 
@@ -29,7 +29,7 @@ class PostgresWaker:
         self._connect = connect
         self._channel = channel
         self._forget = forget
-        self._poke_read, self._poke_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pipe = WakePipe()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._reconnector: threading.Thread | None = None
@@ -50,10 +50,10 @@ class PostgresWaker:
         until = time.monotonic() + timeout
         while True:
             connection = self._connection
-            watched = [self._poke_read] if connection is None else [self._poke_read, connection.fileno()]
+            watched: list[Any] = [self._pipe] if connection is None else [self._pipe, connection]
             ready, _, _ = select.select(watched, [], [], max(0.0, until - time.monotonic()))
-            if self._poke_read in ready:
-                _drain(self._poke_read)
+            if self._pipe in ready:
+                self._pipe.clear()
                 return True
             if not ready:
                 return False
@@ -62,8 +62,7 @@ class PostgresWaker:
 
     def poke(self) -> None:
         """See ports.Waker."""
-        with suppress(OSError):  # the pipe is full or closed
-            os.write(self._poke_write, b"!")
+        self._pipe.poke()
 
     def close(self) -> None:
         self._forget(self)
@@ -72,9 +71,7 @@ class PostgresWaker:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        for descriptor in (self._poke_read, self._poke_write):
-            os.close(descriptor)
-        self._poke_read = self._poke_write = -1
+        self._pipe.close()
 
     def _read_notifications(self, connection: Connection) -> bool:
         """Read what the server sent; return whether to wake. A connection that ended is replaced and also wakes."""
@@ -122,9 +119,3 @@ class PostgresWaker:
             else:
                 self._connection = connection
                 self.poke()
-
-
-def _drain(descriptor: int) -> None:
-    with suppress(BlockingIOError):
-        while os.read(descriptor, 65536):
-            pass

@@ -1,7 +1,7 @@
 """Claiming. It runs under the write lock, so the rows it read cannot change before it writes them."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from operator import itemgetter
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from onerow.core.corruption import decoded, set_apart
+from onerow.core.slots import PhaseSlots
 from onerow.core.task import Task
 from onerow.core.times import spell
 from onerow.ports import Claim, PhaseClaim
@@ -57,7 +58,7 @@ def claim(connection: sqlite3.Connection, claim: Claim, now: datetime, cursors: 
     """See ports.Store.claim; inside an open transaction."""
     claimed_rows: list[ClaimedRows] = []
     found = 0
-    for want in claim.wants:
+    for want in claim.phases:
         capacity = want.limit if claim.limit is None else min(want.limit, claim.limit - found)
         if capacity > 0:
             claimed = _claim_phase(connection, claim, msgspec.structs.replace(want, limit=capacity), now, cursors)
@@ -109,29 +110,32 @@ def _due_in_slots(
 ) -> tuple[list[Row], list[Slots]]:
     """Return the due rows that the limits admit, and their slots."""
     terms = {"pipeline": want.pipeline, "phase": want.phase}
-    limits = Limits(want, connection.execute(statement("taken"), terms).fetchall())
-    if limits.capacity <= 0:
+    running = connection.execute(statement("taken"), terms).fetchall()
+    unused = PhaseSlots(want.slots, want.key_slots, running)
+    limit = want.limit if unused.free is None else min(want.limit, unused.free)
+    if limit <= 0:
         return [], []
     if want.key_slots is None or ids is not None:
-        return limits.admit(_due(connection, want, now, limits.capacity if ids is None else len(ids), ids))
+        return _admit(unused, limit, _due(connection, want, now, limit if ids is None else len(ids), ids))
     keys = _keys_waiting(connection, want, "", _FEW_KEYS)
     # With few keys, read the first tasks of each key. With many, read the first due tasks of all keys. If too many of
     # those belong to full keys, read a batch of keys, round robin. Tasks without a key keep their rank in the order.
-    keyed_limit = 2 * limits.capacity + 50 if len(keys) == _FEW_KEYS else 0
+    keyed_limit = 2 * limit + 50 if len(keys) == _FEW_KEYS else 0
     first = connection.execute(
-        _in_order(), terms | {"now": spell(now), "limit": limits.capacity, "keyed": keyed_limit}
+        _in_order(), terms | {"now": spell(now), "limit": limit, "keyed": keyed_limit}
     ).fetchall()
     if keyed_limit:
         keyed = [row for row in first if row[_KEY]]
         horizon = _sort_key(keyed[-1]) if len(keyed) == keyed_limit else _BEYOND
-        rows, slots = limits.admit(sorted((row for row in first if _sort_key(row) <= horizon), key=_sort_key))
-        if len(rows) == limits.capacity or horizon is _BEYOND:
-            return rows, slots
+        slots = PhaseSlots(want.slots, want.key_slots, running)
+        admitted = _admit(slots, limit, sorted((row for row in first if _sort_key(row) <= horizon), key=_sort_key))
+        if len(admitted[0]) == limit or horizon is _BEYOND:
+            return admitted
         keys = _next_keys(connection, want, cursors)
-    open_keys = [key for key in keys if not limits.is_full(key[0])]
+    open_keys = [key for key in keys if not unused.is_full(key[0])]
     given = terms | {"now": spell(now), "key_slots": want.key_slots, "keys": _encode(open_keys).decode()}
     others = connection.execute(_by_key(), given).fetchall()
-    return limits.admit(sorted({row[0]: row for row in [*first, *others]}.values(), key=_sort_key))
+    return _admit(unused, limit, sorted({row[0]: row for row in [*first, *others]}.values(), key=_sort_key))
 
 
 def _keys_waiting(connection: sqlite3.Connection, want: PhaseClaim, after: str, most: int) -> list[Key]:
@@ -154,46 +158,17 @@ def _next_keys(connection: sqlite3.Connection, want: PhaseClaim, cursors: Cursor
     return keys
 
 
-class Limits:
-    """The limits of a phase, and the slots in use."""
-
-    def __init__(self, want: PhaseClaim, taken: Sequence[tuple[str, int | None, int | None]]) -> None:
-        self._key_slots = want.key_slots
-        self._running: dict[str, int] = {}
-        self._held: dict[str, set[int]] = {}
-        for key, _, key_slot in taken:
-            self._running[key] = self._running.get(key, 0) + 1
-            if key_slot is not None:
-                self._held.setdefault(key, set()).add(key_slot)
-        self.capacity = want.limit
-        self._free: list[int] | None = None
-        if want.slots is not None:
-            # After a limit was lowered, tasks may still hold slots above it; they count against the new limit.
-            self.capacity = min(self.capacity, want.slots - len(taken))
-            self._free = sorted(set(range(want.slots)) - {slot for _, slot, _ in taken}) if self.capacity > 0 else []
-
-    def is_full(self, key: str) -> bool:
-        return self._key_slots is not None and self._running.get(key, 0) >= self._key_slots
-
-    def admit(self, found: Sequence[Row]) -> tuple[list[Row], list[Slots]]:
-        """Return the rows that the limits admit, in order, and the slots that they get."""
-        rows: list[Row] = []
-        slots: list[Slots] = []
-        new: dict[str, list[int]] = {}  # key → key slots that this claim takes
-        for row in found:
-            if len(rows) == self.capacity:
-                break
-            key_slot = None
-            if self._key_slots is not None and (key := row[_KEY]):
-                ours = new.setdefault(key, [])
-                held = self._held.get(key, set()).union(ours)
-                key_slot = next((slot for slot in range(self._key_slots) if slot not in held), None)
-                if key_slot is None or self._running.get(key, 0) + len(ours) >= self._key_slots:
-                    continue
-                ours.append(key_slot)
-            slots.append((None if self._free is None else self._free[len(rows)], key_slot))
+def _admit(slots: PhaseSlots, limit: int, found: Iterable[Row]) -> tuple[list[Row], list[Slots]]:
+    """Return the first rows that the limits admit, and the slots that they get."""
+    rows: list[Row] = []
+    taken: list[Slots] = []
+    for row in found:
+        if len(rows) == limit:
+            break
+        if (free := slots.take(row[_KEY])) is not None:
             rows.append(row)
-        return rows, slots
+            taken.append(free)
+    return rows, taken
 
 
 @cache

@@ -8,14 +8,7 @@ import msgspec
 from onerow.core.status import ENDS, OPEN, Status
 from onerow.core.times import spell
 from onerow.ports import Filter, Order
-
-ORDERS: dict[Order, tuple[str, str]] = {
-    "newest": ("created_at", "DESC"),
-    "oldest": ("created_at", "ASC"),
-    "due": ("run_at", "ASC"),
-    "ended": ("completed_at", "ASC"),
-    "latest": ("completed_at", "DESC"),
-}
+from onerow.stores.shared.matching import contains, equal_terms, text_at, time_terms
 
 
 def index_for(where: Filter, order: Order) -> str:
@@ -44,28 +37,16 @@ def index_for(where: Filter, order: Order) -> str:
 
 def add_functions(connection: sqlite3.Connection) -> None:
     """Add SQL functions: case-insensitive Unicode search, and the payload value at a dotted path."""
-    connection.create_function("onerow_has", 2, _has, deterministic=True)
+    connection.create_function("onerow_has", 2, contains, deterministic=True)
     connection.create_function("onerow_at", 2, _at, deterministic=True)
 
 
-def _has(text: str | None, folded: str) -> bool:
-    return isinstance(text, str) and folded in text.casefold()
-
-
 def _at(payload: str, path: str) -> str | None:
-    """Return the value at a dotted path: a string as it is, anything else as JSON, None if the path does not exist."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeError, TypeError):
         return None  # one unreadable payload must not fail the whole search
-    for step in path.split("."):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text_at(value, path)
 
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
@@ -81,19 +62,8 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
 
     if where.statuses:
         terms.append(_statuses(where.statuses))
-    for column, value in (
-        ("pipeline", where.pipeline),
-        ("user_id", where.user_id),
-        ("parent_id", where.parent_id),
-        ("awaiting", where.awaiting),
-        ("leased_by", where.leased_by),
-        ("error_class", where.error_class),
-        ("limit_key", where.limit_key),
-        ("unique_key", where.unique_key),
-        ("held_key", where.held_key),
-    ):
-        if value is not None:
-            term(f"{column} = ?", value)
+    for column, value in equal_terms(where):
+        term(f"{column} = ?", value)
     if where.user_id:
         terms.append("user_id <> ''")  # lets SQLite use the partial index
     if where.lease_ended_before is not None:
@@ -104,17 +74,8 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         terms.append("awaiting IS NOT NULL" if where.parked else "awaiting IS NULL")
     if where.cancel_requested is not None:
         terms.append(f"cancel_requested = {int(where.cancel_requested)}")
-    for column, comparison, moment in (
-        ("run_at", "<=", where.due_before),
-        ("leased_until", "<=", where.lease_ended_before),
-        ("held_until", "<=", where.held_until_before),
-        ("completed_at", "<=", where.ended_before),
-        ("completed_at", ">=", where.ended_after),
-        ("created_at", ">=", where.created_after),
-        ("created_at", "<=", where.created_before),
-    ):
-        if moment is not None:
-            term(f"{column} {comparison} ?", spell(moment))
+    for column, comparison, moment in time_terms(where):
+        term(f"{column} {comparison} ?", spell(moment))
     for column, text in (("error", where.error_text), ("title", where.title_text)):
         if text is not None:
             term(f"onerow_has({column}, ?)", text.casefold())

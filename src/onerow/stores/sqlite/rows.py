@@ -1,15 +1,15 @@
 """Rows ↔ tasks: times and JSON are text, statuses are words, flags are 0 or 1."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from onerow.core.status import PROCESSING, Status
+from onerow.core.status import Status
 from onerow.core.task import COLUMN, DEFAULTS, FIELDS, TIME_FIELDS, Task, non_default_fields
 from onerow.core.times import read, spell
+from onerow.stores.shared.task_rows import task_reader
 
 _decode = msgspec.json.Decoder().decode
 
@@ -17,12 +17,8 @@ COLUMNS = ", ".join(COLUMN[field] for field in FIELDS)
 
 ID = itemgetter(FIELDS.index("task_id"))
 """Gets the task id from a row of COLUMNS."""
-_TIMES = tuple(FIELDS.index(field) for field in TIME_FIELDS)
-_STATUS = FIELDS.index("status")
-_FLAGS = (FIELDS.index("cancel_requested"), FIELDS.index("own_retries"))
 CONVERTED = frozenset({*TIME_FIELDS, "status", "cancel_requested", "own_retries"})
 """Fields whose values must be converted for SQLite."""
-_STATUS_OF = {status.value: status for status in Status}
 
 
 def row_of(task: Task) -> dict[str, Any]:
@@ -51,16 +47,10 @@ def literal(value: Any) -> str:
     return "NULL" if value is None else f"'{value}'" if type(value) is str else str(value)
 
 
-def task_of(row: Sequence[Any]) -> Task:
-    """Return the task in a row of COLUMNS."""
-    found = list(row)
-    for index in _TIMES:
-        if found[index] is not None:
-            found[index] = read(found[index])
-    found[_STATUS] = _STATUS_OF[found[_STATUS]]
-    for index in _FLAGS:
-        found[index] = bool(found[index])
-    return Task(*found)
+_FLAGS = {"cancel_requested": "bool(cancel_requested)", "own_retries": "bool(own_retries)"}
+
+task_of = task_reader("row", {"row": FIELDS}, _FLAGS, time=read)
+"""Return the task in a row of COLUMNS."""
 
 
 # A claim reads only the columns that it does not write. The driver creates an object per column, which costs more than
@@ -80,33 +70,31 @@ _RARE_AS_JSON = (
 )
 CLAIMED_COLUMNS = ", ".join([*(f"t.{COLUMN[field]}" for field in CLAIMED_FIELDS), _RARE_AS_JSON])
 _RARE_DEFAULTS = tuple(to_sql(DEFAULTS[field]) for field in _RARE)
+_RARE_VALUES = "rare_defaults if rare is None else decode(rare)"
 
-
-def claimed_task(
-    row: Sequence[Any],
-    pipeline: str,
-    phase: str,
-    worker: str,
-    now: datetime,
-    until: datetime,
-    slot: int | None = None,
-    key_slot: int | None = None,
-) -> Task:
-    """Return the claimed task from (rowid, *CLAIMED_COLUMNS) as read before the claim's write; see rules.claimed."""
-    (
-        _, task_id, user_id, title, created_at, run_at, elapsed_time, priority, attempt, max_retries,
-        token, version, limit_key, payload, results, logs, rare,
-    ) = row  # fmt: skip
-    (
-        parent_id, scheduled_time, cancel_requested, retry_count, own_retries, retry_base, crash_count, rescue_count,
-        generation, error, error_class, unique_key, unique_for, held_key, held_until, children, steps,
-        signals, progress, metadata,
-    ) = _RARE_DEFAULTS if rare is None else _decode(rare)  # fmt: skip
-    return Task(
-        task_id, pipeline, phase, user_id, title, parent_id,
-        read(created_at), scheduled_time and read(scheduled_time), read(run_at), now, None, now, elapsed_time,
-        priority, PROCESSING, None, bool(cancel_requested), attempt + 1, retry_count, max_retries, bool(own_retries),
-        retry_base, crash_count, rescue_count, generation, error, error_class, worker, until, token + 1, version + 1,
-        limit_key, slot, key_slot, unique_key, unique_for, held_key, held_until and read(held_until), children, None,
-        payload, results, steps, signals, progress, metadata, logs,
-    )  # fmt: skip
+claimed_task = task_reader(
+    "row, pipeline, phase, worker, now, until, slot=None, key_slot=None",
+    {"row": ("rowid", *CLAIMED_FIELDS, "rare"), _RARE_VALUES: _RARE},
+    _FLAGS
+    | {
+        "pipeline": "pipeline",
+        "phase": "phase",
+        "started_at": "now",
+        "completed_at": "None",
+        "updated_at": "now",
+        "status": "PROCESSING",
+        "awaiting": "None",
+        "attempt": "attempt + 1",
+        "leased_by": "worker",
+        "leased_until": "until",
+        "token": "token + 1",
+        "version": "version + 1",
+        "slot": "slot",
+        "key_slot": "key_slot",
+        "purged_at": "None",
+    },
+    time=read,
+    rare_defaults=_RARE_DEFAULTS,
+    decode=_decode,
+)
+"""Return the claimed task from (rowid, *CLAIMED_COLUMNS) as read before the claim's write; see rules.claimed."""

@@ -1,14 +1,10 @@
-"""Migrations: numbered SQL files, each run once, by the first process that needs it.
-
-The store records `schema` (the version it was migrated to) and `min_code` (the oldest SCHEMA of code that may use it).
-Code refuses a store only if its own SCHEMA is below min_code.
-"""
+"""Migrations: numbered SQL files, each run once, by the first process that needs it."""
 
 import sqlite3
 from collections.abc import Iterator
 from importlib.resources import files
 
-from onerow.core.errors import CodeTooOld, SchemaMissing
+from onerow.stores.shared.schema_version import check_code, check_version
 from onerow.stores.sqlite.connections import Connections
 from onerow.stores.sqlite.statements import statement
 
@@ -22,12 +18,12 @@ def migrate(connections: Connections) -> None:
     """Migrate the file to SCHEMA; if several processes call it at once, one of them does the work."""
     with connections.read() as connection:
         version, min_code = versions(connection)
-    _check_code(version, min_code)
+    check_code(SCHEMA, version, min_code)
     if version >= SCHEMA:
         return
     with connections.write() as connection:
         version, min_code = versions(connection)
-        _check_code(version, min_code)
+        check_code(SCHEMA, version, min_code)
         for number in range(version + 1, SCHEMA + 1):
             for sql in _split(statement(f"schema_{number}")):
                 connection.execute(sql)
@@ -44,9 +40,7 @@ def check(connections: Connections) -> None:
     """Raise SchemaMissing if the file is not migrated, CodeTooOld if it needs newer code."""
     with connections.read() as connection:
         version, min_code = versions(connection)
-    _check_code(version, min_code)
-    if version < SCHEMA:
-        raise SchemaMissing(f"{connections.path} has schema {version}, this code needs {SCHEMA}; run: onerow migrate")
+    check_version(str(connections.path), SCHEMA, version, min_code)
 
 
 def versions(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -68,14 +62,6 @@ def known_files() -> list[str]:
     return sorted(
         f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_")
     )
-
-
-def _check_code(version: int, min_code: int) -> None:
-    if min_code > SCHEMA:
-        raise CodeTooOld(
-            f"the store has schema {version} and needs code that knows schema {min_code}; "
-            f"this onerow knows {SCHEMA}: upgrade it (pip install -U onerow)"
-        )
 
 
 def _split(script: str) -> Iterator[str]:

@@ -1,39 +1,32 @@
 """Keyset pagination through a named index, and searches with a time limit."""
 
-import base64
 import sqlite3
 from datetime import timedelta
-from time import monotonic
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from onerow.core.corruption import decoded
-from onerow.core.errors import BadInput
+from onerow.core.corruption import UnreadableRows, decoded
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.stores.shared import paging
+from onerow.stores.shared.paging import SORTING, Position, find_page
 from onerow.stores.sqlite import title_index
-from onerow.stores.sqlite.filters import ORDERS, index_for, where_sql
+from onerow.stores.sqlite.filters import index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
 _encode = msgspec.json.Encoder().encode
-_FIRST_BATCH = 500
 _FEW = 5_000
 # Indexes in the order of the results, so that a search can stop and resume.
 _SCANNED = ("task_created", "task_user", "task_ended", "task_erred")
 
-Position = list[str]  # the time that rows are sorted by, and the task id
-
 
 def find(connection: sqlite3.Connection, where: Filter, limit: int, order: Order, after: str | None) -> Page:
     """See ports.Store.find."""
-    start = None if after is None else _read_cursor(after)
-    tasks = _page(connection, where, order, index_for(where, order), limit + 1, start, None)
-    if len(tasks) <= limit:
-        return Page(tasks)
-    return Page(tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if limit else None)
+    return find_page(partial(_page, connection, where, order, index_for(where, order)), limit, order, after)
 
 
 def leases(connection: sqlite3.Connection, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
@@ -59,16 +52,13 @@ def search(
     after: str | None,
     within: timedelta,
 ) -> Search:
-    """See ports.Searchable.search: scan in batches, each twice the size of the last, until the time limit."""
+    """See ports.Searchable.search."""
     index = index_for(where, order)
     if where.title_text is not None and index in _SCANNED:
         numbers = title_index.candidates(connection, where.title_text.casefold())
         if numbers is not None:
-            start = None if after is None else _read_cursor(after)
-            tasks = _page(connection, where, order, "", limit + 1, start, None, numbers)
-            return Search(
-                tasks[:limit], _write_cursor(_position(tasks[limit - 1], order)) if len(tasks) > limit else None
-            )
+            page = find_page(partial(_page, connection, where, order, "", numbers=numbers), limit, order, after)
+            return Search(page.tasks, page.next)
     if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
         index = "task_user" if where.user_id else "task_created"  # sorting all of them would exceed the time limit
     elif index == "task_erred" and order == "newest":
@@ -76,22 +66,14 @@ def search(
     if index not in _SCANNED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
-    until = monotonic() + within.total_seconds()
-    position = None if after is None else _read_cursor(after)
-    found: list[Task] = []
-    batch, examined = _FIRST_BATCH, 0
-    while True:
-        end = _end_of_batch(connection, where, order, index, position, batch)
-        found += _page(connection, where, order, index, limit + 1 - len(found), position, end)
-        if len(found) > limit:
-            return Search(found[:limit], _write_cursor(_position(found[limit - 1], order)))
-        if end is None:
-            return Search(found)
-        examined += batch
-        position = end
-        if monotonic() >= until:
-            return Search(found, _write_cursor(position), read(position[0]), examined)
-        batch = min(batch * 2, 16_000)
+    return paging.search(
+        partial(_page, connection, where, order, index),
+        partial(_end_of_batch, connection, where, order, index),
+        limit,
+        order,
+        after,
+        within,
+    )
 
 
 def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
@@ -120,14 +102,15 @@ def _page(
     numbers: list[int] | None = None,
 ) -> list[Task]:
     condition, given = where_sql(where)
-    column, direction = ORDERS[order]
+    column, descending = SORTING[order]
+    direction = SORTING[order].direction
     if column == "completed_at":
         condition += " AND completed_at IS NOT NULL"
-    further, sooner = ("<", ">=") if direction == "DESC" else (">", "<=")
+    further, sooner = ("<", ">=") if descending else (">", "<=")
     for position, comparison in ((after, further), (until, sooner)):
         if position is not None:
             condition += f" AND ({column}, task_id) {comparison} (?, ?)"
-            given += position
+            given += [spell(position[0]), position[1]]
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
     if numbers is not None:
         source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
@@ -144,31 +127,19 @@ def _end_of_batch(
     connection: sqlite3.Connection, where: Filter, order: Order, index: str, after: Position | None, length: int
 ) -> Position | None:
     """Return the position of the last of the next `length` rows in an index; None if fewer are left."""
-    column, _ = ORDERS[order]
+    column, _ = SORTING[order]
     base = {"task_user": "user_id = ? AND user_id <> ''", "task_erred": "error_class IS NOT NULL"}.get(index, "TRUE")
     given: list[Any] = [where.user_id] if index == "task_user" else []
     condition = f"{base} AND {column} IS NOT NULL"
     if after is not None:
         condition += f" AND ({column}, task_id) < (?, ?)"
-        given += after
+        given += [spell(after[0]), after[1]]
     row = connection.execute(
         f"SELECT {column}, task_id FROM task_queue INDEXED BY {index} WHERE {condition} "
         f"ORDER BY {column} DESC, task_id DESC LIMIT 1 OFFSET ?",
         (*given, length - 1),
     ).fetchone()
-    return None if row is None else list(row)
-
-
-def _position(task: Task, order: Order) -> Position:
-    return [spell(getattr(task, ORDERS[order][0])), task.task_id]
-
-
-def _write_cursor(position: Position) -> str:
-    return base64.urlsafe_b64encode(_encode(position)).decode()
-
-
-def _read_cursor(text: str) -> Position:
     try:
-        return list(msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, str]))
-    except Exception:
-        raise BadInput(f"{text!r} is not where a page ended; pass a page's `next` as it is", field="after") from None
+        return None if row is None else (read(row[0]), row[1])
+    except (ValueError, TypeError):
+        raise UnreadableRows([row[1]]) from None

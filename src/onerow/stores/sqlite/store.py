@@ -11,9 +11,11 @@ import msgspec
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import RowRefused, StoreError
+from onerow.core.output_bound import OutputBound
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
 from onerow.core.times import spell, to_millis
+from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
@@ -37,6 +39,7 @@ from onerow.ports import (
     SwapAnswer,
     TaskCount,
 )
+from onerow.stores.shared.waking import any_wakes
 from onerow.stores.sqlite import (
     claiming,
     counts,
@@ -84,8 +87,8 @@ class SqliteStore:
             raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
         self.path = Path(path).absolute()
         self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
-        self._door = Connections(self.path, profile)
-        self._bounds = task_log.Bounds(log_lines, log_size)
+        self._connections = Connections(self.path, profile)
+        self._output_bound = OutputBound(log_lines, log_size)
         self._wakers: list[SqliteWaker] = []
         self._cursors: claiming.Cursors = {}
 
@@ -94,10 +97,10 @@ class SqliteStore:
         return f"sqlite:///{self.path}"
 
     def prepare(self) -> None:
-        schema.migrate(self._door)
+        schema.migrate(self._connections)
 
     def check(self) -> None:
-        schema.check(self._door)
+        schema.check(self._connections)
 
     def now(self) -> datetime:
         return self._clock()
@@ -108,15 +111,16 @@ class SqliteStore:
         if tx is not None:
             with translated(self.path, callers=True):
                 return _insert(callers_cursor(tx, self.path), tasks)
-        if len(tasks) == 1 and not tasks[0].ended and self._door.execute(*_insert_of(tasks[0])):
+        if len(tasks) == 1 and not tasks[0].ended and self._connections.execute(*_insert_of(tasks[0])):
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
             answers = without_unreadable(lambda: self._insert(tasks), self._set_aside)
-        self._wake()
+        if any(wakes(None, task) for task in tasks):
+            self._wake()
         return answers
 
     def _insert(self, tasks: Sequence[Task]) -> list[Inserted | Existing]:
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             return _insert(connection.cursor(), tasks)
 
     def claim(self, claim: Claim) -> list[Task]:
@@ -148,11 +152,11 @@ class SqliteStore:
 
     def _round(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[claiming.ClaimedRows]]:
         swapping = Swapping(moves)
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             answers = swapping.write(connection, self.now())
             claimed_rows = claiming.claim(connection, claim, self.now(), self._cursors) if claim is not None else []
         # A worker need not be woken by its own round, but by other operations and by other workers of this process.
-        if self._wakers and (claim is None or len(self._wakers) > 1) and any(move.wakes for move in moves):
+        if self._wakers and (claim is None or len(self._wakers) > 1) and any_wakes(moves):
             self._wake()
         return answers, claimed_rows
 
@@ -168,7 +172,7 @@ class SqliteStore:
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
     def _extend(self, leases: str, lease_for: timedelta) -> tuple[list[tuple[str, int, int, int]], datetime]:
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             now = self.now()  # read after the lock was taken: the wait may have been longer than the lease
             until = now + lease_for
             given = {"until": spell(until), "now": spell(now), "leases": leases}
@@ -189,7 +193,7 @@ class SqliteStore:
         return self._reading(lambda connection: claiming.due(connection, pipeline, phase, by, limit))
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        with self._door.read() as connection:
+        with self._connections.read() as connection:
             found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
         return [phase for phase in found if phase in phases]
 
@@ -200,18 +204,18 @@ class SqliteStore:
 
     def _reading(self, read: Callable[[sqlite3.Connection], T]) -> T:
         def once() -> T:
-            with self._door.read() as connection:
+            with self._connections.read() as connection:
                 return read(connection)
 
         return without_unreadable(once, self._set_aside)
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             return quarantine.set_aside(connection, ids, self.now())
 
     def _set_suspects_aside(self) -> set[Any]:
         """Quarantine all unreadable rows, after a write was refused; return their ids."""
-        with self._door.read() as connection:
+        with self._connections.read() as connection:
             found = quarantine.suspects(connection)
         return set(found) if self._set_aside(found) else set()
 
@@ -232,36 +236,36 @@ class SqliteStore:
         return self._reading(lambda connection: searching.search(connection, where, limit, order, after, within))
 
     def maintain(self) -> bool:
-        return title_index.maintain(self._door)
+        return title_index.maintain(self._connections)
 
     def identity(self) -> object:
         """Return device and inode of the file: equal for every path to it, including links."""
         try:
-            found = self._door.path.stat()
+            found = self._connections.path.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
     def inspect(self) -> list[Finding]:
-        return maintenance.inspect(self._door)
+        return maintenance.inspect(self._connections)
 
     def repair(self) -> None:
         """Recompute the counters of ended tasks, and index every title."""
-        maintenance.repair(self._door)
+        maintenance.repair(self._connections)
         while self.maintain():
             pass
 
     def migration(self) -> Migration:
-        return maintenance.migration(self._door)
+        return maintenance.migration(self._connections)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        maintenance.backup(self._door, path, progress)
+        maintenance.backup(self._connections, path, progress)
 
     # ── removal ──
 
     def remove(self, tasks: Sequence[Task]) -> int:
         asked = _encode([(task.task_id, task.version) for task in tasks]).decode()
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             gone = connection.execute(statement("remove"), {"rows": asked}).fetchall()
             ids = {task_id for (task_id,) in gone}
             task_log.remove(connection, sorted(ids))
@@ -272,29 +276,29 @@ class SqliteStore:
     # ── output, notes ──
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
-        with self._door.write() as connection:
-            task_log.append(connection, lines, self._bounds)
+        with self._connections.write() as connection:
+            task_log.append(connection, lines, self._output_bound)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        with self._door.read() as connection:
+        with self._connections.read() as connection:
             return task_log.read_page(connection, task_id, after, limit, tail)
 
     def notes(self, kind: str, *, since: str = "", before: str = "") -> list[Note]:
-        with self._door.read() as connection:
+        with self._connections.read() as connection:
             return notes.read_all(connection, kind, since, before)
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             return notes.write(connection, given, self.now())
 
     def drop_notes(self, kind: str, names: Sequence[str]) -> int:
-        with self._door.write() as connection:
+        with self._connections.write() as connection:
             return notes.drop(connection, kind, names)
 
     # ── waking, closing ──
 
     def waker(self) -> SqliteWaker:
-        waker = SqliteWaker(self.path, self._door.data_version, self._wakers.remove)
+        waker = SqliteWaker(self.path, self._connections.data_version, self._wakers.remove)
         self._wakers.append(waker)
         return waker
 
@@ -304,7 +308,7 @@ class SqliteStore:
             waker.poke()
 
     def close(self) -> None:
-        self._door.close()
+        self._connections.close()
 
     def count_statements(self) -> Callable[[], int]:
         """Count the writer's statements from now on, without BEGIN, COMMIT, savepoints and pragmas."""
@@ -316,7 +320,7 @@ class SqliteStore:
                 seen += 1
 
         self.prepare()
-        self._door.writer().set_trace_callback(count)
+        self._connections.writer().set_trace_callback(count)
         return lambda: seen
 
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import msgspec
 
+from onerow.core.output_bound import OutputBound, byte_size
 from onerow.core.times import read, spell
 from onerow.ports import LogLine, LogPage
 
@@ -24,15 +25,7 @@ _BLOCK = 250
 Block = tuple[str, int, str, str, int, str, str]
 """A row: task_id, seq, at, phase, attempt, level, text."""
 Size = tuple[int, int, int, int]
-"""One task's output: the next line's number, lines kept, characters kept, lines dropped."""
-
-
-class Bounds(msgspec.Struct, frozen=True):
-    """How much of one task's output is kept."""
-
-    lines: int
-    size: int
-
+"""One task's output: the next line's number, lines kept, bytes kept, lines dropped."""
 
 _COLUMNS = "seq, at, phase, attempt, level, text"
 _AT_ONCE = 16
@@ -50,7 +43,7 @@ _SET_SIZES = (
 )
 
 
-def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bounds) -> None:
+def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bound: OutputBound) -> None:
     """Append lines; lines of the same task keep their order."""
     by_task: dict[str, list[LogLine]] = {}
     for task_id, group in groupby(lines, key=_TASK_ID):
@@ -68,7 +61,7 @@ def append(connection: sqlite3.Connection, lines: Sequence[LogLine], bounds: Bou
     for first in range(0, len(blocks), _AT_ONCE):
         some = blocks[first : first + _AT_ONCE]
         connection.execute(_INSERTS[len(some) - 1], [value for block in some for value in block])
-    sizes = [(task_id, *_bounded(connection, task_id, size, bounds)) for task_id, size in grown.items()]
+    sizes = [(task_id, *_bounded(connection, task_id, size, bound)) for task_id, size in grown.items()]
     connection.execute(_SET_SIZES, (_encode(sizes).decode(),))
 
 
@@ -77,7 +70,7 @@ def _add_blocks(blocks: list[Block], task_id: str, lines: list[LogLine], known: 
     seq, kept, size, dropped = known
     for (at, phase, attempt, level), group in groupby(lines, key=_SHARED):
         texts = list(map(_TEXT, group))
-        size += sum(map(len, texts))
+        size += sum(map(byte_size, texts))
         for first in range(0, len(texts), _BLOCK):
             text = _joined(texts[first : first + _BLOCK])
             blocks.append((task_id, seq + first, spell(at), phase, attempt, level, text))
@@ -85,11 +78,14 @@ def _add_blocks(blocks: list[Block], task_id: str, lines: list[LogLine], known: 
     return seq, kept + len(lines), size, dropped
 
 
-def _bounded(connection: sqlite3.Connection, task_id: str, grown: Size, bounds: Bounds) -> Size:
+def _bounded(connection: sqlite3.Connection, task_id: str, grown: Size, bound: OutputBound) -> Size:
+    """Drop the oldest lines beyond the bound; return the new size of the output."""
     seq, kept, size, dropped = grown
-    if kept > bounds.lines or size > bounds.size:
-        gone, gone_size = _drop_oldest(connection, task_id, kept - bounds.lines, size - bounds.size)
-        kept, size, dropped = kept - gone, size - gone_size, dropped + gone
+    if bound.exceeded(kept, size):
+        texts = (line.text for block in _blocks(connection, task_id, 0, "ASC") for line in block)
+        gone, freed = bound.drop(kept, size, map(byte_size, texts))
+        _drop_oldest(connection, task_id, seq - kept + gone)
+        kept, size, dropped = kept - gone, size - freed, dropped + gone
     return seq, kept, size, dropped
 
 
@@ -100,26 +96,16 @@ def _joined(texts: list[str]) -> str:
     return block
 
 
-def _drop_oldest(connection: sqlite3.Connection, task_id: str, lines: int, size: int) -> tuple[int, int]:
-    """Drop the oldest lines, at least `lines` and at least `size` characters; return how many of each."""
-    gone = gone_size = last = 0
-    rest: list[object] | None = None
-    for seq, *shared, text in connection.execute(
-        f"SELECT {_COLUMNS} FROM onerow_log WHERE task_id = ? ORDER BY seq", (task_id,)
-    ):
-        if gone >= lines and gone_size >= size:
-            break
-        texts = text.split("\n")
-        count = 0
-        while count < len(texts) and (gone < lines or gone_size < size):
-            gone, gone_size, count = gone + 1, gone_size + len(texts[count]), count + 1
-        last = seq
-        if count < len(texts):
-            rest = [task_id, seq + count, *shared, "\n".join(texts[count:])]
-    connection.execute("DELETE FROM onerow_log WHERE task_id = ? AND seq <= ?", (task_id, last))
-    if rest is not None:
-        connection.execute(_INSERT, rest)
-    return gone, gone_size
+def _drop_oldest(connection: sqlite3.Connection, task_id: str, first: int) -> None:
+    """Drop the lines before number `first`; the block that contains it is cut."""
+    cut = connection.execute(
+        f"SELECT {_COLUMNS} FROM onerow_log WHERE task_id = ? AND seq < ? ORDER BY seq DESC LIMIT 1", (task_id, first)
+    ).fetchone()
+    connection.execute("DELETE FROM onerow_log WHERE task_id = ? AND seq < ?", (task_id, first))
+    if cut is not None:
+        seq, *shared, text = cut
+        if rest := text.split("\n")[first - seq :]:
+            connection.execute(_INSERT, [task_id, first, *shared, "\n".join(rest)])
 
 
 def read_page(connection: sqlite3.Connection, task_id: str, after: int, limit: int, tail: int | None) -> LogPage:

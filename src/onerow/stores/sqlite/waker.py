@@ -1,7 +1,8 @@
 """Wakes a worker within a millisecond of another process's commit, at no cost while idle.
 
 Every commit appends to the -wal file, which inotify reports; PRAGMA data_version then tells whether another connection
-committed. Without inotify data_version is polled.
+committed. Without inotify data_version is polled. The file doesn't tell what was committed, so every commit of another
+process wakes, also a heartbeat; core.wakeups decides only within the process.
 """
 
 import ctypes
@@ -10,8 +11,10 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from onerow.stores.shared.waking import WakePipe, drain
 
 _IN_MODIFY = 0x2
 _POLL = 0.005
@@ -26,7 +29,7 @@ class SqliteWaker:
         self._data_version = data_version
         self._forget = forget
         self._seen = -1
-        self._poked, self._poker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pipe = WakePipe()
         data_version()  # opens the database, which creates the -wal file
         self._watch = _watch(Path(f"{path}-wal"))
 
@@ -52,29 +55,34 @@ class SqliteWaker:
 
     def _wait(self, left: float) -> tuple[bool, bool]:
         """Wait for an event; return (was it a poke, was the -wal file written)."""
-        watched = [self._poked] if self._watch is None else [self._poked, self._watch]
+        watched: list[Any] = [self._pipe] if self._watch is None else [self._pipe, self._watch]
         ready, _, _ = select.select(watched, [], [], left if self._watch is not None else min(left, _POLL))
-        for source in ready:
-            _drain(source)
-        return self._poked in ready, self._watch is not None and self._watch in ready
+        if self._pipe in ready:
+            self._pipe.clear()
+        if self._watch is not None and self._watch in ready:
+            drain(self._watch)
+        return self._pipe in ready, self._watch is not None and self._watch in ready
 
     def poke(self) -> None:
         """See ports.Waker."""
-        with suppress(OSError):  # already poked, or closed
-            os.write(self._poker, b"!")
+        self._pipe.poke()
 
     def close(self) -> None:
         self._forget(self)
-        for descriptor in (self._poked, self._poker, self._watch):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._poked = self._poker = -1
-        self._watch = None
+        self._pipe.close()
+        if self._watch is not None:
+            os.close(self._watch)
+            self._watch = None
 
 
 def _watch(wal: Path) -> int | None:
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        return _inotify(wal)
+    else:
         return None
+
+
+def _inotify(wal: Path) -> int | None:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
@@ -86,11 +94,3 @@ def _watch(wal: Path) -> int | None:
     except (OSError, AttributeError):
         return None
     return descriptor
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        while os.read(descriptor, 65536):
-            pass
-    except BlockingIOError:
-        pass

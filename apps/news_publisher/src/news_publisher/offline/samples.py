@@ -28,6 +28,6 @@ _SAMPLES = [
     ("xinhua", "科技", "新望远镜拍到最远星系 🔭", "天文学家说,它的光走了一百三十亿年。"),
     ("ansa", "cultura", "Riapre la biblioteca dopo dieci anni", "Novantamila volumi tornano sugli scaffali."),
     ("nhk", "社会", "桜の開花、平年より五日早く 🌸", "気象台によると、暖かい日が続いたためという。"),
-    ("reuters", "tech", "@everyone is not a headline", "An article may say @everyone and @here; nobody is called."),
+    ("reuters", "tech", "@everyone is not a headline", "An article may say @everyone and @here; it notifies no user."),
     ("aljazeera", "عالم", "اكتشاف مدينة قديمة تحت الرمال", "قال علماء الآثار إن عمرها ثلاثة آلاف عام."),
 ]

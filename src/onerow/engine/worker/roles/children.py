@@ -19,9 +19,9 @@ _CANCELLED_SINCE = timedelta(minutes=15)
 class ChildrenSweeper:
     """Resume parents and cancel children; a parent is checked again after `pace` times the duration of its last check."""
 
-    def __init__(self, store: Store, family: Children, worker: str, *, pace: float = 10.0) -> None:
+    def __init__(self, store: Store, children: Children, worker: str, *, pace: float = 10.0) -> None:
         self._store = store
-        self._family = family
+        self._children = children
         self._worker = worker
         self._pace = pace
         self._heard: deque[Task] = deque()
@@ -56,7 +56,7 @@ class ChildrenSweeper:
         if task.awaiting == "children":
             self._put(task.task_id)
         if task.children is not None and task.status is CANCELLED:
-            self._family.cancel_children(task.task_id, now, self._worker)
+            self._children.cancel_children(task.task_id, now, self._worker)
 
     def _put(self, parent: str) -> None:
         self._due.setdefault(parent, self._not_before.get(parent, 0.0))
@@ -67,7 +67,7 @@ class ChildrenSweeper:
         for start in range(0, len(due), _PAGE):
             some = due[start : start + _PAGE]
             began = monotonic()
-            resumed, waiting = self._family.gather(some)
+            resumed, waiting = self._children.gather(some)
             took = monotonic() - began
             for parent in some:
                 del self._due[parent]
@@ -92,7 +92,7 @@ class ChildrenSweeper:
         lately = Filter(statuses=frozenset({CANCELLED}), ended_after=since)
         for task in self._store.find(lately, limit=1000, order="ended").tasks:
             if task.children is not None:
-                self._family.cancel_children(task.task_id, now, self._worker)
+                self._children.cancel_children(task.task_id, now, self._worker)
         self._cancelled_since = now - timedelta(minutes=1)
         self._swept_for += monotonic() - began
         self._sweep_at = monotonic()

@@ -33,7 +33,7 @@ class WaitPhaseSweeper:
         self._events = events
         self._renamed_at = 0.0
         self.passed: Callable[[], None] = lambda: None  # called when tasks may have become claimable
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
@@ -116,7 +116,7 @@ class WaitPhaseSweeper:
         written = [answer.task for answer in answers if isinstance(answer, Swapped)]
         for task in written:
             if concerns(task):
-                self.concerns_family(task)
+                self.parent_or_child_changed(task)
             for event in events_of_status(task):
                 self._events.send(event)
         return written
@@ -143,7 +143,7 @@ class Rescuer:
         self._watch = watch
         self._plan_of = (plans or {}).get
         self._due_at = 0.0
-        self.concerns_family: Callable[[Task], None] = lambda task: None
+        self.parent_or_child_changed: Callable[[Task], None] = lambda task: None
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
@@ -174,7 +174,7 @@ class Rescuer:
     def _notify_children_sweeper(self, rescued: Sequence[Task]) -> None:
         for task in rescued:
             if concerns(task):
-                self.concerns_family(task)
+                self.parent_or_child_changed(task)
 
 
 class Purger:

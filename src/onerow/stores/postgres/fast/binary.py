@@ -18,10 +18,16 @@ from psycopg.types.string import TextBinaryLoader
 from onerow.core.times import FAR
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = EPOCH.timestamp()
 _MICRO = timedelta(microseconds=1)
 _INFINITY = 2**63 - 1
 _NULL = b"\xff\xff\xff\xff"
 _length = struct.Struct(">i").pack
+
+
+def unix_time(micros: int) -> float:
+    """Convert a time from a row to seconds since 1970."""
+    return micros / 1e6 + _UNIX_EPOCH
 
 
 @lru_cache(maxsize=8192)

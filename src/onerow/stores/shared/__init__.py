@@ -1,0 +1,1 @@
+"""What the stores do alike. A store may import it; it imports no store."""

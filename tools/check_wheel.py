@@ -1,0 +1,104 @@
+"""Build the wheel and check it as a user meets it: contents, a clean installation, a program, the demo, its types.
+
+`python -m tools.check_wheel`; needs uv, or a python3 with pip.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+REQUIRED = {
+    "onerow/py.typed",
+    "onerow/stores/sqlite/sql/schema_1.sql",
+    "onerow/stores/postgres/sql/schema_1.sql",
+}
+SUFFIXES = {".py", ".sql", ".typed"}
+PROGRAM = """
+from onerow import Pipeline, Queue, Task, Worker
+
+greetings = Pipeline("greetings", title="{name}")
+
+
+@greetings.phase
+def compose(job: dict[str, str]) -> str:
+    return f"Hello, {job['name']}"
+
+
+@greetings.phase
+def deliver(job: dict[str, str], compose: str) -> int:
+    return len(compose)
+
+
+def main() -> None:
+    queue = Queue("sqlite:///tasks.db")
+    task: Task = queue.add(greetings, {"name": "Ann"})
+    assert Worker(queue, [greetings], until_idle=True).run() == 0
+    done = queue.get(task.task_id)
+    assert (str(done.status), done.results["compose"], done.result) == ("completed", "Hello, Ann", 10), done
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="onerow-wheel-") as name:
+        folder = Path(name)
+        wheel = build(folder)
+        check_contents(wheel)
+        python = install(wheel, folder / "venv")
+        project = folder / "project"
+        project.mkdir()
+        (project / "app.py").write_text(PROGRAM, encoding="utf-8")
+        run([python, "app.py"], project)
+        run([python.with_name("onerow"), "demo", "--fast"], project)
+        tools = Path(sys.executable).parent
+        run([tools / "mypy", "--strict", "--python-executable", python, "app.py"], project)
+        run([tools / "pyright", "--pythonpath", python, "app.py"], project)
+    print("the wheel is complete: contents, installation, program, demo, types")
+
+
+def build(folder: Path) -> Path:
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def check_contents(wheel: Path) -> None:
+    """Fail unless the wheel holds the package and its metadata only."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = {name for name in names if ".dist-info/" not in name}
+    foreign = sorted(name for name in package if not name.startswith("onerow/") or Path(name).suffix not in SUFFIXES)
+    development = sorted(name for name in package if {"bench", "baselines", "tests"} & set(Path(name).parts))
+    if foreign or development or not names >= REQUIRED:
+        sys.exit(f"foreign: {foreign}\ndevelopment only: {development}\nmissing: {sorted(REQUIRED - names)}")
+
+
+def install(wheel: Path, venv: Path) -> Path:
+    """Install the wheel with every extra into a new environment; return its Python."""
+    python = venv / "bin" / "python"
+    what: list[str | Path] = ["-q", "-c", ROOT / "constraints.txt", f"{wheel}[all]"]
+    if uv := shutil.which("uv"):
+        run([uv, "venv", "-q", "--python", sys.executable, venv], ROOT)
+        run([uv, "pip", "install", "--python", python, *what], ROOT)
+    else:
+        run([sys.executable, "-m", "venv", "--without-pip", venv], ROOT)
+        run(["python3", "-m", "pip", "--python", python, "install", *what], ROOT)
+    return python
+
+
+def run(argv: list[str | Path], folder: Path) -> None:
+    # Neither this repository nor its environment may be importable.
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    print("$", *(Path(word).name if isinstance(word, Path) else word for word in argv), flush=True)
+    subprocess.run(argv, cwd=folder, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()
