@@ -84,7 +84,7 @@ class Bench:
             if not tasks and not moves:
                 break
             now = store.now()
-            moves = [Move(task, rules.advance(task, PLAN, None, now, by="w1")) for task in tasks]
+            moves = [Move(task, rules.complete(task, PLAN, None, now, by="w1")) for task in tasks]
             done += len(tasks)
         spent = time.perf_counter() - began
         assert done == self.tasks, (done, self.tasks)
@@ -177,7 +177,7 @@ class Bench:
         began = time.perf_counter()
         for _ in range(count):
             _, tasks = store.settle_and_claim(moves, claim)
-            moves = [Move(task, rules.advance(task, PLAN, None, store.now())) for task in tasks]
+            moves = [Move(task, rules.complete(task, PLAN, None, store.now())) for task in tasks]
             done += len(tasks)
         spent = time.perf_counter() - began
         store.swap(moves)

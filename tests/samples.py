@@ -105,7 +105,7 @@ def in_status(status: Status, now: datetime = NOW, **changes: Any) -> Task:
         case Status.PROCESSING:
             return claimed(task, now)
         case Status.COMPLETED:
-            return rules.complete(claimed(task, now), '"done"', now)
+            return rules.finish(claimed(task, now), '"done"', now)
         case Status.FAILED:
             return rules.fail(claimed(task, now), HOPELESS, PLAN, now)
         case Status.CANCELLED:

@@ -76,7 +76,7 @@ def town(tmp_path: Path, frozen: None) -> str:
     failed = claimed(by_id["failed"], NOW - 4 * HOUR - SECOND)
     move("failed", rules.fail(failed, HOPELESS, VIDEOS, NOW - 4 * HOUR, by="w1"))
     done = claimed(by_id["done"], NOW - 25 * HOUR - 12 * SECOND)
-    move("done", rules.complete(done, '"published"', NOW - 25 * HOUR, by="w1"))
+    move("done", rules.finish(done, '"published"', NOW - 25 * HOUR, by="w1"))
     move("gone", rules.cancel(by_id["gone"], NOW - 50 * HOUR, by="ann", note="not wanted"))
     body = {"host": "h", "pid": 7, "started_at": (NOW - HOUR).isoformat(), "concurrency": 16,
             "phases": [["videos", "script"], ["videos", "video"], ["videos", "youtube"]]}  # fmt: skip

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from onerow.cli.main import main
 from onerow.core.plan import PhasePlan, Plan
-from onerow.engine.control import definitions
+from onerow.engine.control import definitions, notes
 from onerow.engine.queue.move import move
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Reason, Views
-from onerow.ports import Claim, PhaseClaim
+from onerow.ports import Claim, Note, PhaseClaim
 from onerow.stores.sqlite import SqliteStore, maintenance
 from tests.cli.conftest import VIDEOS, Run
 from tests.samples import NOW, SECOND, a_task, claimed
@@ -192,7 +192,7 @@ def test_every_command_of_why_works_as_it_is_printed(run: Run, tmp_path: Path, f
     store.prepare()
     definitions.publish(store, [PLAN])
     body = {"phases": [["videos", "script"], ["videos", "video"]]}
-    definitions.overwrite(store, definitions.WORKER, "w1", body)
+    notes.put(store, Note(definitions.WORKER, "w1", body))
     base = a_task(task_id)
     cases = {
         "not-due": replace(base, run_at=NOW + 100 * SECOND),
@@ -235,7 +235,7 @@ def test_the_command_that_raises_a_limit_leaves_the_other_limit_alone(
     store.prepare()
     definitions.publish(store, [PLAN])
     body = {"phases": [["videos", "script"], ["videos", "video"]]}
-    definitions.overwrite(store, definitions.WORKER, "w1", body)
+    notes.put(store, Note(definitions.WORKER, "w1", body))
     store.insert([a_task("holds", phase=phase, limit_key="k"), a_task("waits", phase=phase, limit_key="k")])
     want = PhaseClaim(pipeline="videos", phase=phase, limit=1, lease_for=30 * SECOND, slots=7, key_slots=5)
     assert len(store.claim(Claim("w1", [want], ids=["holds"]))) == 1

@@ -35,7 +35,7 @@ def test_the_starter_project_runs(run: Run, tmp_path: Path) -> None:
 
     onerow("publish", "app")
     task_id = onerow("add", "greetings", "name=Ann").strip()
-    onerow("worker", "app", "--drain")
+    onerow("worker", "app", "--until-idle")
     assert "completed in deliver" in onerow("show", task_id)
     assert "HELLO, ANN!" in onerow("logs", task_id)
 

@@ -115,7 +115,7 @@ def test_a_worker_prints_no_secret_and_no_control_character(tmp_path: Path) -> N
 
     onerow("publish", "app")
     onerow("add", "videos", "--payload", "@topic.json", "--store", "sqlite:///tasks.db")
-    said = onerow("worker", "app", "--drain", "--verbose").stderr
+    said = onerow("worker", "app", "--until-idle", "--verbose").stderr
     assert "uses ***" in said
     assert "thread ***" in said
     assert "a hook for TaskFailed raised ValueError" in said

@@ -1,4 +1,4 @@
-"""`onerow worker`: its first lines, --drain, --reload and its statistics."""
+"""`onerow worker`: its first lines, --until-idle, --reload and its statistics."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_a_drained_worker_leaves_statistics_and_no_registration(project: Path) -
     onerow(project, "publish", "app")
     for name in ("Ann", "Bob", "조수"):
         onerow(project, "add", "greetings", f"name={name}")
-    onerow(project, "worker", "app", "--drain")
+    onerow(project, "worker", "app", "--until-idle")
     (compose, deliver, translate) = json.loads(onerow(project, "stats", "--json"))
     assert [phase["done"] for phase in (compose, deliver, translate)] == [3, 3, 3]
     assert json.loads(onerow(project, "workers", "--json")) == []

@@ -95,7 +95,7 @@ def _json_keys(url: str) -> dict[str, list[str]]:
     calls = [
         ["list"], ["show", "failed"], ["show", "album"], ["why", "parked"], ["why", "leased"], ["counts"], ["failures"],
         ["workers"], ["cron"], ["stats"], ["logs", "parked"], ["doctor"], ["migrate", "--check"], ["retry", "failed"],
-        ["priority", "parked", "--to", "3"],
+        ["set-priority", "parked", "--priority", "3"],
     ]  # fmt: skip
     keys = {}
     for call in calls:

@@ -147,7 +147,7 @@ def work_within(store: Store, go: Go, worker: str, want: PhaseClaim) -> tuple[li
             held_keys.append((key, sum(task.limit_key == key for task in running)))
         if tasks:
             ours += [task.task_id for task in tasks]
-            store.swap([Move(task, rules.complete(task, None, store.now(), by=worker)) for task in tasks])
+            store.swap([Move(task, rules.finish(task, None, store.now(), by=worker)) for task in tasks])
         # Ordered by creation time, which never changes: a count by status may miss a task that changes during the count.
         elif not store.find(Filter(statuses=OPEN), limit=1, order="oldest").tasks:
             break
@@ -160,7 +160,7 @@ def finish_each(store: Store, go: Go, held: list[Task]) -> list[str]:
     for task in held:
         go()
         while True:
-            (answer,) = store.swap([Move(task, rules.complete(task, '"done"', store.now(), by="holder"))])
+            (answer,) = store.swap([Move(task, rules.finish(task, '"done"', store.now(), by="holder"))])
             if isinstance(answer, Swapped):
                 ends.append(str(answer.task.status))
                 break
@@ -217,7 +217,7 @@ def advance_each_twice(store: Store, go: Go, held: list[Task], plan: Plan) -> li
     go()
     ends = []
     for task in held:
-        move = Move(task, rules.advance(task, plan, '"v.mp4"', store.now(), by="holder"))
+        move = Move(task, rules.complete(task, plan, '"v.mp4"', store.now(), by="holder"))
         store.swap([move])
         if isinstance(store.swap([move])[0], Swapped):
             ends.append("advanced twice")
@@ -248,6 +248,6 @@ def live_until_killed(line: Connection, entry: str, address: str, tasks: list[Ta
         store.insert([task])
         line.send(("added", task.task_id))
         for held in store.claim(Claim("doomed", wants)):
-            (answer,) = store.swap([Move(held, rules.advance(held, plan, '"made"', store.now()))])
+            (answer,) = store.swap([Move(held, rules.complete(held, plan, '"made"', store.now()))])
             if isinstance(answer, Swapped):
                 line.send((str(answer.task.status), held.task_id))

@@ -29,7 +29,7 @@ from tests.samples import PLAN, SECOND
 
 
 def completing(store: Store, held: Task) -> Move:
-    return Move(held, rules.complete(held, None, store.now()))
+    return Move(held, rules.finish(held, None, store.now()))
 
 
 def test_a_claim_writes_what_the_rule_returns(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_settle_and_claim_works_without_moves_or_without_a_claim(store: Store) -
 def test_settle_and_claim_can_claim_the_task_that_it_advanced(store: Store) -> None:
     put(store, phase="video")
     held = claim_one(store, phase="video")
-    moved = rules.advance(held, PLAN, '"v.mp4"', store.now())
+    moved = rules.complete(held, PLAN, '"v.mp4"', store.now())
     _, tasks = store.settle_and_claim([Move(held, moved)], Claim("w1", [want(5, "youtube")]))
     assert [(task.task_id, task.phase, task.attempt, task.token) for task in tasks] == [("t1", "youtube", 1, 2)]
 

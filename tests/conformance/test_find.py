@@ -63,7 +63,7 @@ def rows(store: Store) -> dict[str, Task]:
         put(store, task_id)
     moves: dict[str, Callable[[Task], Task]] = {
         "asked": lambda task: rules.cancel(task, now),
-        "done": lambda task: rules.complete(task, '"x"', now),
+        "done": lambda task: rules.finish(task, '"x"', now),
         "failed": lambda task: rules.fail(task, HOPELESS, PLAN, now + MINUTE),
         "broken": lambda task: rules.fail(task, BROKEN, PLAN, now),
         "buried": lambda task: rules.stop_cancelled(task, now),

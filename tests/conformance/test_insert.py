@@ -111,7 +111,7 @@ def test_unusual_payloads_are_unchanged_after_claim_and_completion(store: Store,
     put(store, payload=payload)
     held = claim_one(store)
     assert held.payload == payload
-    done = swap(store, held, rules.complete(held, values.encode(payload), store.now()))
+    done = swap(store, held, rules.finish(held, values.encode(payload), store.now()))
     assert stored(store).payload == payload
     assert stored(store).results == {"script": payload}
     assert same(done, stored(store))

@@ -34,7 +34,7 @@ from tests.samples import BROKEN, PLAN, SECOND
 def done(store: Store, *tasks: Task) -> None:
     """Complete the tasks, so that their slots become free."""
     for task in tasks:
-        swap(store, task, rules.complete(task, None, store.now()))
+        swap(store, task, rules.finish(task, None, store.now()))
 
 
 def test_p7_no_more_tasks_run_at_once_than_the_limit_allows(store: Store, again: Callable[[], Store]) -> None:
@@ -58,7 +58,7 @@ def test_every_outcome_of_an_attempt_frees_its_slot(store: Store) -> None:
         lambda task: rules.park(rules.signal(task, "x", "1", "s", now), "signal:x", None, now),
         lambda task: rules.rescue(task, now),
         lambda task: replace(rules.fail(task, BROKEN, PLAN, now), run_at=now),
-        lambda task: rules.complete(task, None, now),
+        lambda task: rules.finish(task, None, now),
     ]
     for leave in leaving:
         held = claim_one(store, slots=1, key_slots=1)

@@ -45,12 +45,12 @@ from tests.conformance.kit import every_row, new, same
 from tests.conformance.stores import OpenedStore
 from tests.samples import BROKEN, HOPELESS, PLAN
 
-Act = Callable[[Task, datetime], Task]
+Operation = Callable[[Task, datetime], Task]
 
-OPERATIONS: dict[str, Act] = {
-    "advance": lambda task, now: rules.advance(task, PLAN, '{"made":"조수"}', now, by="w1"),
-    "advance with nothing": lambda task, now: rules.advance(task, PLAN, None, now),
-    "complete": lambda task, now: rules.complete(task, "[1]", now),
+OPERATIONS: dict[str, Operation] = {
+    "complete": lambda task, now: rules.complete(task, PLAN, '{"made":"조수"}', now, by="w1"),
+    "advance with nothing": lambda task, now: rules.complete(task, PLAN, None, now),
+    "finish": lambda task, now: rules.finish(task, "[1]", now),
     "fail": lambda task, now: rules.fail(task, BROKEN, PLAN, now),
     "fail for good": lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
     "crash": lambda task, now: rules.crash(task, BROKEN, now),
@@ -73,10 +73,10 @@ OPERATIONS: dict[str, Act] = {
     "fail by hand": lambda task, now: rules.fail_by_hand(task, HOPELESS, now),
     "retry": lambda task, now: rules.retry(task, PLAN, now),
     "replay": lambda task, now: rules.replay(task, PLAN, None, now),
-    "finish": lambda task, now: rules.finish(task, PLAN, now),
-    "finish the phase": lambda task, now: rules.finish(task, PLAN, now, phase_only=True),
+    "finish by hand": lambda task, now: rules.finish_by_hand(task, PLAN, now),
+    "finish the phase": lambda task, now: rules.finish_by_hand(task, PLAN, now, phase_only=True),
     "reschedule": lambda task, now: rules.reschedule(task, now + timedelta(seconds=5), now),
-    "priority": lambda task, now: rules.reprioritise(task, -task.priority - 1, now),
+    "set priority": lambda task, now: rules.set_priority(task, -task.priority - 1, now),
     "annotate": lambda task, now: rules.annotate(task, '{"n":1}', now),
 }
 PHASES = ("script", "video", "youtube")

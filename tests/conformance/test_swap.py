@@ -31,12 +31,12 @@ from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
 
 def completing(store: Store, held: Task, result: str = '"done"') -> Move:
-    return Move(held, rules.complete(held, result, store.now()))
+    return Move(held, rules.finish(held, result, store.now()))
 
 
 def test_a_move_is_written_and_the_answer_contains_the_stored_task(store: Store) -> None:
     held = put_and_claim(store)
-    after = rules.advance(held, PLAN, '{"text":"조수"}', store.now())
+    after = rules.complete(held, PLAN, '{"text":"조수"}', store.now())
     (answer,) = store.swap([Move(held, after)])
     assert answer == Swapped(after)
     assert same(stored(store), after)
@@ -68,7 +68,7 @@ def test_an_empty_swap_returns_no_answers(store: Store) -> None:
 
 def test_a_move_made_by_two_rules_is_written_once(store: Store) -> None:
     task = put(store)
-    after = rules.reprioritise(rules.signal(task, "x", "1", "s", store.now()), -5, store.now())
+    after = rules.set_priority(rules.signal(task, "x", "1", "s", store.now()), -5, store.now())
     (answer,) = store.swap([Move(task, after)])
     assert isinstance(answer, Swapped)
     assert answer.task == stored(store)
@@ -119,7 +119,7 @@ def test_a_big_batch_of_similar_moves_is_written_completely(store: Store) -> Non
     put_many(store, 1_200)
     held = claim(store, 1_200)
     now = store.now()
-    moves = [Move(task, rules.complete(task, values.encode(n), now)) for n, task in enumerate(held)]
+    moves = [Move(task, rules.finish(task, values.encode(n), now)) for n, task in enumerate(held)]
     assert store.swap(moves) == [Swapped(move.after) for move in moves]
     assert [task.result for task in sorted(store.fetch([t.task_id for t in held]), key=lambda t: t.task_id)] == list(
         range(1_200)
@@ -140,7 +140,7 @@ def test_only_changed_columns_are_written(store: Store) -> None:
     """A rule may get a task without its large columns; columns that it doesn't change are kept."""
     held = put_and_claim(store, payload={"big": "x" * 1000}, metadata_json='{"mine":1}', title="Tides")
     light = replace(held, payload_json="null", metadata_json="{}", title="")
-    swap(store, light, rules.complete(light, '"done"', store.now()))
+    swap(store, light, rules.finish(light, '"done"', store.now()))
     found = stored(store)
     assert (found.status, found.title, found.metadata) == (COMPLETED, "Tides", {"mine": 1})
     assert found.payload == {"big": "x" * 1000}
@@ -166,7 +166,7 @@ def test_p3_a_worker_that_lost_its_lease_changes_nothing(
     ours = claim_one(again(), worker="w2")
     assert (rescued.token, ours.token) == (lost.token + 1, lost.token + 2)
     for late in (
-        rules.complete(lost, '"late"', store.now()),
+        rules.finish(lost, '"late"', store.now()),
         rules.fail(lost, HOPELESS, PLAN, store.now()),
         rules.hand_back(lost, store.now()),
         rules.report(lost, store.now(), progress="1"),
@@ -179,7 +179,7 @@ def test_p3_a_worker_that_lost_its_lease_changes_nothing(
 def test_p4_a_finish_whose_answer_was_lost_is_recorded_once(store: Store) -> None:
     """After Stale: the task is not processing and has our token, so our first write succeeded."""
     held = claimed_at_video(store)
-    move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
+    move = Move(held, rules.complete(held, PLAN, '"v.mp4"', store.now()))
     store.swap([move])  # the answer is lost
     assert store.swap([move]) == [Stale("t1")]
     found = stored(store)
@@ -194,7 +194,7 @@ def claimed_at_video(store: Store) -> Task:
 
 def test_the_token_shows_a_lost_answer_even_after_another_claim(store: Store) -> None:
     held = claimed_at_video(store)
-    move = Move(held, rules.advance(held, PLAN, '"v.mp4"', store.now()))
+    move = Move(held, rules.complete(held, PLAN, '"v.mp4"', store.now()))
     store.swap([move])
     theirs = claim_one(store, worker="w2", phase="youtube")
     assert store.swap([move]) == [Stale("t1")]
@@ -209,7 +209,7 @@ def test_a_concurrent_heartbeat_makes_a_finish_stale_but_keeps_the_lease(store: 
     assert store.swap([completing(store, held)]) == [Stale("t1")]
     found = stored(store)
     assert (found.status, found.token, found.version) == (PROCESSING, held.token, beat.version)
-    assert swap(store, found, rules.complete(found, None, store.now())).status is COMPLETED
+    assert swap(store, found, rules.finish(found, None, store.now())).status is COMPLETED
 
 
 def test_a_finish_may_start_from_the_version_that_a_heartbeat_returned(store: Store) -> None:
@@ -217,7 +217,7 @@ def test_a_finish_may_start_from_the_version_that_a_heartbeat_returned(store: St
     (beat,) = store.extend([Lease("t1", held.token)], MINUTE)
     assert isinstance(beat, Held)
     current = replace(held, version=beat.version, leased_until=beat.leased_until)
-    assert swap(store, current, rules.complete(current, None, store.now())).status is COMPLETED
+    assert swap(store, current, rules.finish(current, None, store.now())).status is COMPLETED
     assert stored(store).leased_until is None
 
 
@@ -327,7 +327,7 @@ def test_p5_phases_run_in_order_and_none_is_skipped(store: Store) -> None:
             after = rules.pass_(task, PLAN, store.now())
         else:
             task = claim_one(store, phase=task.phase)
-            after = rules.advance(task, PLAN, '"made"', store.now())
+            after = rules.complete(task, PLAN, '"made"', store.now())
         task = swap(store, task, after)
         if task.phase != seen[-1]:
             seen.append(task.phase)
@@ -340,7 +340,7 @@ def test_p5_phases_run_in_order_and_none_is_skipped(store: Store) -> None:
 def test_p6_an_ended_task_rejects_late_writes(store: Store, end: str) -> None:
     held = put_and_claim(store)
     after = {
-        "completed": rules.complete(held, "1", store.now()),
+        "completed": rules.finish(held, "1", store.now()),
         "failed": rules.fail(held, HOPELESS, PLAN, store.now()),
         "cancelled": rules.stop_cancelled(held, store.now()),
     }[end]
@@ -360,7 +360,7 @@ def test_a_cancel_written_first_wins_over_the_finish(store: Store) -> None:
     found = stored(store)
     assert found == cancelled
     assert (found.status, found.token) == (PROCESSING, held.token)
-    ended = swap(store, found, rules.complete(found, '"done"', store.now()))
+    ended = swap(store, found, rules.finish(found, '"done"', store.now()))
     assert (ended.status, ended.result) == (CANCELLED, "done")
 
 
@@ -402,7 +402,7 @@ def test_an_expired_lease_that_was_not_rescued_can_be_extended(
 def test_a_batch_of_heartbeats_is_answered_in_order(store: Store) -> None:
     put_many(store, 5)
     held = claim(store, 4)
-    ended = swap(store, held[1], rules.complete(held[1], None, store.now()))
+    ended = swap(store, held[1], rules.finish(held[1], None, store.now()))
     leases = [Lease(task.task_id, task.token) for task in held]
     leases += [Lease("t0004", 0), Lease("unknown", 1), Lease("t0000", 99)]
     answers = store.extend(list(reversed(leases)), MINUTE)

@@ -14,7 +14,7 @@ from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events
 from onerow.engine.handler.outcome import Done, decide
-from onerow.engine.queue.compare_and_swap import act
+from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.purge import purge
 from onerow.engine.queue.rescue import rescue_all
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
@@ -143,11 +143,11 @@ def test_readable_rows_can_be_read_and_cancelled(store: Store, rows: Spoiler) ->
     assert {task.task_id for task in found} >= set(OTHERS)
     store.find(Filter(payload=(("topic", "tides"),), text="tides"))
     for task_id in OTHERS:
-        act(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
+        operate(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
     assert {stored(store, task_id).status.value for task_id in OTHERS} == {"cancelled"}
     for task_id in rows.bad:
         with suppress(CorruptRow, IllegalMove):
-            act(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
+            operate(store, task_id, lambda task: rules.cancel(task, store.now(), by="me"))
         assert stored(store, task_id).ended
 
 
@@ -175,7 +175,7 @@ def test_a_purge_removes_the_readable_rows(store: Store, rows: Spoiler) -> None:
     for task in store.find(Filter(), limit=100).tasks:
         store.swap([Move(task, rules.cancel(task, store.now()))])
     rows.spoil()
-    purge(store, Filter(statuses=ENDS, ended_before=store.now() + HOUR), 100, None)
+    purge(store, Filter(statuses=ENDS), -HOUR, 100, None)
     assert not store.fetch(OTHERS)
 
 
@@ -207,9 +207,9 @@ def test_a_quarantined_row_keeps_its_values_and_can_be_retried_after_a_repair(
     assert aside.payload == {"topic": "tides"}
     assert set(problems(aside)) == {"results_json"}
     with pytest.raises(IllegalMove, match="results"):
-        act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
+        operate(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
     assert opened.entry.spoil(opened, "bad", "results", "{}")
-    act(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
+    operate(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
     assert work_off(store) == ["bad"]
     assert stored(store, "bad").results == {"script": "ok"}
 

@@ -30,12 +30,12 @@ class Transition(NamedTuple):
 
 
 def _complete(store: Store, task: Task) -> Task:
-    return rules.complete(task, None, store.now())
+    return rules.finish(task, None, store.now())
 
 
 WAKING: dict[str, Transition] = {
     "the next phase is due": Transition(
-        {"phase": "video"}, {"phase": "video"}, lambda s, t: rules.advance(t, PLAN, None, s.now())
+        {"phase": "video"}, {"phase": "video"}, lambda s, t: rules.complete(t, PLAN, None, s.now())
     ),
     "the task is handed back": Transition({}, {}, lambda s, t: rules.hand_back(t, s.now())),
     "the lease of a dead worker ended": Transition({}, {}, lambda s, t: rules.rescue(t, s.now())),
@@ -59,7 +59,7 @@ SILENT: dict[str, Transition] = {
     "a task is parked": Transition({}, {}, lambda s, t: rules.park(t, "signal:go", s.now() + HOUR, s.now())),
     "a task is tried again later": Transition({}, {}, lambda s, t: rules.fail(t, BROKEN, PLAN, s.now())),
     "progress is reported": Transition({}, {}, lambda s, t: rules.report(t, s.now(), progress="0.5")),
-    "a due task gets another priority": Transition({}, None, lambda s, t: rules.reprioritise(t, -5, s.now())),
+    "a due task gets another priority": Transition({}, None, lambda s, t: rules.set_priority(t, -5, s.now())),
     "a due task is rescheduled to later": Transition(
         {}, None, lambda s, t: rules.reschedule(t, s.now() + HOUR, s.now())
     ),

@@ -34,11 +34,11 @@ ON_TIMEOUT = Plan(
 # Each move with the arguments that decide to which status it leads.
 OPERATIONS: dict[str, list[Operation]] = {
     "claim": [lambda task, now: rules.claimed(task, "w2", now + LEASE, now, None, None)],
-    "advance": [
-        lambda task, now: rules.advance(task, PLAN, '{"a":1}', now),
-        lambda task, now: rules.advance(task, ONE_PHASE, None, now),
+    "complete": [
+        lambda task, now: rules.complete(task, PLAN, '{"a":1}', now),
+        lambda task, now: rules.complete(task, ONE_PHASE, None, now),
     ],
-    "complete": [lambda task, now: rules.complete(task, "1", now)],
+    "finish": [lambda task, now: rules.finish(task, "1", now)],
     "fail": [
         lambda task, now: rules.fail(task, BROKEN, PLAN, now),
         lambda task, now: rules.fail(task, HOPELESS, PLAN, now),
@@ -80,12 +80,12 @@ OPERATIONS: dict[str, list[Operation]] = {
     "fail by hand": [lambda task, now: rules.fail_by_hand(task, BROKEN, now)],
     "retry": [lambda task, now: rules.retry(task, PLAN, now)],
     "replay": [lambda task, now: rules.replay(task, PLAN, None, now)],
-    "finish": [
-        lambda task, now: rules.finish(task, PLAN, now),
-        lambda task, now: rules.finish(task, PLAN, now, phase_only=True),
+    "finish by hand": [
+        lambda task, now: rules.finish_by_hand(task, PLAN, now),
+        lambda task, now: rules.finish_by_hand(task, PLAN, now, phase_only=True),
     ],
     "reschedule": [lambda task, now: rules.reschedule(task, now + SECOND, now)],
-    "priority": [lambda task, now: rules.reprioritise(task, 5, now)],
+    "set priority": [lambda task, now: rules.set_priority(task, 5, now)],
     "annotate": [lambda task, now: rules.annotate(task, '{"seen":true}', now)],
 }
 
@@ -164,7 +164,7 @@ def test_changed_fields_lists_what_a_move_changed() -> None:
 def test_an_equal_key_read_from_a_store_counts_as_unchanged() -> None:
     """Two equal keys read from a store are different objects; comparing by identity would slow down the write."""
     task = replace(in_status(PROCESSING), unique_key="key", held_key="".join(["k", "ey"]))
-    after = rules.advance(task, PLAN, None, NOW + SECOND)
+    after = rules.complete(task, PLAN, None, NOW + SECOND)
     assert after.phase != task.phase
     assert "held_key" not in changed_fields(task, after)
 

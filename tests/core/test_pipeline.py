@@ -224,7 +224,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a wait's timeout that is none": (lambda p: p.wait_for("w", signal="s", timeout="x"), "can't read the duration"),
     "a retry that is none": (lambda p: p.phase(retry="often")(render), "retry must be a Retry"),
     "on_timeout to nowhere": (add_nowhere, "on_timeout names no phase: 'nowhere'"),
-    "a payload that is no JSON": (add_bad_type, "can't be stored as JSON"),
+    "a payload that is not JSON": (add_bad_type, "can't be stored as JSON"),
 }
 
 

@@ -74,14 +74,14 @@ def test_a_rate_limited_task_waits_for_the_given_time() -> None:
 
 def test_max_retries_of_add_applies_to_every_phase() -> None:
     task = claimed(a_task(max_retries=7, own_retries=True))
-    assert rules.advance(task, PLAN, None, NOW).max_retries == 7
-    assert rules.finish(rules.hand_back(task, NOW), PLAN, NOW, phase_only=True).max_retries == 7
+    assert rules.complete(task, PLAN, None, NOW).max_retries == 7
+    assert rules.finish_by_hand(rules.hand_back(task, NOW), PLAN, NOW, phase_only=True).max_retries == 7
 
 
 def test_a_new_phase_starts_with_its_own_budget_and_zero_counts() -> None:
     tired = replace(claimed(a_task()), retry_count=2, retry_base=1, crash_count=2, rescue_count=1)
     tired = replace(tired, error="x", error_class="network")
-    image = rules.advance(tired, PLAN, None, NOW)
+    image = rules.complete(tired, PLAN, None, NOW)
     video = rules.pass_(rules.signal(image, "images.ready", "null", "s", NOW), PLAN, NOW)
     assert (video.phase, video.max_retries) == ("video", 1)
     for task in (image, video):
@@ -132,7 +132,7 @@ def test_an_interrupted_task_is_a_suspect_and_keeps_its_token() -> None:
         lambda task: rules.fail(task, BROKEN, PLAN, NOW),
         lambda task: rules.snooze(task, SECOND, NOW),
         lambda task: rules.park(task, "signal:x", None, NOW),
-        lambda task: rules.advance(task, PLAN, "1", NOW),
+        lambda task: rules.complete(task, PLAN, "1", NOW),
     ],
     ids=["fail", "snooze", "park", "advance"],
 )
@@ -248,8 +248,8 @@ def test_an_invalid_policy_is_rejected_with_its_field(wrong: dict[str, object], 
         lambda task: rules.hand_back(task, NOW),
         lambda task: rules.park(task, "signal:x", None, NOW),
         lambda task: rules.stop_cancelled(task, NOW),
-        lambda task: rules.advance(task, PLAN, "1", NOW),
-        lambda task: rules.complete(task, "1", NOW),
+        lambda task: rules.complete(task, PLAN, "1", NOW),
+        lambda task: rules.finish(task, "1", NOW),
     ],
     ids=["fail", "crash", "interrupt", "rescue", "snooze", "hand back", "park", "stop", "advance", "complete"],
 )
@@ -263,7 +263,7 @@ def test_a_running_task_with_a_cancel_request_ends_cancelled_after_any_outcome(e
 
 
 def test_the_result_of_a_phase_that_returned_before_it_was_stopped_is_kept() -> None:
-    ended = rules.advance(rules.cancel(claimed(a_task()), NOW), PLAN, '"text"', NOW)
+    ended = rules.complete(rules.cancel(claimed(a_task()), NOW), PLAN, '"text"', NOW)
     assert ended.results == {"script": "text"}
 
 
@@ -282,6 +282,6 @@ def test_waiting_parked_and_failed_tasks_are_cancelled_at_once() -> None:
 
 def test_early_completion_clears_the_error() -> None:
     task = replace(claimed(a_task()), error="before", error_class="network")
-    done = rules.complete(task, '"enough"', NOW + SECOND)
+    done = rules.finish(task, '"enough"', NOW + SECOND)
     assert (done.status, done.error, done.error_class, done.elapsed_time) == (COMPLETED, None, None, 1000)
     assert done.result == "enough"

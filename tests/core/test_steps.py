@@ -20,7 +20,7 @@ def test_a_step_is_stored_under_its_phase() -> None:
     task = checkpoints.remember(claimed(a_task()), "download", '{"file":"a"}', NOW)
     assert task.steps == {"script": {"download": {"at": "2026-11-15T02:29:57.123Z", "result": {"file": "a"}}}}
     assert steps.records(task)["download"].value == {"file": "a"}
-    later = claimed(rules.advance(task, PLAN, None, NOW))
+    later = claimed(rules.complete(task, PLAN, None, NOW))
     assert (steps.records(later), list(later.steps)) == ({}, ["script"])
 
 

@@ -178,3 +178,30 @@ def test_hooks_are_called_for_each_task(queue: Queue) -> None:
     tasks = queue.add_many(posts(), range(3))
     queue.select().cancel()
     assert sorted(heard) == sorted(task.task_id for task in tasks)
+
+
+def test_tasks_are_selected_by_ids_and_each_result_is_reported(queue: Queue) -> None:
+    one, two, three = queue.add_many(posts(), range(3))
+    queue.cancel(two.task_id)
+    seen: list[tuple[str, str]] = []
+
+    def each(task: Any, error: Exception | None) -> None:
+        seen.append((task.task_id, task.status if error is None else type(error).__name__))
+
+    chosen = queue.select(ids=[three.task_id, two.task_id, three.task_id])
+    assert [task.task_id for task in chosen] == [three.task_id, two.task_id]
+    result = chosen.cancel(each=each)
+    assert (result.matched, result.done, result.refused, result.whole) == (2, 1, 1, True)
+    assert seen == [(three.task_id, "cancelled"), (two.task_id, "IllegalMove")]
+    assert queue.get(one.task_id).status is Status.WAITING
+    assert bulk.records(queue) == []  # a record is kept of operations on queries only
+
+
+def test_an_unknown_id_or_another_users_id_changes_no_task(queue: Queue) -> None:
+    mine, other = queue.add(posts(), 1, user_id="ann"), queue.add(posts(), 2, user_id="bob")
+    for scope, ids in ((queue, [mine.task_id, "missing"]), (queue.for_user("ann"), [mine.task_id, other.task_id])):
+        with pytest.raises(BadInput, match="no task"):
+            scope.select(ids=ids).cancel()
+    assert statuses(queue) == {Status.WAITING: 2}
+    with pytest.raises(BadInput, match="not both"):
+        queue.select(WAITING, ids=[mine.task_id])

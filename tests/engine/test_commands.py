@@ -15,7 +15,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.ports import LogLine
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.conftest import ended, until, working
-from tests.engine.test_keeper import PRELUDE, alive, every_tree, noted
+from tests.engine.processes.kit import PRELUDE, alive, every_tree, noted
 
 PYTHON = sys.executable
 QUICK = Retry(3, wait="10ms", jitter=0)

@@ -77,7 +77,7 @@ def fill(store: Store) -> dict[str, Task]:
     put(store, "unique", unique="k", unique_for="forever", limit_key="ann")
     put(store, "child", parent_id="waiting")
     held = [claim_one(store, ids=[put(store, f"claimed{n}").task_id]) for n in range(5)]
-    swap(store, held[0], rules.complete(held[0], '{"ok":true}', now))
+    swap(store, held[0], rules.finish(held[0], '{"ok":true}', now))
     swap(store, held[1], rules.fail(held[1], BROKEN, PLAN, now))
     swap(store, held[2], rules.park(held[2], "signal:go", now + HOUR, now))
     swap(store, held[3], rules.report(held[3], now, progress='{"done":1}', steps='{"a":1}'))
@@ -129,7 +129,7 @@ def test_tasks_run_in_the_target_after_the_move(stores: tuple[Store, Store]) -> 
     assert answer.task.task_id == "unique"
     held = claim_one(target, ids=["claimed3"])
     assert (held.token, held.steps) == (2, {"a": 1})
-    assert swap(target, held, rules.complete(held, None, target.now())).status is COMPLETED
+    assert swap(target, held, rules.finish(held, None, target.now())).status is COMPLETED
 
 
 def test_moving_again_changes_nothing(stores: tuple[Store, Store]) -> None:

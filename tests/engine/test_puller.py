@@ -6,7 +6,7 @@ import pytest
 
 from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
-from onerow.engine.queue.compare_and_swap import act
+from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.puller import LONG_DEAD
 from tests.engine.kit import history_of, until
 
@@ -105,7 +105,7 @@ def test_a_puller_drops_lost_leases(queue: Queue) -> None:
     task = queue.add(posts)
     with queue.puller(posts, lease_for="300ms") as puller:
         (lease,) = puller.claim()
-        act(queue.store, task.task_id, lambda held: rules.rescue(held, queue.store.now()))
+        operate(queue.store, task.task_id, lambda held: rules.rescue(held, queue.store.now()))
         until(lambda: not puller.held)
         assert lease.lost
     assert queue.get(task.task_id).status is Status.WAITING

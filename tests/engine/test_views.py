@@ -46,7 +46,7 @@ def queue(store: Store) -> Queue:
             a_task("p1", phase="image", awaiting="signal:go", run_at=NOW + HOUR),
             a_task("r1", run_at=NOW - 2 * HOUR, priority=-1),
             a_task("odd", phase="film"),
-            rules.complete(claimed(a_task("d1", phase="video", user_id="u1")), None, NOW),
+            rules.finish(claimed(a_task("d1", phase="video", user_id="u1")), None, NOW),
             rules.fail(claimed(a_task("f1")), HOPELESS, PLAN, NOW - SECOND),
             rules.fail(claimed(a_task("f2", user_id="u1")), HOPELESS, PLAN, NOW),
             rules.fail(claimed(a_task("f3", max_retries=0)), BROKEN, PLAN, NOW),

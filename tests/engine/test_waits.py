@@ -93,7 +93,7 @@ def test_an_expired_wait_that_is_not_caught_fails_the_task_as_a_timeout(queue: Q
     with working(queue, letters):
         task = ended(queue, queue.add(letters).task_id)
     assert (task.status, task.error_class) == (Status.FAILED, "timeout")
-    assert "signal 'approved' did not arrive" in (task.error or "")
+    assert "no signal 'approved' was received" in (task.error or "")
 
 
 def test_a_parked_handler_can_be_cancelled(queue: Queue) -> None:

@@ -45,16 +45,16 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
     "task, code, sentence, command",
     [
         (a_task(run_at=NOW + HOUR), "not-due",
-         "It is not due until 2026-11-15 03:29:57Z (in 1h).", "onerow reschedule t1 --to now"),
+         "It is not due until 2026-11-15 03:29:57Z (in 1h).", "onerow reschedule t1 --run-at now"),
         (a_task(phase="schedule", run_at=NOW + HOUR), "not-due",
          "It is not due until 2026-11-15 03:29:57Z (in 1h), the time in payload.scheduled_time.",
-         "onerow reschedule t1 --to now"),
+         "onerow reschedule t1 --run-at now"),
         (rules.fail(claimed(a_task()), BROKEN, PLAN, NOW), "back-off",
          "It is not due until 2026-11-15 02:30:02Z (in 5s): attempt 1 failed (network: ConnectionError: refused), "
-         "2 retries left after the next.", "onerow reschedule t1 --to now"),
+         "2 retries left after the next.", "onerow reschedule t1 --run-at now"),
         (replace(rules.rescue(claimed(a_task()), NOW), run_at=NOW + 5 * SECOND), "suspect",
          "It is not due until 2026-11-15 02:30:02Z (in 5s): it was cut off once together with its worker, "
-         "so it waits for its turn to run in a process of its own.", "onerow reschedule t1 --to now"),
+         "so it waits for its turn to run in a process of its own.", "onerow reschedule t1 --run-at now"),
         (a_task(phase="image", awaiting="signal:images.ready", run_at=NOW + 3 * 24 * HOUR), "signal",
          "It is parked for the signal images.ready until 2026-11-18 02:29:57Z (in 3d).",
          "onerow signal t1 images.ready"),
@@ -70,7 +70,7 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
          "It failed in script at its first attempt 0s ago (permanent): no such topic", "onerow retry t1"),
         (replace(rules.fail(claimed(a_task()), HOPELESS, PLAN, NOW - HOUR), attempt=4), "failed",
          "It failed in script after 4 attempts 1h ago (permanent): no such topic", "onerow retry t1"),
-        (rules.complete(claimed(a_task()), None, NOW - 90 * SECOND), "completed",
+        (rules.finish(claimed(a_task()), None, NOW - 90 * SECOND), "completed",
          "It was completed 1m30s ago.", "onerow replay t1"),
         (rules.cancel(a_task(), NOW), "cancelled", "It was cancelled in script 0s ago; nothing leaves cancelled.", ""),
         (claimed(a_task()), "running",
@@ -203,7 +203,7 @@ def test_other_tasks_are_ahead(store: Store) -> None:
     store.insert([a_task("later", run_at=NOW + HOUR), a_task("behind", priority=5), a_task("better", priority=-5)])
     found = ask(store, a_task("t1"))
     assert found.sentence == "4 tasks are ahead of it in script, and the workers are busy."
-    assert found.command == "onerow priority t1 --to -10"
+    assert found.command == "onerow set-priority t1 --priority -10"
 
 
 def test_an_ended_lease_without_a_live_worker_needs_a_worker(store: Store) -> None:

@@ -136,7 +136,7 @@ def test_a_worker_on_a_read_only_file_reports_it(read_only: Path) -> None:
     script = (
         "import os, onerow.cli.start.worker, onerow.cli.main, onerow.engine.worker, onerow.stores.sqlite, tests.faults.app\n"
         f"os.geteuid() or os.seteuid({UNPRIVILEGED})\n"
-        "onerow.cli.main.main(['worker', 'tests.faults.app', '--drain'])"
+        "onerow.cli.main.main(['worker', 'tests.faults.app', '--until-idle'])"
     )
     found = subprocess.run(
         [sys.executable, "-c", script],

@@ -103,7 +103,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_continues(place
     finally:
         os.kill(process, signal.SIGCONT)
         stale.supervisor.send_signal(signal.SIGCONT)
-    until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
+    until(lambda: "lost its lease in" in place.output(), "the stale holder's insight")
     assert place.queue.get(task.task_id) == done
     assert [entry.phase for entry in done.history if entry.what == "completed"] == ["in_process"]
 
@@ -124,6 +124,6 @@ def test_a_stopped_worker_that_finishes_as_soon_as_it_continues_changes_nothing(
     finally:
         os.kill(process, signal.SIGCONT)
         stale.supervisor.send_signal(signal.SIGCONT)
-    until(lambda: "no longer ours" in place.output(), "the stale holder's insight")
+    until(lambda: "lost its lease in" in place.output(), "the stale holder's insight")
     assert place.queue.get(task.task_id) == done
     check_story(done, PHASES)

@@ -148,7 +148,7 @@ def test_control_c_of_the_terminal_counts_once(place: Place) -> None:
 
 def test_the_worker_announces_its_store_and_phases_and_drains_when_asked(place: Place) -> None:
     tasks = place.queue.add_many(app.quick, range(50))
-    assert place.run_to_the_end("--drain") == 0
+    assert place.run_to_the_end("--until-idle") == 0
     assert {place.queue.get(task.task_id).status for task in tasks} == {Status.COMPLETED}
     assert f"sqlite:///{place.path}" in place.output()
     assert f"slow: {' → '.join(PHASES)}" in place.output()

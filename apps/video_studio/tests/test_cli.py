@@ -36,7 +36,7 @@ def test_a_video_is_added_listed_counted_and_cancelled(queue: Queue) -> None:
     "words, says",
     [
         (["add", "tides", "--at", "2030-01-01T09:00:00"], "has no time zone"),
-        (["add", "tides", "--at", "tomorrow"], "is no time"),
+        (["add", "tides", "--at", "tomorrow"], "is not a time"),
         (["add", "tides", "--id", "../up"], "can't name a file"),
         (["add", " "], "a topic is text"),
         (["list", "nothing"], "'scheduled', 'script'"),

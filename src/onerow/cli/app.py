@@ -53,7 +53,7 @@ def _queue_of(module: ModuleType, attribute: str, store: str | None) -> engine.Q
     if attribute:
         queue = getattr(module, attribute, None)
         if not isinstance(queue, engine.Queue):
-            raise AppError(f"{module.__name__}:{attribute} is no Queue")
+            raise AppError(f"{module.__name__}:{attribute} is not a Queue")
         return _same_store(queue, store)
     queues = [value for value in vars(module).values() if isinstance(value, engine.Queue)]
     if len(queues) > 1:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,7 +16,6 @@ from onerow.engine.output.terminal import neutral, neutral_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-Item = TypeVar("Item")
 Cell = str | tuple[str, str]  # a text, or a text and its style
 
 STATUS_STYLE = {
@@ -100,16 +99,6 @@ class Output:
         ) as bar:  # fmt: skip
             task = bar.add_task(what, total=1.0)
             yield lambda share: bar.update(task, completed=share)
-
-    def each(self, items: Sequence[Item], what: str) -> Iterator[Item]:
-        """Yield the items, with a progress bar for 100 or more."""
-        if len(items) < 100:
-            yield from items
-            return
-        with self.progress(what) as report:
-            for number, item in enumerate(items):
-                yield item
-                report((number + 1) / len(items))
 
 
 def styled(rows: Iterable[Sequence[Cell]]) -> list[list[tuple[str, str]]]:

@@ -46,7 +46,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadInput(f"the payload is no JSON ({error}); quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
+        raise BadInput(f"the payload is not JSON ({error}); quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
 
 
 def moment(text: str, now: datetime) -> datetime:

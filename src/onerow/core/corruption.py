@@ -117,7 +117,7 @@ def problems(task: Task) -> dict[str, str]:
         try:
             parse_duration(task.unique_for)
         except Exception:
-            found["unique_for"] = f"{task.unique_for!r} is no duration"
+            found["unique_for"] = f"{task.unique_for!r} is not a duration"
     return found
 
 

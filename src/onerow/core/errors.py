@@ -73,8 +73,8 @@ class KeyTaken(OnerowError):
         self.other_id = other_id
         self.unique_key = unique_key
         super().__init__(
-            f"task {task_id} cannot return to waiting: its unique key {unique_key!r} is now held by task {other_id}; "
-            f"cancel or wait for that one first"
+            f"cannot requeue task {task_id}: unique key {unique_key!r} is now held by task {other_id}; "
+            f"cancel that task or wait until it ends"
         )
 
 

@@ -41,8 +41,8 @@ _STORE, _WORKER, _SWEEP, _USERS = "the store", "the worker", "a sweep", "users, 
 
 MOVES: tuple[Line, ...] = (
     Line("claim", _STORE, rules.claimed, {WAITING: _to(PROCESSING)}),
-    Line("advance", _WORKER, rules.advance, {PROCESSING: _to(WAITING, COMPLETED, CANCELLED)}),
-    Line("complete", _WORKER, rules.complete, {PROCESSING: _to(COMPLETED, CANCELLED)}),
+    Line("complete", _WORKER, rules.complete, {PROCESSING: _to(WAITING, COMPLETED, CANCELLED)}),
+    Line("finish", _WORKER, rules.finish, {PROCESSING: _to(COMPLETED, CANCELLED)}),
     Line("fail", _WORKER, rules.fail, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("crash", _WORKER, rules.crash, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
     Line("interrupt", _WORKER, rules.interrupt, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
@@ -77,9 +77,14 @@ MOVES: tuple[Line, ...] = (
     Line("fail by hand", _USERS, rules.fail_by_hand, {WAITING: _to(FAILED)}),
     Line("retry", _USERS, rules.retry, {FAILED: _to(WAITING)}),
     Line("replay", _USERS, rules.replay, {COMPLETED: _to(WAITING), FAILED: _to(WAITING)}),
-    Line("finish", _USERS, rules.finish, {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)}),
+    Line(
+        "finish by hand",
+        _USERS,
+        rules.finish_by_hand,
+        {WAITING: _to(WAITING, COMPLETED), FAILED: _to(WAITING, COMPLETED)},
+    ),
     Line("reschedule", _USERS, rules.reschedule, _same(_to(WAITING))),
-    Line("priority", _USERS, rules.reprioritise, _same(OPEN)),
+    Line("set priority", _USERS, rules.set_priority, _same(OPEN)),
     Line("annotate", _USERS, rules.annotate, _same(frozenset(Status))),
 )
 

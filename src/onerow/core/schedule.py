@@ -42,7 +42,7 @@ def check(cron: Cron) -> Cron:
         next(_times(cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration) as error:
         raise PipelineError(
-            f"{cron.expression!r} is no cron expression ({error}); write minute hour day month weekday, as in '0 9 * * 1-5'",
+            f"{cron.expression!r} is not a cron expression ({error}); write minute hour day month weekday, as in '0 9 * * 1-5'",
             field="cron",
         ) from None
     values.encode(cron.payload, "payload")

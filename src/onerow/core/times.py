@@ -54,7 +54,7 @@ def parse_time(value: datetime | str | None, field: str) -> datetime:
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise BadInput(
-                f"{field}: {value!r} is no time; write it like 2026-11-15T09:00:00+09:00 or …Z", field=field
+                f"{field}: {value!r} is not a time; write it like 2026-11-15T09:00:00+09:00 or …Z", field=field
             ) from None
     elif isinstance(value, datetime):
         moment = value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from onerow import Permanent, Pipeline, Queue, TaskAdded, TaskCompleted, TaskFailed, Worker
-from onerow.cli.operate.doctor import examine
+from onerow.cli.maintain.doctor import examine
 from onerow.engine.control.alerts import Alert
 from onerow.engine.events.events import AlertLost, HookEventsDropped, HookOverdue
 from onerow.engine.events.hooks import MOST_QUEUED, HookThread

@@ -97,7 +97,7 @@ class Writer:
         (held,) = got
         store.extend([Lease(task_id, held.token)], MINUTE)
         (row,) = store.fetch([task_id])
-        store.swap([Move(row, rules.complete(row, '"done"', store.now()))])
+        store.swap([Move(row, rules.finish(row, '"done"', store.now()))])
         self.ended.add(task_id)
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ class Acknowledged:
                     assert isinstance(beat, Held)
                     self.versions[beat.task_id] = beat.version
                     held[0] = replace(held[0], version=beat.version, leased_until=beat.leased_until)
-                for swapped in store.swap([Move(t, rules.complete(t, '"done"', store.now())) for t in held]):
+                for swapped in store.swap([Move(t, rules.finish(t, '"done"', store.now())) for t in held]):
                     assert isinstance(swapped, Swapped)
                     self.versions[swapped.task.task_id] = swapped.task.version
                     self.ended.add(swapped.task.task_id)
@@ -100,7 +100,7 @@ def test_p4_moves_with_a_lost_answer_are_recorded_once(own_mongo: MongoServer, k
     """The server is killed during a large batch: some moves are written, some are not."""
     killable.insert([new(killable, f"t{n:04d}") for n in range(3_000)])
     held = claim(killable, 3_000)
-    moves = [Move(task, rules.complete(task, '"done"', killable.now())) for task in held]
+    moves = [Move(task, rules.finish(task, '"done"', killable.now())) for task in held]
     killer = threading.Timer(0.15, own_mongo.kill)
     killer.start()
     with contextlib.suppress(StoreUnavailable):
@@ -131,8 +131,8 @@ def test_every_operation_raises_store_unavailable_until_the_server_is_back(
         lambda: claim(killable, 1),
         lambda: claim(killable, 5),
         lambda: claim(killable, 5, slots=2, key_slots=1),
-        lambda: killable.swap([Move(held, rules.complete(held, None, killable.now()))]),
-        lambda: killable.swap([Move(held, rules.complete(held, None, killable.now()))] * 2),
+        lambda: killable.swap([Move(held, rules.finish(held, None, killable.now()))]),
+        lambda: killable.swap([Move(held, rules.finish(held, None, killable.now()))] * 2),
         lambda: killable.extend([Lease("t1", held.token)], MINUTE),
         lambda: killable.fetch(["t1"]),
         lambda: killable.find(Filter()),
@@ -156,7 +156,7 @@ def test_every_operation_raises_store_unavailable_until_the_server_is_back(
     put(killable, "t2")
     assert waker.wait(5)
     waker.close()
-    assert [type(a).__name__ for a in killable.swap([Move(held, rules.complete(held, None, killable.now()))])] == [
+    assert [type(a).__name__ for a in killable.swap([Move(held, rules.finish(held, None, killable.now()))])] == [
         "Swapped"
     ]
 

@@ -96,7 +96,7 @@ def test_keys_of_newer_code_survive_every_write(store: MongoStore, documents: Co
     put(store)
     documents.update_one({"_id": "t1"}, {"$set": {"colour": "blue"}})
     held = claim_one(store)
-    swap(store, held, rules.complete(held, "1", store.now()))
+    swap(store, held, rules.finish(held, "1", store.now()))
     found = documents.find_one({"_id": "t1"}) or {}
     assert (found["colour"], found["status"]) == ("blue", "completed")
 
@@ -110,7 +110,7 @@ def test_a_document_written_by_hand_is_a_task(store: MongoStore, documents: Coll
     )  # fmt: skip
     assert stored(store, "by hand").payload == {"topic": "tides"}
     held = claim_one(store)
-    done = swap(store, held, rules.complete(held, "1", store.now()))
+    done = swap(store, held, rules.finish(held, "1", store.now()))
     assert (done.status, done.max_retries, done.results) == (Status.COMPLETED, 3, {"script": 1})
     assert stored(store, "by hand").history[-1].what == "completed"
 

@@ -61,7 +61,7 @@ def test_texts_that_look_like_operators_or_paths_are_stored_as_text(
     assert (held.payload_json, held.leased_by) == (as_text(payload), f"${title}")
     other = new(store, numbers(), payload=payload)
     store.insert([other])
-    done = rules.complete(held, as_text(result), store.now())
+    done = rules.finish(held, as_text(result), store.now())
     noted = rules.annotate(other, as_text({"mine": payload}), store.now())
     assert store.swap([Move(held, done), Move(other, noted)]) == [Swapped(done), Swapped(noted)]
     assert stored(store, task_id).results_json == done.results_json
@@ -100,7 +100,7 @@ def test_notes_and_output_store_any_text(store: MongoStore, numbers: Any, name: 
 def test_stored_documents_have_native_dates_and_numbers(store: MongoStore, documents: Collection[Document]) -> None:
     task = put(store, payload={"topic": "조수", "list": [1, 2.5, None], "a.b": {"": True}}, metadata_json='{"mine":1}')
     held = claim_one(store)
-    swap(store, held, rules.complete(held, '{"views":12345678901}', store.now(), by="w1"))
+    swap(store, held, rules.finish(held, '{"views":12345678901}', store.now(), by="w1"))
     found = documents.find_one({"_id": "t1"}) or {}
     assert found["payload"] == {"topic": "조수", "list": [1, 2.5, None], "a.b": {"": True}}
     assert found["results"] == {"script": {"views": 12345678901}}
@@ -145,7 +145,7 @@ def test_values_of_the_maximum_depth_are_read_back(store: MongoStore) -> None:
     put(store, "t2")
     held = [claim_one(store, ids=[task_id]) for task_id in ("t1", "t2")]
     text = as_text(deep)
-    answers = store.swap([Move(task, rules.complete(task, text, store.now())) for task in held])
+    answers = store.swap([Move(task, rules.finish(task, text, store.now())) for task in held])
     assert all(isinstance(answer, Swapped) for answer in answers)
     assert stored(store).payload == deep
     assert stored(store, "t2").result == deep
@@ -161,7 +161,7 @@ def test_a_task_of_the_maximum_size_fits_into_a_document(store: MongoStore, piec
     assert stored(store).results == values.decode(results)
     assert stored(store).payload_json == one
     held = claim_one(store)
-    done = swap(store, held, rules.complete(held, '"small"', store.now()))
+    done = swap(store, held, rules.finish(held, '"small"', store.now()))
     assert stored(store).results_json == done.results_json
 
 

@@ -29,7 +29,7 @@ def test_a_claim_starts_and_a_lease_ends_by_the_server_s_clock(store: PostgresSt
     assert to_millis(before[0]) <= held.started_at <= after[0]
     assert held.leased_until == held.started_at + MINUTE
     assert stored(store) == held
-    done = swap(store, held, rules.complete(held, None, store.now()))
+    done = swap(store, held, rules.finish(held, None, store.now()))
     assert stored(store) == done
 
 

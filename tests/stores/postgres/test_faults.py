@@ -86,7 +86,7 @@ def test_p1_a_server_that_crashes_mid_run_loses_nothing_that_was_acknowledged(
         while not over.is_set():
             try:
                 for task in claim(store, 10):
-                    (answer,) = store.swap([Move(task, rules.complete(task, '"done"', store.now()))])
+                    (answer,) = store.swap([Move(task, rules.finish(task, '"done"', store.now()))])
                     if isinstance(answer, Swapped):
                         finished.append(task.task_id)
             except StoreError:
@@ -207,7 +207,7 @@ def test_p4_a_commit_whose_answer_was_lost_is_applied_once(
 ) -> None:
     put(store)
     held = claim_one(proxied)
-    move = Move(held, rules.complete(held, '"done"', proxied.now()))
+    move = Move(held, rules.finish(held, '"done"', proxied.now()))
     proxy.deafen()
     landed = threading.Event()
     proxy.on_answer = lambda data: landed.set() if b"COMMIT" in data else None
@@ -279,7 +279,7 @@ def test_a_cut_before_the_commit_writes_nothing(store: PostgresStore, proxied: P
     held = claim(proxied, 10)
     with psycopg.connect(store._connections.address.conninfo) as other:
         other.execute("SELECT FROM onerow.task_queue WHERE task_id = %s FOR UPDATE", (held[9].task_id,))
-        moves = [Move(task, rules.complete(task, None, proxied.now())) for task in held]
+        moves = [Move(task, rules.finish(task, None, proxied.now())) for task in held]
         failed: list[StoreError] = []
         thread = threading.Thread(
             target=keep_error, args=(lambda: proxied.settle_and_claim(moves, Claim("w1", [want(5)])), failed)
@@ -362,7 +362,7 @@ def test_a_worker_stopped_during_a_claim_does_not_block_others(store: PostgresSt
         "print('ready', flush=True)\n"
         "while True:\n"
         "    _, tasks = store.settle_and_claim(moves, claim)\n"
-        "    moves = [Move(t, rules.complete(t, None, store.now())) for t in tasks]\n"
+        "    moves = [Move(t, rules.finish(t, None, store.now())) for t in tasks]\n"
     )
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D10000")
     worker = subprocess.Popen([sys.executable, "-c", script, postgres_url], stdout=subprocess.PIPE)
@@ -373,7 +373,7 @@ def test_a_worker_stopped_during_a_claim_does_not_block_others(store: PostgresSt
             time.sleep(0.011 + number % 7 / 1000)
             worker.send_signal(signal.SIGSTOP)
             got = claim(hasty, 3, slots=6, worker="alive")
-            hasty.swap([Move(task, rules.complete(task, None, hasty.now())) for task in got])
+            hasty.swap([Move(task, rules.finish(task, None, hasty.now())) for task in got])
             worker.send_signal(signal.SIGCONT)
     finally:
         worker.send_signal(signal.SIGCONT)

@@ -75,7 +75,7 @@ def test_a_claim_of_a_limited_phase_skips_dead_row_versions(
         for _ in range(40):
             _, tasks = store.settle_and_claim(moves, Claim("w1", [want(50, **limits)]))
             assert len(tasks) == 50
-            moves = [Move(task, rules.complete(task, None, store.now())) for task in tasks]
+            moves = [Move(task, rules.finish(task, None, store.now())) for task in tasks]
         store.swap(moves)
         read = []
         for seconds in (0.0, low_water.LASTS_FOR):
@@ -84,7 +84,7 @@ def test_a_claim_of_a_limited_phase_skips_dead_row_versions(
                 (task,) = claim(store, 1, **limits)
             (plan,) = of_table(plans)
             read.append({index: pages_read(plan, index) for index in ("task_ready", "task_leased")})
-            store.swap([Move(task, rules.complete(task, None, store.now()))])
+            store.swap([Move(task, rules.finish(task, None, store.now()))])
     marked, unmarked = read
     assert marked["task_ready"] * 3 < unmarked["task_ready"], read
     assert marked["task_leased"] * 3 < unmarked["task_leased"], read
@@ -135,7 +135,7 @@ def test_the_low_water_mark_stays_before_a_task_of_a_full_key(store: PostgresSto
     first = claim(store, 5, key_slots=1)
     assert [task.task_id for task in first] == ["t000", "t002", "t003", "t004", "t005"]
     assert claimed_ids(store, 3, key_slots=1) == ["t006", "t007", "t008"]
-    store.swap([Move(first[0], rules.complete(first[0], None, store.now()))])
+    store.swap([Move(first[0], rules.finish(first[0], None, store.now()))])
     assert claimed_ids(store, 3, key_slots=1) == ["t001", "t009", "t010"]
 
 
@@ -148,7 +148,7 @@ def test_p7_tasks_that_other_processes_claim_between_two_claims_are_counted(
     theirs = claim(elsewhere, 1, worker="w2", **limits)
     assert len(claim(store, 9, **limits)) == 1
     assert claim(elsewhere, 9, worker="w2", **limits) == []
-    store.swap([Move(ours[0], rules.complete(ours[0], None, store.now()))])
+    store.swap([Move(ours[0], rules.finish(ours[0], None, store.now()))])
     elsewhere.swap([Move(theirs[0], rules.hand_back(theirs[0], store.now()))])
     assert len(claim(elsewhere, 9, worker="w2", **limits)) == 2
     assert claim(store, 9, **limits) == []
@@ -231,6 +231,6 @@ def test_a_newer_version_at_the_same_row_location_is_not_overwritten(
     else:
         pytest.fail("the location was not used again")
     before = stored(store, "t0000")
-    (answer,) = store.swap([Move(held, rules.complete(held, None, store.now()))])
+    (answer,) = store.swap([Move(held, rules.finish(held, None, store.now()))])
     assert type(answer).__name__ == "Stale"
     assert stored(store, "t0000") == before

@@ -39,7 +39,7 @@ def test_all_operations_work_through_a_pooler(pooled: PostgresStore, store: Post
     put(pooled, "limited", phase="video", limit_key="ann")
     held = claim(pooled, 10)
     both = pooled.settle_and_claim(
-        [Move(task, rules.complete(task, "1", pooled.now())) for task in held],
+        [Move(task, rules.finish(task, "1", pooled.now())) for task in held],
         Claim("w1", [want(5), want(5, "video", slots=2, key_slots=1)]),
     )
     assert [type(answer).__name__ for answer in both[0]] == ["Swapped"] * 10
@@ -68,7 +68,7 @@ def test_many_clients_share_few_sessions_without_mixing_statements(pgbouncer_url
                 if not tasks:
                     return
                 taken[number] += [task.task_id for task in tasks]
-                moves = [Move(task, rules.complete(task, None, client.now())) for task in tasks]
+                moves = [Move(task, rules.finish(task, None, client.now())) for task in tasks]
         except Exception as error:
             failed.append(error)
 
@@ -106,7 +106,7 @@ def test_without_listen_only_moves_that_create_work_wake_this_process(pooled: Po
     waker = pooled.waker()
     done, again = claim(pooled, 2)
     assert claim(pooled, 2) == []
-    pooled.swap([Move(done, rules.complete(done, None, pooled.now()))])
+    pooled.swap([Move(done, rules.finish(done, None, pooled.now()))])
     assert not waker.wait(0), "neither a claim nor a completion creates work"
     pooled.swap([Move(again, rules.hand_back(again, pooled.now()))])
     assert waker.wait(10)

@@ -92,7 +92,7 @@ def run_all_operations(store: PostgresStore, number: int) -> None:
     claim(store, 3, phase="keyed", key_slots=2)
     claim(store, ids=[f"named{number}"])
     assert len(store.extend([Lease(task.task_id, task.token) for task in held], MINUTE)) == 20
-    moves = [Move(task, rules.complete(task, None, store.now())) for task in held[:10]]
+    moves = [Move(task, rules.finish(task, None, store.now())) for task in held[:10]]
     moves += [Move(task, rules.hand_back(task, store.now())) for task in held[10:]]
     store.settle_and_claim(moves, Claim("w1", [want(5), want(5, "video")]))
     done = store.fetch([task.task_id for task in held[:10]])
@@ -252,7 +252,7 @@ def test_a_claim_skips_dead_row_versions(
         moves: list[Move] = []
         for _ in range(30):
             _, tasks = store.settle_and_claim(moves, Claim("w1", [want(100)]))
-            moves = [Move(task, rules.complete(task, None, store.now())) for task in tasks]
+            moves = [Move(task, rules.finish(task, None, store.now())) for task in tasks]
         walked = {}
         for lasts_for in (60.0, 0.0):
             monkeypatch.setattr(low_water, "LASTS_FOR", lasts_for)

@@ -20,7 +20,7 @@ from tests.stores.postgres.test_plans import explained, of_table
 def completing(store: PostgresStore, count: int) -> list[Move]:
     held = claim(store, count)
     assert len(held) == count
-    return [Move(task, rules.complete(task, None, store.now())) for task in held]
+    return [Move(task, rules.finish(task, None, store.now())) for task in held]
 
 
 @pytest.mark.parametrize("pool_size", [1, 2, 10])
@@ -45,7 +45,7 @@ def test_a_large_round_answers_each_move_and_claims_within_its_limit(postgres_ur
 def test_a_slot_that_a_large_round_frees_is_taken_in_the_same_round(store: PostgresStore) -> None:
     put_many(store, 2 * MIN_PARALLEL)
     held = claim(store, MIN_PARALLEL, slots=MIN_PARALLEL)
-    moves = [Move(task, rules.complete(task, None, store.now())) for task in held]
+    moves = [Move(task, rules.finish(task, None, store.now())) for task in held]
     _, tasks = store.settle_and_claim(moves, Claim("w1", [want(MIN_PARALLEL, slots=MIN_PARALLEL)]))
     assert len(tasks) == MIN_PARALLEL
 

@@ -31,7 +31,7 @@ def test_a_round_inserts_one_counter_row_for_any_number_of_ended_tasks(
     for _ in range(5):
         held = claim(store, 10)
         now = store.now() + HOUR  # not the time of the claim, so that all moves change the same columns
-        store.swap([Move(task, rules.complete(task, None, now)) for task in held])
+        store.swap([Move(task, rules.finish(task, None, now)) for task in held])
     assert counter_rows(sql) == 5
     assert from_counters(store) == from_table(store)
 
@@ -41,7 +41,7 @@ def test_counter_rows_are_merged_while_workers_write(store: PostgresStore, sql: 
 
     def work() -> None:
         while tasks := claim(store, 5):
-            store.swap([Move(task, rules.complete(task, None, store.now())) for task in tasks])
+            store.swap([Move(task, rules.finish(task, None, store.now())) for task in tasks])
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

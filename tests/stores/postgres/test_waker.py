@@ -35,10 +35,10 @@ def test_only_moves_that_create_work_send_a_notification(store: PostgresStore, s
     done, again, limited, asked = *claim(store, 2), *claim(store, 1, slots=10), *claim(store, 1)
     assert notifications(sql) == 1
     now = store.now()
-    store.swap([Move(done, rules.complete(done, None, now))])
+    store.swap([Move(done, rules.finish(done, None, now))])
     assert notifications(sql) == 0
     store.swap([Move(again, rules.hand_back(again, now))])
-    store.swap([Move(limited, rules.complete(limited, None, now))])
+    store.swap([Move(limited, rules.finish(limited, None, now))])
     store.swap([Move(asked, rules.cancel(asked, now))])
     assert notifications(sql) == 3
     store.write_notes([Note("pause", "videos/*", {})])

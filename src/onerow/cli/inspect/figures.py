@@ -6,21 +6,21 @@ import click
 
 from onerow.cli import formatting
 from onerow.cli.output import Cell
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.engine.control.stats import quantile
 
 
 @click.command("failures")
 @click.argument("query", nargs=-1)
-@operates
-def failures(place: Place, query: tuple[str, ...]) -> None:
+@with_session
+def failures(session: Session, query: tuple[str, ...]) -> None:
     """Group recent failures by error class, exception and line of code; QUERY filters them."""
-    found = place.views.failures(" ".join(query))
-    if place.out.as_json:
-        place.out.json(found)
+    found = session.views.failures(" ".join(query))
+    if session.out.as_json:
+        session.out.json(found)
         return
-    now = place.queue.store.now()
+    now = session.queue.store.now()
     rows: list[list[Cell]] = [
         [
             (f"{group.count:,}", "bold red"),
@@ -33,22 +33,22 @@ def failures(place: Place, query: tuple[str, ...]) -> None:
         ]
         for group in found.groups
     ]
-    place.out.table([">count", "phase", "cause", "where", ">last", "last task", "error"], rows)
+    session.out.table([">count", "phase", "cause", "where", ">last", "last task", "error"], rows)
     if not found.groups:
-        place.out.aside("nothing has failed")
+        session.out.aside("nothing has failed")
     elif not found.all:
-        place.out.aside(f"of the last {found.looked_at:,} failures; there are more")
+        session.out.aside(f"of the last {found.looked_at:,} failures; there are more")
 
 
 @click.command("workers")
-@operates
-def workers(place: Place) -> None:
+@with_session
+def workers(session: Session) -> None:
     """List workers and the tasks they hold."""
-    found = place.views.workers()
-    if place.out.as_json:
-        place.out.json(found)
+    found = session.views.workers()
+    if session.out.as_json:
+        session.out.json(found)
         return
-    now = place.queue.store.now()
+    now = session.queue.store.now()
     rows: list[list[Cell]] = []
     for worker in found:
         state: Cell = ("draining", "yellow") if worker.draining else ("alive", "green")
@@ -76,20 +76,20 @@ def workers(place: Place) -> None:
                     ("stopping" if held.cancel_requested else lease, "dim"),
                 ]
             )
-    place.out.table(["worker", "state", ">seen", ">holds", "serves", ""], rows)
+    session.out.table(["worker", "state", ">seen", ">holds", "serves", ""], rows)
     if not found:
-        place.out.aside("no worker is running: onerow worker APP")
+        session.out.aside("no worker is running: onerow worker APP")
 
 
 @click.command("cron")
-@operates
-def cron(place: Place) -> None:
+@with_session
+def cron(session: Session) -> None:
     """List schedules with their last and next run."""
-    found = place.views.schedules()
-    if place.out.as_json:
-        place.out.json(found)
+    found = session.views.schedules()
+    if session.out.as_json:
+        session.out.json(found)
         return
-    now = place.queue.store.now()
+    now = session.queue.store.now()
     rows: list[list[Cell]] = []
     for each in found:
         pause = "" if each.pause is None else f"paused by {each.pause.by} {each.pause.reason}".rstrip()
@@ -103,21 +103,21 @@ def cron(place: Place) -> None:
                 (pause, "yellow") if pause else formatting.due(each.next, now),
             ]
         )
-    place.out.table(["schedule", "when", "zone", "last", "last task", "next"], rows)
+    session.out.table(["schedule", "when", "zone", "last", "last task", "next"], rows)
     if not found:
-        place.out.aside("nothing is started by the clock here")
+        session.out.aside("nothing is started by the clock here")
 
 
 @click.command("stats")
 @click.option("--over", default="1h", show_default=True, help="Time window, up to 24h.")
-@operates
-def stats(place: Place, over: str) -> None:
+@with_session
+def stats(session: Session, over: str) -> None:
     """Show outcomes and durations by phase, as counted by the workers. The last few seconds may be missing."""
     back = parse_duration(over, "--over")
-    found = place.views.statistics(back)
+    found = session.views.statistics(back)
     minutes = max(back / timedelta(minutes=1), 1)
-    if place.out.as_json:
-        place.out.json(
+    if session.out.as_json:
+        session.out.json(
             [
                 {
                     "pipeline": pipeline, "phase": phase, "done": o.done, "failed": o.failed, "retried": o.retried,
@@ -146,6 +146,6 @@ def stats(place: Place, over: str) -> None:
         for (pipeline, phase), o in sorted(found.items())
     ]
     columns = ["phase", ">done", ">a minute", ">failed", ">retried", ">rescued"]
-    place.out.table([*columns, ">run p50", ">p95", ">wait p50", ">p95"], rows)
+    session.out.table([*columns, ">run p50", ">p95", ">wait p50", ">p95"], rows)
     if not found:
-        place.out.aside(f"no attempt ended in the last {over}")
+        session.out.aside(f"no attempt ended in the last {over}")

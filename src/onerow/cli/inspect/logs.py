@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.engine.output.terminal import neutral_json
 from onerow.engine.views import task_log
 from onerow.ports import LogLine
@@ -22,9 +22,9 @@ _STYLE = {"err": "yellow", "warning": "yellow", "error": "red", "critical": "red
 @click.option("--level", type=click.Choice(task_log.LEVELS), help="Minimum level; 'out' or 'err': only that stream.")
 @click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
 @click.option("--raw", is_flag=True, help="Only the text, unchanged, with control sequences.")
-@operates
+@with_session
 def command(
-    place: Place,
+    session: Session,
     task_id: str,
     follow: bool,
     tail: int | None,
@@ -39,18 +39,18 @@ def command(
         attempt=attempt, phase=phase, level=level, grep=None if grep is None else task_log.pattern(grep)
     )
     reading = task_log.follow if follow else task_log.read
-    for line in reading(place.queue, task_id, wanted, tail=tail):
+    for line in reading(session.queue, task_id, wanted, tail=tail):
         if isinstance(line, task_log.Gap):
-            place.out.aside(f"{line.lines:,} lines are gone: a task keeps its last 10,000 lines or 1 MB")
+            session.out.aside(f"{line.lines:,} lines are gone: a task keeps its last 10,000 lines or 1 MB")
         else:
-            _show(place, line, raw)
+            _show(session, line, raw)
 
 
-def _show(place: Place, line: LogLine, raw: bool) -> None:
-    if place.out.as_json:
+def _show(session: Session, line: LogLine, raw: bool) -> None:
+    if session.out.as_json:
         click.echo(neutral_json(msgspec.json.encode(line).decode()))
     elif raw:
         click.echo(line.text, color=True)
     else:
         head = f"{line.at:%H:%M:%S} {line.phase}#{line.attempt}"
-        place.out.line(f"{head}  {line.text.expandtabs()}", _STYLE.get(line.level, ""))
+        session.out.line(f"{head}  {line.text.expandtabs()}", _STYLE.get(line.level, ""))

@@ -8,7 +8,7 @@ import click
 from onerow.cli import formatting
 from onerow.cli.inspect.task_page import show_task
 from onerow.cli.output import Cell, status_cell
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.engine.views import Row, TaskPage
 
 
@@ -16,8 +16,8 @@ from onerow.engine.views import Row, TaskPage
 @click.argument("query", nargs=-1)
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=50, show_default=True, help="Tasks per page.")
 @click.option("--after", help="Cursor printed at the end of the previous page.")
-@operates
-def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -> None:
+@with_session
+def list_(session: Session, query: tuple[str, ...], limit: int, after: str | None) -> None:
     """List tasks that match QUERY, newest first.
 
     \b
@@ -27,14 +27,14 @@ def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -
     onerow list is:parked some text
     """
     asked = " ".join(query)
-    page = place.views.find(asked, limit=limit, after=after)
-    if place.out.as_json:
-        place.out.json(page)
+    page = session.views.find(asked, limit=limit, after=after)
+    if session.out.as_json:
+        session.out.json(page)
         return
-    now = place.queue.store.now()
+    now = session.queue.store.now()
     users = any(row.user_id for row in page.tasks)
     columns = ["task", "status", "phase", *(["user"] if users else []), "title", ">added", "note"]
-    place.out.table(
+    session.out.table(
         columns,
         [
             (
@@ -49,7 +49,7 @@ def list_(place: Place, query: tuple[str, ...], limit: int, after: str | None) -
             for row in page.tasks
         ],
     )
-    _say_more(place, asked, page)
+    _say_more(session, asked, page)
 
 
 def _note(row: Row, now: datetime) -> Cell:
@@ -66,29 +66,29 @@ def _note(row: Row, now: datetime) -> Cell:
     return ""
 
 
-def _say_more(place: Place, asked: str, page: TaskPage) -> None:
+def _say_more(session: Session, asked: str, page: TaskPage) -> None:
     if page.looked_back_to is not None:
-        place.out.aside(
+        session.out.aside(
             f"looked at about {page.looked_at:,} tasks, back to {formatting.at(page.looked_back_to)}, then time was up"
         )
     if page.next is not None:
         query = f" {shlex.quote(asked)}" if asked else ""
-        place.out.aside(f"more: onerow list{query} --after {page.next}")
+        session.out.aside(f"more: onerow list{query} --after {page.next}")
     elif not page.tasks:
-        place.out.aside("no task matches")
+        session.out.aside("no task matches")
 
 
 @click.command("counts")
 @click.argument("query", nargs=-1)
-@operates
-def counts(place: Place, query: tuple[str, ...]) -> None:
+@with_session
+def counts(session: Session, query: tuple[str, ...]) -> None:
     """Count tasks by phase and status; with QUERY, count only tasks that match."""
     if query:
-        _count_matching(place, " ".join(query))
+        _count_matching(session, " ".join(query))
         return
-    overview, board = place.views.overview(), place.views.board()
-    if place.out.as_json:
-        place.out.json({"overview": overview, "pipelines": board.pipelines})
+    overview, board = session.views.overview(), session.views.board()
+    if session.out.as_json:
+        session.out.json({"overview": overview, "pipelines": board.pipelines})
         return
     names = ("waiting", "processing", "parked", "failed", "completed", "cancelled")
     rows: list[list[Cell]] = []
@@ -98,50 +98,50 @@ def counts(place: Place, query: tuple[str, ...]) -> None:
             rows.append([f"{pipeline.name}.{lane.phase}", *(f"{count:,}" if count else "" for count in counted)])
     total = [getattr(overview, name) for name in names]
     rows.append([("all", "bold"), *((f"{count:,}", "bold") for count in total)])
-    place.out.table(["phase", *(f">{name}" for name in names)], rows)
+    session.out.table(["phase", *(f">{name}" for name in names)], rows)
     if overview.ended_at < overview.at:
-        place.out.aside(f"ended tasks as of {formatting.ago(overview.ended_at, overview.at)} ago")
+        session.out.aside(f"ended tasks as of {formatting.ago(overview.ended_at, overview.at)} ago")
     if not overview.workers and overview.waiting:
-        place.out.aside("no worker is running: onerow worker APP")
+        session.out.aside("no worker is running: onerow worker APP")
 
 
-def _count_matching(place: Place, query: str) -> None:
-    found = place.views.count(query)
+def _count_matching(session: Session, query: str) -> None:
+    found = session.views.count(query)
     complete = found.looked_back_to is None
-    if place.out.as_json:
-        place.out.json({"count": found.count, "complete": complete, "tallies": found.tallies})
+    if session.out.as_json:
+        session.out.json({"count": found.count, "complete": complete, "tallies": found.tallies})
         return
     rows: list[list[Cell]] = [
         [f"{t.pipeline}.{t.phase}", status_cell(t.status, t.parked), f"{t.count:,}"] for t in found.tallies
     ]
     total = f"{found.count:,}" if complete else f"{found.count:,} or more"
     rows.append([("all", "bold"), "", (total, "bold")])
-    place.out.table(["phase", "status", ">count"], rows)
+    session.out.table(["phase", "status", ">count"], rows)
     if found.looked_back_to is not None:
-        place.out.aside(f"looked back to {formatting.at(found.looked_back_to)}, then time was up")
+        session.out.aside(f"looked back to {formatting.at(found.looked_back_to)}, then time was up")
 
 
 @click.command("show")
 @click.argument("task_id", metavar="ID")
-@operates
-def show(place: Place, task_id: str) -> None:
+@with_session
+def show(session: Session, task_id: str) -> None:
     """Show one task: its row, why it is in its status, its timeline, payload and results."""
-    view = place.views.task(task_id)
-    if place.out.as_json:
-        place.out.json(view)
+    view = session.views.task(task_id)
+    if session.out.as_json:
+        session.out.json(view)
     else:
-        show_task(place.out, view, place.queue.store.now())
+        show_task(session.out, view, session.queue.store.now())
 
 
 @click.command("why")
 @click.argument("task_id", metavar="ID")
-@operates
-def why(place: Place, task_id: str) -> None:
+@with_session
+def why(session: Session, task_id: str) -> None:
     """Explain in one sentence why a task is not running, and print the command that changes it."""
-    reason = place.views.why(task_id)
-    if place.out.as_json:
-        place.out.json(reason)
+    reason = session.views.why(task_id)
+    if session.out.as_json:
+        session.out.json(reason)
         return
-    place.out.line(reason.sentence)
+    session.out.line(reason.sentence)
     if reason.command:
-        place.out.line(f"→ {reason.command}", "bold")
+        session.out.line(f"→ {reason.command}", "bold")

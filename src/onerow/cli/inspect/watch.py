@@ -5,7 +5,7 @@ import time
 import click
 
 from onerow.cli.inspect.board import look, print_board, rich_board
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import StoreUnavailable
 
@@ -13,33 +13,33 @@ from onerow.core.errors import StoreUnavailable
 @click.command("watch")
 @click.option("--interval", default="1s", show_default=True, help="Refresh interval.")
 @click.option("--once", is_flag=True, help="Print the board once and exit.")
-@operates
-def command(place: Place, interval: str, once: bool) -> None:
+@with_session
+def command(session: Session, interval: str, once: bool) -> None:
     """Show a live board of all pipelines and their phases; press Ctrl-C to exit."""
     rest = max(parse_duration(interval, "--interval").total_seconds(), 0.1)
-    views = place.views
-    if place.out.as_json:
+    views = session.views
+    if session.out.as_json:
         overview, board, _ = look(views)
-        place.out.json({"overview": overview, "board": board})
+        session.out.json({"overview": overview, "board": board})
     elif once:
-        print_board(place.out, views)
-    elif place.out.pretty:
-        _paint(place, rest)
+        print_board(session.out, views)
+    elif session.out.pretty:
+        _paint(session, rest)
     else:
         while True:
-            print_board(place.out, views)
+            print_board(session.out, views)
             click.echo()
             time.sleep(rest)
 
 
-def _paint(place: Place, rest: float) -> None:
+def _paint(session: Session, rest: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(rich_board(place.views), console=place.out.console, screen=True, auto_refresh=False) as live:
+    with Live(rich_board(session.views), console=session.out.console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                live.update(rich_board(place.views), refresh=True)
+                live.update(rich_board(session.views), refresh=True)
             except StoreUnavailable as error:
                 live.update(Text(f"the store is away, trying again: {error}", style="red"), refresh=True)
             time.sleep(rest)

@@ -10,7 +10,7 @@ import click
 from onerow.cli import formatting
 from onerow.cli.app import load_app
 from onerow.cli.output import Output
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.cli.values import moment, payload
 from onerow.core.addition import Addition
 from onerow.core.errors import BadInput
@@ -54,25 +54,25 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
 @click.option("--id", "task_id", help="Your own task id; adding it again adds nothing.")
 @click.option("--user", "user_id", default="", help="The user id of the owner.")
 @click.option("--title", help="Title; default: made by the pipeline.")
-@click.option("--at", "run_at", help="Earliest start: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
+@click.option("--run-at", help="Earliest start: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, help="-100…100, lower runs first.")
 @click.option("--unique", help="Unique key: no second open task is added with it.")
 @click.option("--unique-for", help="Keep the unique key after the end of the task ('7d', 'forever').")
 @click.option("--key", "limit_key", default="", help="Limit key: the group for limits per key.")
 @click.option("--max-retries", type=click.IntRange(0, 1000), help="Retry limit, instead of that of each phase.")
 @click.option("--metadata", help="Your own JSON object, stored with the task.")
-@operates
+@with_session
 def add(
-    place: Place, pipeline: str, fields: tuple[str, ...], text: str | None, lines: Any, run_at: str | None,
+    session: Session, pipeline: str, fields: tuple[str, ...], text: str | None, lines: Any, run_at: str | None,
     metadata: str | None, **terms: Any,
 ) -> None:  # fmt: skip
     """Add a task to PIPELINE. The definition must be in the store: onerow publish or a worker writes it.
 
     \b
     onerow add videos topic=tides seconds=30
-    onerow add videos --payload '{"topic": "tides"}' --at +10m --user u1
+    onerow add videos --payload '{"topic": "tides"}' --run-at +10m --user u1
     """
-    queue = place.queue
+    queue = session.queue
     if run_at is not None:
         terms["run_at"] = moment(run_at, queue.store.now())
     if metadata is not None:
@@ -80,37 +80,37 @@ def add(
     if lines is not None:
         if fields or text is not None or terms["task_id"]:
             raise BadInput("--lines brings the payloads; leave FIELD=VALUE, --payload and --id out", field="lines")
-        _add_lines(place, pipeline, lines, {name: value for name, value in terms.items() if name != "task_id"})
+        _add_lines(session, pipeline, lines, {name: value for name, value in terms.items() if name != "task_id"})
         return
     before = queue.store.fetch([terms["task_id"]]) if terms["task_id"] else []
     started = queue.store.now()
     task = queue.add(pipeline, payload(fields, text), **terms)
     existed = bool(before) or task.created_at < started
-    if place.out.as_json:
-        place.out.json({"task_id": task.task_id, "status": task.status, "phase": task.phase, "existed": existed})
+    if session.out.as_json:
+        session.out.json({"task_id": task.task_id, "status": task.status, "phase": task.phase, "existed": existed})
         return
-    place.out.line(task.task_id)
+    session.out.line(task.task_id)
     if existed:
-        place.out.aside(f"it was there already: {task.status} in {task.phase}")
-    elif not any(worker.alive for worker in place.views.workers(holds=False)):
-        place.out.aside("no worker is running: onerow worker APP")
+        session.out.aside(f"it was there already: {task.status} in {task.phase}")
+    elif not any(worker.alive for worker in session.views.workers(holds=False)):
+        session.out.aside("no worker is running: onerow worker APP")
 
 
-def _add_lines(place: Place, pipeline: str, lines: Any, terms: dict[str, Any]) -> None:
+def _add_lines(session: Session, pipeline: str, lines: Any, terms: dict[str, Any]) -> None:
     added = 0
     batch: list[Addition] = []
     for payload_ in _payloads(lines):
         batch.append(Addition(payload_, **terms))
         if len(batch) == _BATCH:
-            added += len(place.queue.add_many(pipeline, batch))
+            added += len(session.queue.add_many(pipeline, batch))
             batch = []
             if sys.stderr.isatty():
                 click.echo(f"\r{added:,} added", nl=False, err=True)
-    added += len(place.queue.add_many(pipeline, batch))
-    if place.out.as_json:
-        place.out.json({"added": added})
+    added += len(session.queue.add_many(pipeline, batch))
+    if session.out.as_json:
+        session.out.json({"added": added})
     else:
-        place.out.line(f"{formatting.number(added) or '0'} added")
+        session.out.line(f"{formatting.number(added) or '0'} added")
 
 
 def _payloads(lines: Any) -> Iterator[Any]:
@@ -119,4 +119,4 @@ def _payloads(lines: Any) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise BadInput(f"line {number} is no JSON ({error}); the lines before it were added", field="lines") from None  # fmt: skip
+                raise BadInput(f"line {number} is not JSON ({error}); the lines before it were added", field="lines") from None  # fmt: skip

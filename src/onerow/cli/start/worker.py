@@ -41,7 +41,7 @@ _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 @click.option("--interval", default="1s", show_default=True, help="Poll interval when the store sends no wake-up.")
 @click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
 @click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); repeatable.")
-@click.option("--drain", is_flag=True, help="Run all due tasks, then exit.")
+@click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
 def command(
@@ -52,7 +52,7 @@ def command(
     interval: str,
     grace: str,
     phases: Sequence[str],
-    drain: bool,
+    until_idle: bool,
     reload: bool,
     verbose: bool,
 ) -> None:
@@ -67,7 +67,7 @@ def command(
     if not is_supervised():
         argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
         seconds = parse_duration(grace, "grace").total_seconds()
-        supervisor = Supervisor(argv, processes, _say, grace=seconds, once=drain)
+        supervisor = Supervisor(argv, processes, _say, grace=seconds, once=until_idle)
         if reload:
             watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
         sys.exit(supervisor.run())
@@ -76,7 +76,7 @@ def command(
     for handler in own_handlers:
         handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
     worker = Worker(
-        queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=drain,
+        queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=until_idle,
         republish=reload,  # during development the latest code is the definition
     )  # fmt: skip
     write_log(queue.events, queue.masker)

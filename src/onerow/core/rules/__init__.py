@@ -6,11 +6,11 @@ A rule raises IllegalMove if the task's status doesn't allow it.
 
 from onerow.core.rules.attempts import (
     CRASH_LIMIT,
-    advance,
     claimed,
     complete,
     crash,
     fail,
+    finish,
     hand_back,
     interrupt,
     park,
@@ -23,11 +23,11 @@ from onerow.core.rules.operations import (
     annotate,
     cancel,
     fail_by_hand,
-    finish,
+    finish_by_hand,
     replay,
-    reprioritise,
     reschedule,
     retry,
+    set_priority,
     signal,
 )
 from onerow.core.rules.sweeps import bury, children_ended, expire, gather, pass_, release_key, rename
@@ -35,7 +35,6 @@ from onerow.core.rules.transitions import check_priority, check_retry_count, due
 
 __all__ = [
     "CRASH_LIMIT",
-    "advance",
     "annotate",
     "bury",
     "cancel",
@@ -51,6 +50,7 @@ __all__ = [
     "fail",
     "fail_by_hand",
     "finish",
+    "finish_by_hand",
     "gather",
     "hand_back",
     "interrupt",
@@ -60,10 +60,10 @@ __all__ = [
     "rename",
     "replay",
     "report",
-    "reprioritise",
     "reschedule",
     "rescue",
     "retry",
+    "set_priority",
     "signal",
     "snooze",
     "stop_cancelled",

@@ -51,8 +51,8 @@ def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int |
     )
 
 
-def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: str = "", to: str | None = None) -> Task:
-    """Store the result of an attempt and enter the next phase (or the later phase `to`); complete after the last.
+def complete(task: Task, plan: Plan, result: str | None, now: datetime, *, by: str = "", to: str | None = None) -> Task:
+    """Complete the phase: store the result and enter the next phase (or the later phase `to`), or end after the last.
 
     `result` is JSON text; None means no result. Raises BadPayload if the row would become too large.
     """
@@ -78,7 +78,7 @@ def advance(task: Task, plan: Plan, result: str | None, now: datetime, *, by: st
     )
 
 
-def complete(task: Task, result: str | None, now: datetime, *, by: str = "") -> Task:
+def finish(task: Task, result: str | None, now: datetime, *, by: str = "") -> Task:
     """Complete the task without running the remaining phases (the handler returned Finish)."""
     must_be(task, PROCESSING)
     results = task.results_json if result is None else values.with_key(task.results_json, task.phase, result)

@@ -132,7 +132,7 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
     )
 
 
-def finish(
+def finish_by_hand(
     task: Task,
     plan: Plan,
     now: datetime,
@@ -163,10 +163,12 @@ def reschedule(task: Task, run_at: datetime, now: datetime, *, by: str = "", not
     return task.with_changes(now, run_at=run_at, scheduled_time=scheduled, logs_json=task.history_with(entry))
 
 
-def reprioritise(task: Task, priority: int, now: datetime, *, by: str = "", note: str = "") -> Task:
+def set_priority(task: Task, priority: int, now: datetime, *, by: str = "", note: str = "") -> Task:
     """Change the priority of a task that has not ended."""
     must_be(task, WAITING, PROCESSING, operation="given another priority")
-    entry = Entry(at=spell(now), what="priority", phase=task.phase, by=by, note=note or f"{task.priority} → {priority}")
+    entry = Entry(
+        at=spell(now), what="set_priority", phase=task.phase, by=by, note=note or f"{task.priority} → {priority}"
+    )
     return task.with_changes(now, priority=check_priority(priority), logs_json=task.history_with(entry))
 
 

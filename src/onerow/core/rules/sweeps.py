@@ -58,7 +58,7 @@ def expire(task: Task, plan: Plan | None, now: datetime) -> Task:
         return task.with_changes(
             now, awaiting=None, run_at=now, steps_json=expired_steps(task, now), logs_json=task.history_with(entry)
         )
-    missing = "the children had not ended" if what == "children" else f"signal {what!r} did not arrive"
+    missing = "the children had not ended" if what == "children" else f"no signal {what!r} was received"
     message = f"{missing} in {task.phase} before {spell(task.run_at)}"
     return ended(
         task, FAILED, now, awaiting=None, error=message, error_class="timeout", logs_json=task.history_with(entry)

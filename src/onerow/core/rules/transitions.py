@@ -152,8 +152,9 @@ def must_be(task: Task, *statuses: Status, operation: str = "") -> None:
         raise IllegalMove(f"task {task.task_id} was purged; only its keys are left", task_id=task.task_id)
     if task.status not in statuses:
         wanted = " or ".join(statuses)
+        need = f"only {wanted} tasks can be {operation}" if operation else f"this requires a {wanted} task"
         raise IllegalMove(
-            f"task {task.task_id} is {task.status}; only {wanted} tasks can be {operation or 'moved so'}",
+            f"task {task.task_id} is {task.status}; {need}",
             task_id=task.task_id,
             status=task.status,
         )

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from onerow.core.errors import BadInput, LostRace, UnknownName
+from onerow.core.errors import BadInput, UnknownName
 from onerow.core.plan import PhasePlan, Plan, followed
 from onerow.core.times import read, spell
+from onerow.engine.control import notes
 from onerow.ports import Note, Store
 
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
@@ -56,8 +57,8 @@ def publish(store: Store, plans: Iterable[Plan], *, force: bool = False) -> list
 
 def replaced(store: Store, plans: Iterable[Plan]) -> list[str]:
     """Return the names of the definitions that are older than the stored ones."""
-    notes = {note.name: note for note in store.notes(PLAN)}
-    return [plan.name for plan in plans if plan.name in notes and fingerprint(plan) in _replaced_by(notes[plan.name])]
+    stored = {note.name: note for note in store.notes(PLAN)}
+    return [plan.name for plan in plans if plan.name in stored and fingerprint(plan) in _replaced_by(stored[plan.name])]
 
 
 def fingerprint(plan: Plan) -> str:
@@ -68,20 +69,15 @@ def fingerprint(plan: Plan) -> str:
 def _publish(store: Store, plan: Plan, *, force: bool) -> bool:
     mine = fingerprint(plan)
     body = msgspec.json.decode(msgspec.json.encode(plan)) | {FINGERPRINT: mine}  # lists instead of tuples
-    for _ in range(100):
-        note = next((note for note in store.notes(PLAN, since=plan.name) if note.name == plan.name), None)
-        if note is None:
-            version, older = 0, []
-        else:
-            version, older = note.version, _replaced_by(note)
-            stored = note.body.get(FINGERPRINT)
-            if stored == mine or (mine in older and not force):
-                return False
-            older = [each for each in (*older, stored) if each not in (None, mine)]
-        body[REPLACED] = older[-_MOST_REPLACED:]
-        if store.write_notes([Note(PLAN, plan.name, body, version)])[0]:
-            return True
-    raise LostRace(f"the definition of {plan.name!r} changed 100 times while we tried to publish it; try again")
+
+    def replacing(note: Note | None) -> Any:
+        older, stored = ([], None) if note is None else (_replaced_by(note), note.body.get(FINGERPRINT))
+        if stored == mine or (mine in older and not force):
+            return None
+        older = [each for each in (*older, stored) if each not in (None, mine)]
+        return body | {REPLACED: older[-_MOST_REPLACED:]}
+
+    return notes.update(store, PLAN, plan.name, replacing) is not None
 
 
 def _replaced_by(note: Note) -> list[str]:
@@ -185,6 +181,14 @@ class Controls(msgspec.Struct, frozen=True):
         """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
         return self.limits.get((pipeline, phase.name), (phase.concurrency, phase.per_key))
 
+    def terms(self, pipeline: str, phase: PhasePlan, now: datetime) -> tuple[int | None, int | None] | None:
+        """Return the limits of a phase, or None while it is paused or held."""
+        if self.pauses and self.pause_of(pipeline, phase.name) is not None:
+            return None
+        if self.holds and self.hold_of(pipeline, phase.name, now) is not None:
+            return None
+        return self.limits_of(pipeline, phase)
+
     def pause_of(self, pipeline: str, phase: str) -> Pause | None:
         return self.pauses.get((pipeline, phase)) or self.pauses.get((pipeline, "*"))
 
@@ -208,34 +212,24 @@ def load_controls(store: Store) -> Controls:
 
 def set_pause(store: Store, pipeline: str, phase: str, by: str, reason: str) -> None:
     body = msgspec.to_builtins(Pause(pipeline, phase, by, reason, spell(store.now())))
-    overwrite(store, PAUSE, f"{pipeline}/{phase}", body)
+    notes.put(store, Note(PAUSE, f"{pipeline}/{phase}", body))
 
 
 def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Any]) -> None:
     for field, value in limits.items():
         if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
             raise BadInput(f"{field} must be a whole number from 1 to 10,000, not {value!r}", field=field)
-    overwrite(store, LIMIT, f"{pipeline}/{phase}", limits)
+    notes.put(store, Note(LIMIT, f"{pipeline}/{phase}", limits))
 
 
 def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str, by: str = "") -> None:
     """Prevent claims from the phase until a time; the hold that ends last wins."""
-    name = f"{pipeline}/{phase}"
-    for _ in range(20):
-        note = next((note for note in store.notes(HOLD) if note.name == name), None)
-        if note is not None and note.body["until"] >= spell(until):
-            return
-        body = msgspec.to_builtins(Hold(spell(until), why, by))
-        if store.write_notes([Note(HOLD, name, body, note.version if note else 0)])[0]:
-            return
+    body = msgspec.to_builtins(Hold(spell(until), why, by))
 
+    def if_later(note: Note | None) -> Any:
+        return None if note is not None and note.body["until"] >= spell(until) else body
 
-def overwrite(store: Store, kind: str, name: str, body: Any) -> None:
-    """Write a note regardless of its previous content."""
-    for _ in range(100):
-        version = next((note.version for note in store.notes(kind) if note.name == name), 0)
-        if store.write_notes([Note(kind, name, body, version)])[0]:
-            return
+    notes.update(store, HOLD, f"{pipeline}/{phase}", if_later)
 
 
 def known_plan(plans: dict[str, Plan], name: str) -> Plan:

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onerow.core import rates, rules
+from onerow.core.errors import LostRace
 from onerow.core.plan import PhasePlan
-from onerow.core.rates import Rate, Window, parse_rate
+from onerow.core.rates import Rate, Verdict, Window, parse_rate
 from onerow.core.task import Task
 from onerow.core.times import since_epoch
+from onerow.engine.control import notes
 from onerow.ports import Move, Note, Store
 
 RATE = "rate"
-_TRIES = 50
 
 
 class Rates:
@@ -21,7 +24,7 @@ class Rates:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._windows: dict[str, tuple[Window, int]] = {}  # name → (window as last read, version of its note)
+        self._known: dict[str, Note] = {}  # the notes as last read or written
 
     def starts_left(self, pipeline: str, phase: PhasePlan, now: datetime) -> int | None:
         """Number of tasks that may start now, as last read; None: unlimited."""
@@ -29,13 +32,14 @@ class Rates:
         if whole is None:
             return None
         name = f"{pipeline}/{phase.name}"
-        window, _ = self._windows.get(name) or self._load(name)
-        return rates.starts_left(whole, window.starts, since_epoch(now))
+        if name not in self._known:
+            self._known[name] = notes.find(self._store, RATE, name) or Note(RATE, name, Window())
+        return rates.starts_left(whole, _window(self._known[name]).starts, since_epoch(now))
 
     def free_at(self, pipeline: str, phase: PhasePlan, now: datetime) -> datetime:
         """Time at which the next task may start, as last read."""
         whole, _ = _of(phase)
-        window, _ = self._windows.get(f"{pipeline}/{phase.name}", (Window(), 0))
+        window = _window(self._known.get(f"{pipeline}/{phase.name}"))
         return now if whole is None else _moment(rates.free_at(whole, window.starts, since_epoch(now)))
 
     def admit(
@@ -45,20 +49,25 @@ class Rates:
         whole, each = _of(phase)
         name = f"{pipeline}/{phase.name}"
         keys = [task.limit_key for task in tasks]
-        for _ in range(_TRIES):
-            window, version = self._windows.get(name) or self._load(name)
-            verdict = rates.admit(window, keys, whole, each, since_epoch(self._store.now()))
-            if self._store.write_notes([Note(RATE, name, msgspec.to_builtins(verdict.window), version)])[0]:
-                self._windows[name] = (verdict.window, version + 1)
-                later = [(tasks[position], _moment(until) if until else None) for position, until in verdict.put_off]
-                return [tasks[position] for position in verdict.admitted], later
-            self._load(name)
-        return [], [(task, None) for task in tasks]
+        verdicts: list[Verdict] = []
 
-    def _load(self, name: str) -> tuple[Window, int]:
-        note = next((note for note in self._store.notes(RATE) if note.name == name), None)
-        self._windows[name] = (Window(), 0) if note is None else (msgspec.convert(note.body, Window), note.version)
-        return self._windows[name]
+        def decide(note: Note | None) -> Any:
+            verdicts.append(rates.admit(_window(note), keys, whole, each, since_epoch(self._store.now())))
+            return msgspec.to_builtins(verdicts[-1].window)
+
+        try:
+            written = notes.update(self._store, RATE, name, decide, self._known.get(name))
+        except LostRace:  # too many workers share the rate: the tasks go back and are claimed again later
+            return [], [(task, None) for task in tasks]
+        assert written is not None
+        verdict = verdicts[-1]
+        self._known[name] = replace(written, body=verdict.window)
+        later = [(tasks[position], _moment(until) if until else None) for position, until in verdict.put_off]
+        return [tasks[position] for position in verdict.admitted], later
+
+
+def _window(note: Note | None) -> Window:
+    return Window() if note is None else msgspec.convert(note.body, Window)
 
 
 def give_back(task: Task, until: datetime | None, now: datetime, by: str) -> Move:

@@ -7,7 +7,7 @@ import msgspec
 
 from onerow.core.errors import QueueRelocated
 from onerow.core.times import read, spell
-from onerow.engine.control import definitions
+from onerow.engine.control import definitions, notes
 from onerow.ports import Note, Store
 
 MOVED_BY = "onerow move"
@@ -33,13 +33,13 @@ class Relocation(msgspec.Struct, frozen=True):
 
 def relocation_of(store: Store) -> Relocation | None:
     """Return where the queue of this store was moved; None: it was not moved."""
-    note = next((note for note in store.notes(RELOCATION) if note.name == TO), None)
+    note = notes.find(store, RELOCATION, TO)
     return None if note is None else msgspec.convert(note.body, Relocation)
 
 
 def refuse_adds(source: Store, relocation: Relocation) -> None:
     """Make the store refuse new tasks; processes that add tasks notice within CHECK_EVERY seconds."""
-    definitions.overwrite(source, RELOCATION, TO, msgspec.to_builtins(relocation))
+    notes.put(source, Note(RELOCATION, TO, msgspec.to_builtins(relocation)))
 
 
 def end(source: Store, relocation: Relocation, at: datetime) -> None:
@@ -56,12 +56,12 @@ def undo(source: Store) -> bool:
 
 def arrived(target: Store, relocation: Relocation) -> bool:
     """Whether this store is the target of the move."""
-    return any(note.name == relocation.id for note in target.notes(RELOCATION))
+    return notes.find(target, RELOCATION, relocation.id) is not None
 
 
 def announce(target: Store, relocation: Relocation, source: str) -> None:
     """Write the id of the move to the target."""
-    target.write_notes([Note(RELOCATION, relocation.id, {"from": source})])
+    notes.put(target, Note(RELOCATION, relocation.id, {"from": source}))
 
 
 def check_not_relocated(store: Store) -> None:

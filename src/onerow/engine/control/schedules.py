@@ -7,6 +7,7 @@ import msgspec
 
 from onerow.core.schedule import Cron
 from onerow.core.times import spell
+from onerow.engine.control import notes
 from onerow.engine.control.definitions import Pause
 from onerow.ports import Note, Store
 
@@ -46,7 +47,7 @@ def read_progress(body: Any) -> Progress:
 
 def written(store: Store, name: str, progress: Progress, version: int) -> bool:
     """Write the note by compare-and-swap; return whether it was written."""
-    return store.write_notes([Note(PROGRESS, name, msgspec.to_builtins(progress), version)])[0]
+    return notes.swap(store, Note(PROGRESS, name, msgspec.to_builtins(progress), version))
 
 
 def new_progress(now: datetime) -> Progress:

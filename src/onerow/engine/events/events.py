@@ -60,10 +60,10 @@ class TaskRescued(TaskEvent, frozen=True):
     worker: str = ""
 
 
-class TaskActed(TaskEvent, frozen=True):
-    """A manual operation was applied: cancel, fail, retry, replay, finish, reschedule, priority, signal, annotate."""
+class OperationApplied(TaskEvent, frozen=True):
+    """A manual operation was applied: cancel, fail, retry, replay, finish, reschedule, set_priority, signal, annotate."""
 
-    act: str = ""
+    operation: str = ""
     by: str = ""
 
 

@@ -31,7 +31,7 @@ def describe(event: e.Event) -> tuple[int, str] | None:
         case e.TaskRescued(task=task, worker=worker):
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
         case e.TaskLeaseLost(task=task):
-            return logging.WARNING, f"{_name(task)} is no longer ours in {task.phase}; nothing was written"
+            return logging.WARNING, f"{_name(task)} lost its lease in {task.phase}; the result was discarded"
         case e.WorkerHung(task=task, reason=reason):
             return logging.ERROR, f"{_name(task)} would not stop in {task.phase} ({reason}); this process ends"
         case e.WorkerOutdated(worker=worker, error=error):

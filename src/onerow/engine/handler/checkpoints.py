@@ -171,7 +171,7 @@ class Checkpoints:
             record = _read(self._ask(AwaitSignal(name, signal)))
         if record is None:
             raise Parked(name, f"signal:{signal}", timeout)
-        return _value_of(record, f"signal {signal!r} did not arrive in {self._phase} in time")
+        return _value_of(record, f"no signal {signal!r} was received in {self._phase} in time")
 
     async def await_(self, signal: str, timeout: timedelta | None) -> Any:
         return await asyncio.to_thread(self.wait, signal, timeout)

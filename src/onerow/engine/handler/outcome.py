@@ -131,7 +131,7 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
     match outcome:
         case Done(result=result):
             try:
-                return rules.advance(task, plan, result, now, by=by)
+                return rules.complete(task, plan, result, now, by=by)
             except BadInput as error:  # the result would make the row too large
                 return rules.fail(task, classify(error), plan, now, by=by)
         case Failed(why=why):
@@ -161,9 +161,9 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
 def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
     match outcome:
         case Jumped(phase=phase, result=result):
-            return rules.advance(task, plan, result, now, by=by, to=phase)
+            return rules.complete(task, plan, result, now, by=by, to=phase)
         case Finished(result=result):
-            return rules.complete(task, result, now, by=by)
+            return rules.finish(task, result, now, by=by)
         case Waiting(name=name, awaiting=awaiting, timeout=timeout):
             return checkpoints.wait(task, name, awaiting, timeout, now, by=by)
 

@@ -1,9 +1,8 @@
-"""Child processes whose whole tree is ended, and the channel and names to run a handler in one."""
+"""Child processes whose whole tree is ended, even if the worker was killed or is frozen."""
 
-from .child import Child
-from .exits import CannotStart, Exit
-from .frames import BadFrame, Channel
-from .function_names import importable_name, resolve
+from .child import Child, Exit, signal_name
+from .host.frames import BadFrame
 from .process_host import ProcessHost
+from .program import CannotStart, Program
 
-__all__ = ["BadFrame", "CannotStart", "Channel", "Child", "Exit", "ProcessHost", "importable_name", "resolve"]
+__all__ = ["BadFrame", "CannotStart", "Child", "Exit", "ProcessHost", "Program", "signal_name"]

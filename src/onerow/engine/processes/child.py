@@ -1,85 +1,122 @@
-"""A child process, as seen by the worker."""
+"""A child process, as seen by the worker, and how it ended."""
 
-import sys
+import os
+import select
+import signal
+import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
-from .connection import LineLost, Link
-from .exits import Exit
-from .host.protocol import Message
+import msgspec
+
+from .host.frames import Message, receive_message, send_message
+from .host.orphans import end_tagged
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """The end of a child and of everything it started."""
+
+    code: int | None
+    """The exit code; None if a signal ended it."""
+    signal: int | None
+    """The signal that ended it; KILL also if its end was not observed."""
+    stopped: bool
+    """Whether the worker had requested the stop, or the deadline had passed."""
+    seen: bool = True
+    """False if its end was not observed, because its reaper was killed."""
+
+    @classmethod
+    def of(cls, status: int | None, stopped: bool) -> Self:
+        """Return the exit for a wait status; None means that the end was not observed."""
+        code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
+        return cls(code if code >= 0 else None, -code if code < 0 else None, stopped, status is not None)
 
 
 class Child:
-    """One started program and everything that it starts."""
+    """One started program and everything that it starts; use it in a `with` block, or wait for it."""
 
-    pid: int
-    tag: str
-    """The value of ONEROW_CHILD in the environment of the whole tree."""
-
-    def __init__(self, link: Link, on_exit: Callable[[Exit], None]) -> None:
-        self.link = link
-        self.begun = False
-        self.asked = False
-        self._on_exit = on_exit
-        self._lock = threading.Lock()
-        self._attached = True
-        self._gone = threading.Event()
+    def __init__(self, pid: int, tag: str, reaper: socket.socket, on_end: Callable[["Child"], None]) -> None:
+        self.pid = pid
+        self.tag = tag
+        """The value of ONEROW_CHILD in the environment of the whole tree."""
+        self._reaper = reaper  # after the end, it belongs to another child
+        self._on_end = on_end
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
         self._exit: Exit | None = None
+        self._asked = False
+        self._given_up = False
 
     def stop(self, grace: float) -> None:
         """Stop the tree: TERM now, KILL after `grace` seconds; return at once.
 
         A second call can only make the KILL earlier; after the end it does nothing.
         """
-        with self._lock:
-            # After the detach, the socket may belong to the next child.
-            if self._attached:
-                self.asked = True
-                # If the reaper has ended, the reader thread is about to notice.
-                with suppress(LineLost):
-                    self.link.ask({"stop": max(0.0, grace)})
+        with self._sending:
+            if self._exit is None:
+                self._asked = True
+                with suppress(ConnectionError):  # its reaper was killed, which ends the tree too
+                    send_message(self._reaper, {"stop": max(0.0, grace)})
 
     def extend(self, deadline: float, grace: float) -> None:
         """Set a later deadline for a child that was started with one; never blocks, does nothing after a stop."""
-        with self._lock:
-            if self._attached:
-                self.link.offer({"deadline": deadline, "grace": grace})
+        # A reaper that does not read, because it was stopped by a signal, does not get it.
+        with self._sending, suppress(BlockingIOError, ConnectionError):
+            if self._exit is None:
+                # The kernel accepts a message of this size completely or not at all.
+                send_message(self._reaper, {"deadline": deadline, "grace": grace}, flags=socket.MSG_DONTWAIT)
 
     def wait(self, timeout: float | None = None) -> Exit | None:
         """Wait until the tree has ended and return its exit; None after `timeout` seconds."""
-        self._gone.wait(timeout)
-        return self._exit
-
-    def begin(self, message: Message, fds: Sequence[int], while_starting: Callable[[], None]) -> Message | None:
-        """Send the start request and return the reaper's answer, None if it died first; for HostPool."""
-        # Locked, so that a report of the end before this answer is read does not release the socket.
-        with self._lock:
-            self.tag = message["tag"].decode()
-            self.link.ask(message, fds)
-            while_starting()
-            try:
-                answer = self.link.receive()
-            except LineLost:
-                return None
-            match answer:
-                case {"pid": int(pid)}:
-                    self.pid = pid
-                    self.begun = True
-            return answer
-
-    def detach(self) -> bool:
-        """Stop using the socket; return whether the child was started; for HostPool."""
-        with self._lock:
-            self._attached = False
-            return self.begun
-
-    def finish(self, exit: Exit) -> None:
-        """Record the exit, wake waiting threads and call `on_exit`; for HostPool."""
-        self._exit = exit
-        self._gone.set()
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._receiving.acquire(timeout=-1 if timeout is None else timeout):
+            return None
         try:
-            self._on_exit(exit)
-        except Exception:
-            # Shown like any thread's exception; it must not stop the reader thread.
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            if self._exit is None and self._is_readable(until):
+                self._end(receive_message(self._reaper))
+            return self._exit
+        finally:
+            self._receiving.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.stop(0)
+        self.wait()
+
+    def give_up(self) -> None:
+        """Leave a child that does not end to its reaper; for ProcessHost."""
+        with self._sending:
+            if self._exit is None:
+                self._given_up = True
+                self._reaper.shutdown(socket.SHUT_RDWR)
+        self.wait()
+
+    def _is_readable(self, until: float | None) -> bool:
+        if until is None:
+            return True
+        poll = select.poll()
+        poll.register(self._reaper, select.POLLIN)
+        return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+
+    def _end(self, report: Message | None) -> None:
+        if report is None and not self._given_up:
+            # Its reaper was killed, and perhaps the host process too, which would have ended the tree.
+            end_tagged(self.tag)
+        with self._sending:
+            status, stopped = (report["status"], report["stopped"]) if report else (None, False)
+            self._exit = Exit.of(status, stopped or self._asked)
+        self._on_end(self)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or the number of a real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -2,19 +2,33 @@
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from .child import Child
-from .connection import LineLost
-from .exits import CannotStart, Exit, refusal
+from .host.frames import BadFrame, Message, receive_message, send_message
 from .host.orphans import tag_prefix
-from .host_pool import HostPool
-from .start_request import Order
+from .program import CannotStart, Program
 
-# The host process and every idle reaper may have been killed since the last start.
-_MOST_TRIES = 12
+_HOST = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); from host.host import main; "
+
+# The host process or the reaper may be killed during a start; a killed process needs a moment to disappear.
+_MOST_TRIES = 5
+_NEXT_TRY_AFTER = 0.01
+
+# An idle reaper costs one or two megabytes and saves the next start a fork.
+_MOST_IDLE = 8
+
+# The host process exits as soon as every tree has ended; only a process stuck in the kernel takes longer.
+_EXITS_WITHIN = 5.0
 _ENDS_FOR = 10.0
 
 
@@ -25,49 +39,55 @@ class ProcessHost:
         self._owner = os.getpid()
         self._tag_prefix = tag_prefix(self._owner)
         self._serial = itertools.count(1)
-        self._pool = HostPool()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._running: set[Child] = set()
+        self._host: _Host | None = None
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: int | None,
-        stdout: int | None,
-        stderr: int | None,
-        pass_fds: Sequence[int] = (),
-        nice: int = 0,
-        umask: int | None = None,
-        memory: int | None = None,
-        cpu_seconds: int | None = None,
-        deadline: tuple[float, float] | None = None,
-        stop_signal: int | None = None,
-        on_exit: Callable[[Exit], None],
-        while_starting: Callable[[], None] = lambda: None,
-    ) -> Child:
+    def start(self, program: Program, *, deadline: tuple[float, float] | None = None) -> Child:
         """Start a program and return when it runs; raise CannotStart.
 
-        `env` None means this process's environment, a standard stream None means /dev/null; passed descriptors keep
-        their numbers. `memory` (bytes of address space) and `cpu_seconds` limit each process of the tree.
-        `on_exit` is called once, from the reader thread, when the whole tree has ended; that may be before this call
-        returns. `while_starting` is called at most once, after the request is sent, for work that need not wait until
-        the program runs; not if the start fails early.
         `deadline` (monotonic time, grace in seconds) stops the child at that time, unless `Child.extend` sets a later
-        one: TERM, then KILL after the grace. `stop_signal` is sent to the program before the TERM of every stop.
+        one: TERM, then KILL after the grace.
         """
-        request = Order(
-            argv=argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
-            nice=nice, umask=umask, memory=memory, cpu_seconds=cpu_seconds, stop_signal=stop_signal,
-            deadline=None if deadline is None else deadline[0], grace=0.0 if deadline is None else deadline[1],
-        )  # fmt: skip
         if os.getpid() != self._owner:
-            raise CannotStart(request.program, "a forked process needs a Keeper of its own")
-        return self._start(request, on_exit, while_starting)
+            raise CannotStart(program.name, "a forked process needs a ProcessHost of its own")
+        tag = f"{self._tag_prefix}{next(self._serial)}"
+        request, fds = program.request(tag)
+        request["deadline"], request["grace"] = deadline or (None, 0.0)
+        for _ in range(_MOST_TRIES):
+            try:
+                host, reaper = self._take(program)
+                answer = _ask(program, reaper, request, fds)
+            except ConnectionError:
+                time.sleep(_NEXT_TRY_AFTER)
+                continue
+            if "pid" in answer:
+                return self._add(program, Child(answer["pid"], tag, reaper, partial(self._ended, host, reaper)))
+            self._ended(host, reaper)
+            raise program.refusal(answer["refused"], answer["errno"])
+        raise CannotStart(
+            program.name, "no reaper starts for it; look at the limit of processes and at the worker's error output"
+        )
 
     def close(self, patience: float = _ENDS_FOR) -> None:
-        """End every child and its tree, call their `on_exit`, and end the host process, within some seconds."""
-        self._pool.close(patience)
+        """End every child with its tree, and the host process.
+
+        Children that are stuck in the kernel after `patience` seconds are left to their reapers.
+        """
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        for child in running:
+            child.stop(0)
+        until = time.monotonic() + patience
+        for child in running:
+            if child.wait(max(0.0, until - time.monotonic())) is None:
+                child.give_up()
+        with self._lock:
+            if self._host is not None:
+                self._host.close()
+                self._host = None
 
     def __enter__(self) -> Self:
         return self
@@ -75,31 +95,107 @@ class ProcessHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, request: Order, on_exit: Callable[[Exit], None], while_starting: Callable[[], None]) -> Child:
-        message, fds = request.message(f"{self._tag_prefix}{next(self._serial)}")
-        for _ in range(_MOST_TRIES):
-            try:
-                child = self._take(request.program, on_exit)
-                answer = self._pool.begin(child, message, fds, while_starting)
-            except LineLost:
-                continue  # the reaper was killed while idle; nothing was started, so try another
-            except OSError as error:
-                raise CannotStart(request.program, f"a descriptor to pass is not open ({error.strerror})") from None
-            match answer:
-                case {"pid": int()}:
-                    return child
-                case {"refused": str(step), "errno": int(errno)}:
-                    raise refusal(request.argv, str(request.cwd), step, errno)
-            raise CannotStart(request.program, "its warden was killed while starting it")
-        raise CannotStart(
-            request.program, "no warden starts for it; look at the limit of processes and at the worker's error output"
-        )
+    def _take(self, program: Program) -> tuple["_Host", socket.socket]:
+        """Return a reaper without a child, and its host; raise CannotStart, or ConnectionError if it was killed."""
+        with self._lock:
+            if self._closed:
+                raise CannotStart(program.name, "the process host is closed")
+            if self._host is not None and not _is_open(self._host.line):
+                self._host.close()  # it was killed; its reapers run on until their child ends
+                self._host = None
+            if self._host is None:
+                try:
+                    self._host = _Host()
+                except OSError as error:
+                    raise CannotStart(program.name, f"its host process cannot start ({error})") from error
+            return self._host, self._host.take()
 
-    def _take(self, program: str, on_exit: Callable[[Exit], None]) -> Child:
+    def _add(self, program: Program, child: Child) -> Child:
+        with self._lock:
+            if not self._closed:
+                self._running.add(child)
+                return child
+        child.stop(0)
+        child.wait()
+        raise CannotStart(program.name, "the process host was closed")
+
+    def _ended(self, host: "_Host", reaper: socket.socket, child: Child | None = None) -> None:
+        """Keep the reaper of an ended child for the next one, or close its socket, which ends it."""
+        with self._lock:
+            if child is not None:
+                self._running.discard(child)
+            if host is self._host and len(host.idle) < _MOST_IDLE:
+                host.idle.append(reaper)
+            else:
+                reaper.close()
+
+
+class _Host:
+    """A running host process, and the sockets to its idle reapers."""
+
+    def __init__(self) -> None:
+        self.idle: list[socket.socket] = []
+        self.line, theirs = socket.socketpair()
         try:
-            child = self._pool.take(on_exit)
-        except OSError as error:
-            raise CannotStart(program, f"there is no keeper process, and a new one cannot start ({error})") from error
-        if child is None:
-            raise CannotStart(program, "the keeper is closed")
-        return child
+            self._process = subprocess.Popen(
+                # Isolated and without site: the user's environment cannot break or slow it.
+                [sys.executable, "-I", "-S", "-c", f"{_HOST} main({theirs.fileno()}, {os.getpid()})"],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                # Its own session: Ctrl-C reaches only the worker, which then decides.
+                start_new_session=True,
+            )
+        except BaseException:
+            self.line.close()
+            raise
+        finally:
+            theirs.close()
+
+    def take(self) -> socket.socket:
+        """Return the socket to an idle or a new reaper; raise ConnectionError if the host was killed or cannot fork."""
+        while self.idle:
+            if _is_open(reaper := self.idle.pop()):
+                return reaper
+            reaper.close()
+        reaper, theirs = socket.socketpair()
+        with theirs, suppress(ConnectionError):
+            send_message(self.line, {}, fds=[theirs.fileno()])
+        if receive_message(reaper) is None:
+            reaper.close()
+            raise ConnectionError("no reaper was forked")
+        return reaper
+
+    def close(self) -> None:
+        """Close the sockets; the host process then ends everything under it and exits."""
+        for line in (self.line, *self.idle):
+            line.close()
+        # If it takes longer, the host goes on by itself until it has succeeded.
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXITS_WITHIN)
+
+
+def _ask(program: Program, reaper: socket.socket, request: Message, fds: Sequence[int]) -> Message:
+    """Return the reaper's answer to a start; raise CannotStart, or ConnectionError if it was killed."""
+    try:
+        send_message(reaper, request, fds)
+        if (answer := receive_message(reaper)) is None:
+            raise ConnectionResetError("the reaper was killed")
+        return answer
+    except ConnectionError:
+        reaper.close()
+        raise
+    except (OSError, BadFrame) as error:
+        reaper.close()
+        raise CannotStart(program.name, f"a descriptor to pass is not open, or too much is passed ({error})") from None
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Whether the other end is open; reads nothing."""
+    try:
+        return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

@@ -1,7 +1,7 @@
 """Bulk operations: apply one operation to all matching tasks, page by page, at a limited rate, and record who asked."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -9,17 +9,17 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.corruption import applied
-from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, UnknownName
+from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import spell
+from onerow.engine.control import notes
 from onerow.engine.queue import operations
-from onerow.engine.queue.compare_and_swap import act as act_on_one
-from onerow.engine.queue.operations import Act
+from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
+from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Conflict, Filter, Move, Note, Swapped
+from onerow.ports import Filter, Note
 
 BULK = "bulk"
 _PAGE = 200
@@ -31,7 +31,7 @@ _REPORT_EVERY = 1.0
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Progress of a bulk operation; also stored as its record."""
 
-    act: str
+    operation: str = msgspec.field(name="act")
     by: str
     matched: int  # at the start
     done: int = 0
@@ -43,18 +43,20 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Report = Callable[[Progress], None]
+Result = Callable[[Task, OnerowError | None], None]
 
 
 class Selection:
-    """The tasks that match a filter. Tasks added after an operation started are not part of it.
+    """The tasks that match a filter, or tasks with given ids. Tasks added after an operation started are not part of it.
 
     Every operation takes `pace` ('20/min'), `limit` (maximum number of tasks), `progress` (called about once a second),
-    `by` and `note`.
+    `each` (called for every task with its new state and None, or with its old state and the error), `by` and `note`.
     """
 
-    def __init__(self, queue: Scope, where: Filter) -> None:
-        self._queue = queue
+    def __init__(self, scope: Scope, where: Filter, ids: Sequence[str] | None = None) -> None:
+        self._scope = scope
         self._where = where
+        self._ids = None if ids is None else list(dict.fromkeys(ids))
         self._sleep: Callable[[float], None] = time.sleep
 
     def __len__(self) -> int:
@@ -63,16 +65,15 @@ class Selection:
     @property
     def count(self) -> int:
         """Number of matching tasks now."""
-        return sum(line.count for line in self._queue.count(self._where))
+        if self._ids is not None:
+            return len(self._ids)
+        return sum(line.count for line in self._scope.count(self._where))
 
     def __iter__(self) -> Iterator[Task]:
         """Iterate over all matching tasks, newest first, one page at a time."""
-        after: str | None = None
-        while True:
-            page = self._queue.find(self._where, limit=_PAGE, after=after)
-            yield from page.tasks
-            if (after := page.next) is None:
-                return
+        if self._ids is not None:
+            return iter(find_tasks(self._scope.store, self._ids, self._scope.user_id))
+        return (task for tasks in pages(self._scope, self._where, "newest", _PAGE) for task in tasks)
 
     def cancel(self, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Cancel the tasks and their children; running attempts are stopped."""
@@ -80,15 +81,15 @@ class Selection:
 
     def retry(self, *, policy: Retry | None = None, by: str = "", note: str = "", **how: Any) -> Progress:
         """Retry failed tasks from their current phase, with a new retry budget; see `Queue.retry` for `policy`."""
-        return self._run(operations.retry(self._queue.plan, by, note, policy), **how)
+        return self._run(operations.retry(self._scope.plan, by, note, policy), **how)
 
     def replay(self, phase: str | None = None, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Run completed and failed tasks again from an earlier phase."""
-        return self._run(operations.replay(self._queue.plan, phase, by, note), **how)
+        return self._run(operations.replay(self._scope.plan, phase, by, note), **how)
 
     def finish(self, *, phase_only: bool = False, by: str = "", note: str = "", **how: Any) -> Progress:
         """Mark waiting and failed tasks (or only their current phase) as done manually."""
-        return self._run(operations.finish(self._queue.plan, phase_only, by, note), **how)
+        return self._run(operations.finish(self._scope.plan, phase_only, by, note), **how)
 
     def reschedule(self, run_at: datetime | str, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Change when waiting tasks are due."""
@@ -96,7 +97,7 @@ class Selection:
 
     def set_priority(self, priority: int, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Change the priority of tasks that have not ended."""
-        return self._run(operations.prioritise(priority, by, note), **how)
+        return self._run(operations.set_priority(priority, by, note), **how)
 
     def signal(self, name: str, payload: Any = None, *, by: str = "", **how: Any) -> Progress:
         """Send a signal to each task."""
@@ -107,12 +108,30 @@ class Selection:
         return self._run(operations.annotate(metadata), **how)
 
     def _run(
-        self, act: Act, *, pace: str | None = None, limit: int | None = None, progress: Report | None = None
+        self,
+        operation: Operation,
+        *,
+        pace: str | None = None,
+        limit: int | None = None,
+        progress: Report | None = None,
+        each: Result = lambda task, error: None,
     ) -> Progress:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise BadInput(f"limit must be a whole number from 1 on, not {limit!r}", field="limit")
         step = 0.0 if pace is None else (rate := parse_rate(pace, "pace")).per / rate.count / 1000
-        return _Run(self._queue, self._where, act, step, limit, progress, self._sleep).whole()
+        now = self._scope.store.now()
+        if self._ids is not None:
+            tasks: Iterable[Sequence[Task]] = [list(self)]
+            matched, record = len(self._ids), None
+        else:
+            # Excludes tasks added from now on: an operation whose effects add tasks would never end.
+            before = now if self._where.created_before is None else min(now, self._where.created_before)
+            where = replace(self._where, created_before=before)
+            matched = sum(line.count for line in self._scope.count(where))
+            tasks = pages(self._scope, where, "oldest", _PAGE)
+            record = Note(BULK, f"{spell(now)}-{uuid4().hex[:8]}", None)
+        begun = Progress(operation.name, operation.by, matched, started_at=spell(now))
+        return _Run(self._scope, operation, begun, record, step, limit, progress, each, self._sleep).whole(tasks)
 
 
 class _Run:
@@ -120,34 +139,31 @@ class _Run:
 
     def __init__(
         self,
-        queue: Scope,
-        where: Filter,
-        act: Act,
+        scope: Scope,
+        operation: Operation,
+        begun: Progress,
+        record: Note | None,
         step: float,
         limit: int | None,
         report_to: Report | None,
+        each: Result,
         sleep: Callable[[float], None],
     ) -> None:
-        self._queue, self._act, self._step, self._sleep = queue, act, step, sleep
-        self._store = queue.store
-        now = self._store.now()
-        # Excludes tasks added from now on: an operation whose effects add tasks would never end.
-        self._where = replace(
-            where, created_before=now if where.created_before is None else min(now, where.created_before)
-        )
+        self._scope, self._operation, self._step, self._sleep = scope, operation, step, sleep
+        self._store = scope.store
         self._left = limit
         self._report_to = report_to
+        self._each = each
         self._reported_at = time.monotonic()
-        self._record = Note(BULK, f"{spell(now)}-{uuid4().hex[:8]}", None)
-        matched = sum(line.count for line in queue.count(self._where))
-        self._progress = Progress(act.name, act.by, matched, started_at=spell(now))
+        self._record = record
+        self._progress = begun
 
-    def whole(self) -> Progress:
+    def whole(self, tasks: Iterable[Sequence[Task]]) -> Progress:
         """Process all matching tasks; the stored record shows the progress even after an interruption."""
         whole = False
         self._save_record()
         try:
-            whole = all(self._process_page(tasks) for tasks in self._pages())
+            whole = all(self._process_page(page) for page in tasks)
             whole = whole and (
                 self._left is None or self._progress.done + self._progress.refused >= self._progress.matched
             )
@@ -159,15 +175,7 @@ class _Run:
             self._report_to(self._progress)
         return self._progress
 
-    def _pages(self) -> Iterator[list[Task]]:
-        after: str | None = None
-        while True:
-            page = self._queue.find(self._where, limit=_PAGE, order="oldest", after=after)
-            yield page.tasks
-            if (after := page.next) is None:
-                return
-
-    def _process_page(self, tasks: list[Task]) -> bool:
+    def _process_page(self, tasks: Sequence[Task]) -> bool:
         """Process one page; return False once the limit is reached."""
         size = 1 if self._step else _PAGE
         for start in range(0, len(tasks), size):
@@ -180,44 +188,24 @@ class _Run:
             self._report()
         return True
 
-    def _apply(self, tasks: list[Task]) -> None:
+    def _apply(self, tasks: Sequence[Task]) -> None:
         now = self._store.now()
-        moves: list[Move] = []
-        for task in tasks:
+        rule, refusals = self._operation.rule, (IllegalMove, UnknownName, BadInput)
+        for before, after in apply(self._store, tasks, lambda task: rule(task, now), now, refusals=refusals):
             try:
-                after = applied(lambda task: self._act.rule(task, now), task, now)
-            except (IllegalMove, UnknownName, BadInput) as error:
-                self._count_refused(task.task_id, str(error))
+                if isinstance(after, LostRace):  # read the task again and retry
+                    after = operate(self._store, before.task_id, lambda task: rule(task, self._store.now()))
+                elif isinstance(after, OnerowError):
+                    raise after
+                check_readable(before, after)
+            except (*refusals, KeyTaken, LostRace, CorruptRow) as error:
+                problems = (*self._progress.problems, (before.task_id, str(error)))[:_PROBLEMS]
+                self._count(refused=self._progress.refused + 1, problems=problems)
+                self._each(before, error)
             else:
-                if after is task:
-                    self._count_done(task)  # the task already was in the requested state
-                else:
-                    moves.append(Move(task, after))
-        for move, answer in zip(moves, self._store.swap(moves) if moves else [], strict=True):
-            match answer:
-                case Swapped(task=task) if task.error_class == "corrupt" != move.before.error_class:
-                    self._count_refused(task.task_id, task.error or "")
-                case Swapped(task=task):
-                    self._count_done(task)
-                case Conflict(other_id=other):
-                    self._count_refused(move.before.task_id, f"its unique key is held by task {other}")
-                case _:
-                    self._apply_singly(move.before.task_id)
-
-    def _apply_singly(self, task_id: str) -> None:
-        """Read the task again and retry, because it was written concurrently."""
-        try:
-            self._count_done(act_on_one(self._store, task_id, lambda task: self._act.rule(task, self._store.now())))
-        except (IllegalMove, UnknownName, BadInput, KeyTaken, LostRace, CorruptRow) as error:
-            self._count_refused(task_id, str(error))
-
-    def _count_done(self, task: Task) -> None:
-        self._queue.acted(self._act, task)
-        self._count(done=self._progress.done + 1)
-
-    def _count_refused(self, task_id: str, why: str) -> None:
-        problems = (*self._progress.problems, (task_id, why))[:_PROBLEMS]
-        self._count(refused=self._progress.refused + 1, problems=problems)
+                self._scope.after_operation(self._operation, after)
+                self._count(done=self._progress.done + 1)
+                self._each(after, None)
 
     def _count(self, **changes: Any) -> None:
         self._progress = replace(self._progress, **changes)
@@ -232,17 +220,15 @@ class _Run:
                 self._report_to(self._progress)
 
     def _save_record(self) -> None:
-        record = replace(self._record, body=msgspec.to_builtins(self._progress))
-        if self._store.write_notes([record])[0]:
-            self._record = replace(self._record, version=self._record.version + 1)
+        if self._record is not None:
+            self._record = notes.put(self._store, replace(self._record, body=msgspec.to_builtins(self._progress)))
 
     def _drop_old_records(self) -> None:
         """Delete all but the latest records; their names sort by time."""
-        old = [note.name for note in self._store.notes(BULK)][:-_RECORDS]
-        if old:
+        if self._record is not None and (old := [note.name for note in self._store.notes(BULK)][:-_RECORDS]):
             self._store.drop_notes(BULK, old)
 
 
-def records(queue: Scope) -> list[Progress]:
+def records(scope: Scope) -> list[Progress]:
     """Records of recent bulk operations, latest first."""
-    return [msgspec.convert(note.body, Progress) for note in reversed(queue.store.notes(BULK))]
+    return [msgspec.convert(note.body, Progress) for note in reversed(scope.store.notes(BULK))]

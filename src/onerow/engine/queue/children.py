@@ -1,20 +1,18 @@
 """Parents and children: effects across rows are applied after the commit and are safe to repeat."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 
 from onerow.core import rules
-from onerow.core.corruption import applied
-from onerow.core.errors import IllegalMove
+from onerow.core.errors import OnerowError
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, ENDS, OPEN, Status
 from onerow.core.steps import spawned_since
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, events_of_status
-from onerow.ports import Filter, Move, Page, Store, Swapped
-
-_PAGE = 500
+from onerow.engine.queue.compare_and_swap import apply, pages, written
+from onerow.ports import Filter, Page, Store
 
 
 class Children:
@@ -45,56 +43,38 @@ class Children:
 
     def gather(self, parent_ids: list[str]) -> tuple[list[Task], list[str]]:
         """Resume parents whose children have all ended; return them, and the ids of those that still wait."""
-        waiting: list[str] = []
-        moves: list[Move] = []
-        for parent in self._store.fetch(parent_ids):
-            if parent.awaiting != "children" or (plan := self._plan_of(parent.pipeline)) is None:
-                continue
-            now = self._store.now()
-            try:
-                after = applied(partial(self._gathered, plan, now), parent, now)
-            except IllegalMove:
-                continue
-            if after is parent:
-                waiting.append(parent.task_id)
-            else:
-                moves.append(Move(parent, after))
-        return list(self._write(moves)), waiting
+        parents = [
+            parent
+            for parent in self._store.fetch(parent_ids)
+            if parent.awaiting == "children" and self._plan_of(parent.pipeline) is not None
+        ]
+        now = self._store.now()
+        results = apply(self._store, parents, lambda parent: self._gathered(parent, now), now)
+        return self._report(results), [before.task_id for before, after in results if after is before]
 
     def cancel_children(self, parent_id: str, now: datetime, by: str) -> None:
         """Cancel all descendants of a task that have not ended."""
         parents = [parent_id]
         while parents:
             parent = parents.pop()
-            after: str | None = None
-            while True:
-                page = self._store.find(
-                    Filter(parent_id=parent, statuses=OPEN), limit=_PAGE, order="oldest", after=after
-                )
-                rule = partial(rules.cancel, now=now, by=by, note=f"with its parent {parent}")
-                moves = [
-                    Move(child, applied(rule, child, now, by=by)) for child in page.tasks if not child.cancel_requested
-                ]
-                for _ in self._write(moves):
-                    pass
-                parents += [child.task_id for child in page.tasks if child.children is not None]
-                after = page.next
-                if after is None:
-                    break
+            rule = partial(rules.cancel, now=now, by=by, note=f"with its parent {parent}")
+            for children in pages(self._store, Filter(parent_id=parent, statuses=OPEN), "oldest"):
+                self._report(apply(self._store, children, rule, now, by=by))
+                parents += [child.task_id for child in children if child.children is not None]
 
-    def _gathered(self, plan: Plan, now: datetime, parent: Task) -> Task:
+    def _gathered(self, parent: Task, now: datetime) -> Task:
         """Return the resumed parent, or the parent unchanged while some children have not ended."""
-        counts = self.tally(parent)
-        if not rules.children_ended(parent, counts):
+        counts, plan = self.tally(parent), self._plan_of(parent.pipeline)
+        if plan is None or not rules.children_ended(parent, counts):
             return parent
         return rules.gather(parent, plan, counts, now)
 
-    def _write(self, moves: list[Move]) -> Iterator[Task]:
-        for answer in self._store.swap(moves) if moves else []:
-            if isinstance(answer, Swapped):
-                for event in events_of_status(answer.task):
-                    self._events.send(event)
-                yield answer.task
+    def _report(self, results: Iterable[tuple[Task, Task | OnerowError]]) -> list[Task]:
+        tasks = written(results)
+        for task in tasks:
+            for event in events_of_status(task):
+                self._events.send(event)
+        return tasks
 
 
 def concerns(task: Task) -> bool:

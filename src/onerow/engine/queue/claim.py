@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from time import monotonic
 from uuid import uuid4
 
+from onerow.core.errors import BadInput
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
-from onerow.ports import Claim, Filter, PhaseClaim, Store
+from onerow.engine.queue.lease import Leases
+from onerow.engine.queue.scope import Scope
+from onerow.ports import Claim, Filter, PhaseClaim
 
 
 def pull(
-    store: Store,
+    scope: Scope,
     plan: Plan,
     phase: PhasePlan,
     *,
@@ -21,47 +26,58 @@ def pull(
     ids: Sequence[str] | None,
     lease_for: timedelta,
     worker: str,
-    user: str | None,
+) -> Leases:
+    """Claim due tasks of one phase."""
+    if not phase.has_code:
+        raise BadInput(f"phase {phase.name!r} has no code: its tasks only wait", field="phase")
+    if type(limit) is not int or not 1 <= limit <= 10_000:
+        raise BadInput(f"limit must be a whole number from 1 to 10,000, not {limit!r}", field="limit")
+    if lease_for < timedelta(milliseconds=100):
+        raise BadInput("lease_for must be at least 100 ms", field="lease_for")
+    sent_at = monotonic()
+    tasks = _claim(scope, plan, phase, limit, ids, lease_for, worker or f"pull-{uuid4().hex[:12]}")
+    follow = partial(scope.follow, plan)
+    return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker)
+
+
+def _claim(
+    scope: Scope,
+    plan: Plan,
+    phase: PhasePlan,
+    limit: int,
+    ids: Sequence[str] | None,
+    lease_for: timedelta,
+    worker: str,
 ) -> list[Task]:
-    """Claim due tasks of one phase, optionally of one user only."""
+    store = scope.store
     now = store.now()
-    if user is not None:
-        ids = _ids_of_user(store, plan, phase, limit, ids, user)
-    name = worker or f"pull-{uuid4().hex[:12]}"
-    controls = definitions.load_controls(store)
-    if (
-        controls.pause_of(plan.name, phase.name) is not None
-        or controls.held_until(plan.name, phase.name, now) is not None
-    ):
-        return []
-    slots, key_slots = controls.limits_of(plan.name, phase)
+    terms = definitions.load_controls(store).terms(plan.name, phase, now)
     rates = Rates(store)
     free = rates.starts_left(plan.name, phase, now)
     count = limit if free is None else min(limit, free)
-    if count == 0:
+    if terms is None or count == 0:
         return []
-    phase_claim = PhaseClaim(
-        pipeline=plan.name, phase=phase.name, limit=count, lease_for=lease_for, slots=slots, key_slots=key_slots
+    if scope.user_id is not None:
+        ids = _ids_of_user(scope, plan, phase, limit, ids)
+    wanted = PhaseClaim(
+        pipeline=plan.name, phase=phase.name, limit=count, lease_for=lease_for, slots=terms[0], key_slots=terms[1]
     )
-    tasks = store.claim(Claim(name, [phase_claim], ids))
+    tasks = store.claim(Claim(worker, [wanted], ids))
     if tasks and phase.rated:
         tasks, put_off = rates.admit(plan.name, phase, tasks)
-        store.swap([give_back(task, until, now, name) for task, until in put_off])
+        store.swap([give_back(task, until, now, worker) for task, until in put_off])
     return tasks
 
 
-def _ids_of_user(
-    store: Store, plan: Plan, phase: PhasePlan, limit: int, ids: Sequence[str] | None, user: str
-) -> Sequence[str]:
-    """Return the ids of one user's tasks, among the given ids or among the due tasks."""
+def _ids_of_user(scope: Scope, plan: Plan, phase: PhasePlan, limit: int, ids: Sequence[str] | None) -> Sequence[str]:
+    """Return the ids of the scope's user, among the given ids or among the due tasks."""
     if ids is not None:
-        return [task.task_id for task in store.fetch(ids) if task.user_id == user]
+        return [task.task_id for task in scope.store.fetch(ids) if task.user_id == scope.user_id]
     due = Filter(
         statuses=frozenset({WAITING}),
         pipeline=plan.name,
         phases=frozenset({phase.name}),
         parked=False,
-        due_before=store.now(),
-        user_id=user,
+        due_before=scope.store.now(),
     )
-    return [task.task_id for task in store.find(due, limit=max(100, limit), order="due").tasks]
+    return [task.task_id for task in scope.find(due, limit=max(100, limit), order="due").tasks]

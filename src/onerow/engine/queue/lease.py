@@ -3,14 +3,12 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from onerow.core import rules, steps, values
-from onerow.core.corruption import applied
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
 from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
@@ -22,22 +20,32 @@ from onerow.engine.control import definitions
 from onerow.engine.events.events import Events
 from onerow.engine.handler.outcome import events_of
 from onerow.engine.output.masking import Masker
-from onerow.engine.queue.lease_extender import LeaseExtender
-from onerow.ports import Held, Lease, Move, Stale, Store, Swapped
+from onerow.engine.queue.compare_and_swap import lease_lost, update_held
+from onerow.engine.queue.heartbeat import HeartbeatThread
+from onerow.ports import Held, Lease, Store
 
 
 class Leased:
     """One leased task, until it is settled or the lease expires."""
 
     def __init__(
-        self, store: Store, follow: Callable[[], Plan], task: Task, lease_for: timedelta, events: Events, masker: Masker
+        self,
+        store: Store,
+        follow: Callable[[], Plan],
+        task: Task,
+        lease_for: timedelta,
+        claimed_at: float,
+        events: Events,
+        masker: Masker,
     ) -> None:
         self._store = store
         self._follow = follow
-        self._lease_for = lease_for
+        self.lease_for = lease_for
+        self.beat_at = claimed_at
         self._events = events
         self._masker = masker
         self._task_lock = threading.Lock()
+        self._cancel_requested = False
         self.task = task
         self.settled = False
         self.lost = False  # whether the last heartbeat found that the lease was lost
@@ -54,7 +62,7 @@ class Leased:
     @property
     def cancel_requested(self) -> bool:
         """Whether cancellation was requested, as of the last heartbeat."""
-        return self.task.cancel_requested
+        return self._cancel_requested or self.task.cancel_requested
 
     @property
     def idempotency_key(self) -> str:
@@ -70,7 +78,7 @@ class Leased:
         text = values.encode(value, f"step {steps.check_name(name)!r}")
         after = self._write(lambda task, now: checkpoints.remember(task, name, text, now))
         if after.status is not PROCESSING:
-            raise self._lost()
+            raise lease_lost(self.task)
         return after
 
     def recall(self, name: str) -> Any:
@@ -81,7 +89,7 @@ class Leased:
     def complete(self, result: Any = None) -> Task:
         """Finish this phase: the task advances to the next one or is completed."""
         text = values.encode(result, "result")
-        return self._settle(lambda task, now: rules.advance(task, self._follow(), text, now, by=task.leased_by or ""))
+        return self._settle(lambda task, now: rules.complete(task, self._follow(), text, now, by=task.leased_by or ""))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
         """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""
@@ -110,14 +118,14 @@ class Leased:
 
     def extend(self, lease_for: Duration | None = None) -> Task:
         """Extend the lease; raise LeaseLost if it was lost."""
-        span = self._lease_for if lease_for is None else parse_duration(lease_for, "lease_for")
+        span = self.lease_for if lease_for is None else parse_duration(lease_for, "lease_for")
         answer = self._store.extend([Lease(self.task.task_id, self.task.token)], span)[0]
         if not isinstance(answer, Held):
-            raise self._lost()
+            raise lease_lost(self.task)
         found = self._store.fetch([self.task.task_id])
         if not found or found[0].token != self.task.token:
-            raise self._lost()
-        return self.hear(found[0])
+            raise lease_lost(self.task)
+        return self.heard(found[0])
 
     def _settle(self, rule: Callable[[Task, datetime], Task]) -> Task:
         before = self.task
@@ -127,41 +135,29 @@ class Leased:
             self._events.send(event)
         return after
 
-    def hear(self, task: Task) -> Task:
+    def heard(self, task: Task) -> Task:
         """Take over a row read elsewhere unless ours is newer: the heartbeat thread reads while this one writes."""
         with self._task_lock:
             if task.version > self.task.version:
                 self.task = task
             return self.task
 
+    def extended(self, sent_at: float) -> None:
+        """Record a confirmed heartbeat."""
+        self.beat_at = sent_at
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Record what a heartbeat found: a cancel request, or that the lease was lost."""
+        if reason == "lost":
+            self.lost = True
+        else:
+            self._cancel_requested = True
+
     def _write(self, rule: Callable[[Task, datetime], Task]) -> Task:
         """Apply a rule, write the result and return it; raise LeaseLost if the lease was lost."""
         if self.settled:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
-        before = self.task
-        while True:
-            now = self._store.now()
-            after = applied(partial(_apply_rule, rule, now), before, now)
-            answer = self._store.swap([Move(before, after)])[0]
-            if isinstance(answer, Swapped):
-                return self.hear(answer.task)
-            assert isinstance(answer, Stale)
-            found = self._store.fetch([before.task_id])
-            if not found or found[0].token != before.token:
-                raise self._lost()
-            if found[0].status is not PROCESSING:
-                return self.hear(found[0])  # our write was committed and only its answer was lost
-            before = found[0]
-
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(
-            f"the lease on task {self.task.task_id} ran out or was taken; nothing was written. "
-            f"Ask for a longer lease_for, or extend() in time"
-        )
-
-
-def _apply_rule(rule: Callable[[Task, datetime], Task], now: datetime, task: Task) -> Task:
-    return rule(task, now)
+        return self.heard(update_held(self._store, self.task, lambda task: rule(task, self._store.now())))
 
 
 class Leases:
@@ -173,11 +169,12 @@ class Leases:
         follow: Callable[[], Plan],
         tasks: list[Task],
         lease_for: timedelta,
+        claimed_at: float,
         events: Events,
         masker: Masker,
     ) -> None:
-        self._items = [Leased(store, follow, task, lease_for, events, masker) for task in tasks]
-        self._heartbeat = LeaseExtender(store, lease_for)
+        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker) for task in tasks]
+        self._heartbeat = HeartbeatThread(store, lease_for)
 
     def __len__(self) -> int:
         return len(self._items)

@@ -1,14 +1,15 @@
 """Claims whose answer was lost: the rows are leased to a claimer that does not know it holds them."""
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from onerow.core import rules
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.engine.queue.compare_and_swap import apply, pages, written
+from onerow.ports import Filter, Store
 
-_PAGE = 500
 _FIRST_WAIT = 1.0
 
 
@@ -45,16 +46,10 @@ class LostClaims:
     def look(self) -> int:
         """Hand back rows leased to this claimer but not held; return how many. On StoreError it stays due."""
         where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._claimer)
-        found: list[Task] = []
-        after: str | None = None
-        while True:
-            page = self._store.find(where, limit=_PAGE, order="oldest", after=after)
-            found += [task for task in page.tasks if not self._holds(task)]
-            if (after := page.next) is None:
-                break
+        found = [task for tasks in pages(self._store, where, "oldest") for task in tasks if not self._holds(task)]
         now = self._store.now()
-        moves = [Move(task, rules.hand_back(task, now, by=self._claimer, started=False)) for task in found]
-        answers = self._store.swap(moves) if moves else []
+        rule = partial(rules.hand_back, now=now, by=self._claimer, started=False)
+        handed_back = written(apply(self._store, found, rule, now, by=self._claimer))
         self._next = monotonic() + self._wait if self._wait <= self._lease else None
         self._wait *= 2
-        return sum(isinstance(answer, Swapped) for answer in answers)
+        return len(handed_back)

@@ -15,7 +15,7 @@ from onerow.core import values
 from onerow.core.errors import BadInput, IllegalMove, LostRace
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, JSON_FIELDS, Task
-from onerow.engine.control import definitions, rates, schedules, stats
+from onerow.engine.control import definitions, notes, rates, schedules, stats
 from onerow.engine.control.relocation import (
     CHECK_EVERY,
     MOVED_BY,
@@ -28,6 +28,7 @@ from onerow.engine.control.relocation import (
     relocation_of,
     undo,
 )
+from onerow.engine.queue.compare_and_swap import pages
 from onerow.ports import Existing, Filter, Identified, Inserted, LogLine, Move, Note, Store, Swapped
 
 KINDS = (
@@ -146,9 +147,9 @@ def _refuse_same(source: Store, target: Store) -> None:
     target.prepare()
     # URLs may differ for the same store: a note written to the source is readable in the target only if they are one.
     probe = f"is it the same? {uuid.uuid4().hex}"
-    source.write_notes([Note(RELOCATION, probe, {})])
+    notes.put(source, Note(RELOCATION, probe, {}))
     try:
-        if any(note.name == probe for note in target.notes(RELOCATION, since=probe)):
+        if notes.find(target, RELOCATION, probe) is not None:
             raise refusal
     finally:
         source.drop_notes(RELOCATION, [probe])
@@ -249,20 +250,15 @@ def _move_notes(source: Store, target: Store) -> int:
             if existing is None or existing.body != note.body:
                 to_write.append(Note(kind, note.name, note.body, existing.version if existing else 0))
         for start in range(0, len(to_write), _PAGE):
-            moved += sum(target.write_notes(to_write[start : start + _PAGE]))
+            if not all(target.write_notes(to_write[start : start + _PAGE])):
+                raise LostRace(f"a {kind} of {target.url} changes while the queue moves; stop the workers there")
+        moved += len(to_write)
     return moved
 
 
 def _pages(store: Store) -> Iterator[Sequence[Task]]:
     """Iterate over pages of all rows, tombstones included."""
-    after: str | None = None
-    while True:
-        page = store.find(Filter(hidden=True), limit=_PAGE, order="oldest", after=after)
-        if page.tasks:
-            yield page.tasks
-        after = page.next
-        if after is None:
-            return
+    return filter(None, pages(store, Filter(hidden=True), "oldest", _PAGE))
 
 
 def _same(one: Task, other: Task) -> bool:

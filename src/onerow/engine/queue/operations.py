@@ -21,7 +21,7 @@ from onerow.core.times import parse_time
 PlanOf = Callable[[str], Plan]
 
 
-class Act(msgspec.Struct, frozen=True):
+class Operation(msgspec.Struct, frozen=True):
     """One operation, ready to be applied to tasks."""
 
     name: str
@@ -29,68 +29,72 @@ class Act(msgspec.Struct, frozen=True):
     rule: Callable[[Task, datetime], Task]
 
 
-def cancel(by: str, note: str) -> Act:
+def cancel(by: str, note: str) -> Operation:
     who = asking(by)
-    return Act("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
+    return Operation("cancel", who, lambda task, now: rules.cancel(task, now, by=who, note=note))
 
 
-def fail(error: str, error_class: str, by: str, note: str) -> Act:
+def fail(error: str, error_class: str, by: str, note: str) -> Operation:
     who = asking(by)
     if not error or error_class not in ERROR_CLASSES:
         raise BadInput(f"a failure needs a reason, and a class of {', '.join(ERROR_CLASSES)}", field="error")
     why = failure(error, error_class)
-    return Act("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
+    return Operation("fail", who, lambda task, now: rules.fail_by_hand(task, why, now, by=who, note=note))
 
 
-def retry(plan_of: PlanOf, by: str, note: str, policy: Retry | None = None, retry_count: int | None = None) -> Act:
+def retry(
+    plan_of: PlanOf, by: str, note: str, policy: Retry | None = None, retry_count: int | None = None
+) -> Operation:
     who = asking(by)
 
     def rule(task: Task, now: datetime) -> Task:
         plan = plan_of(task.pipeline)
         return rules.retry(task, plan, now, by=who, note=note, policy=policy, retry_count=retry_count)
 
-    return Act("retry", who, rule)
+    return Operation("retry", who, rule)
 
 
-def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Act:
+def replay(plan_of: PlanOf, phase: str | None, by: str, note: str) -> Operation:
     who = asking(by)
-    return Act(
+    return Operation(
         "replay", who, lambda task, now: rules.replay(task, plan_of(task.pipeline), phase, now, by=who, note=note)
     )
 
 
-def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = None) -> Act:
+def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = None) -> Operation:
     who = asking(by)
     text = values.encode(result, "result")
 
     def rule(task: Task, now: datetime) -> Task:
-        return rules.finish(task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text)
+        return rules.finish_by_hand(
+            task, plan_of(task.pipeline), now, by=who, note=note, phase_only=phase_only, result=text
+        )
 
-    return Act("finish", who, rule)
+    return Operation("finish", who, rule)
 
 
-def reschedule(run_at: datetime | str, by: str, note: str) -> Act:
+def reschedule(run_at: datetime | str, by: str, note: str) -> Operation:
     who, due_at = asking(by), parse_time(run_at, "run_at")
-    return Act("reschedule", who, lambda task, now: rules.reschedule(task, due_at, now, by=who, note=note))
+    return Operation("reschedule", who, lambda task, now: rules.reschedule(task, due_at, now, by=who, note=note))
 
 
-def prioritise(priority: int, by: str, note: str) -> Act:
+def set_priority(priority: int, by: str, note: str) -> Operation:
     who = asking(by)
     rules.check_priority(priority)
-    return Act("priority", who, lambda task, now: rules.reprioritise(task, priority, now, by=who, note=note))
+    return Operation("set_priority", who, lambda task, now: rules.set_priority(task, priority, now, by=who, note=note))
 
 
-def signal(name: str, payload: Any, signal_id: str, by: str) -> Act:
+def signal(name: str, payload: Any, signal_id: str, by: str) -> Operation:
     who = asking(by)
     check_name(name, "signal")
     text = values.encode(payload, "payload")
     checked_id = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
-    return Act("signal", who, lambda task, now: rules.signal(task, name, text, checked_id, now, by=who))
+    return Operation("signal", who, lambda task, now: rules.signal(task, name, text, checked_id, now, by=who))
 
 
-def annotate(metadata: dict[str, Any]) -> Act:
+def annotate(metadata: dict[str, Any]) -> Operation:
     text = encode_metadata(metadata)
-    return Act("annotate", asking(""), lambda task, now: rules.annotate(task, text, now))
+    return Operation("annotate", asking(""), lambda task, now: rules.annotate(task, text, now))
 
 
 def asking(by: str) -> str:

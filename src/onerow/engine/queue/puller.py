@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.task import Task
+from onerow.engine.queue.claim import pull
+from onerow.engine.queue.heartbeat import HeartbeatThread
 from onerow.engine.queue.lease import Leased, Leases, hand_back
-from onerow.engine.queue.lease_extender import LeaseExtender
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.queue.scope import Scope
@@ -30,36 +31,34 @@ class Puller:
 
     def __init__(
         self,
-        queue: Scope,
+        scope: Scope,
         pipeline: Pipeline | str,
-        name: str,
-        phase: str,
-        lease_for: timedelta,
+        phase: str | None,
+        lease_for: Duration | None,
         worker: str,
     ) -> None:
+        plan, wanted = scope.phase_of(pipeline, phase)
+        span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
         self.worker = worker or f"pull-{uuid4().hex[:12]}"
-        self._queue = queue
+        self._scope = scope
         self._pipeline = pipeline
-        self._name = name
-        self._phase = phase
-        self._lease_for = lease_for
+        self._name, self._phase = plan.name, wanted.name
+        self._lease_for = span
         self._watch = LeaseWatch(
-            queue.store,
-            lambda pipeline, phase: lease_for,
-            lease_for,
+            scope.store,
+            lambda pipeline, phase: span,
+            span,
             is_ours=self._holds,
-            pipeline=name,
-            phase=phase,
+            pipeline=plan.name,
+            phase=wanted.name,
         )
         self._watch_lock = threading.Lock()
-        self._heartbeat = LeaseExtender(queue.store, lease_for, look=self._look, every=self._watch.every)
+        self._heartbeat = HeartbeatThread(scope.store, span, look=self._look, every=self._watch.every)
         self._leases: dict[str, Leased] = {}
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
         # Another puller may use the same given name; its leases must not be handed back.
-        self._lost_claims = (
-            None if worker else LostClaims(queue.store, self.worker, lease_for.total_seconds(), self._holds)
-        )
+        self._lost_claims = None if worker else LostClaims(scope.store, self.worker, span.total_seconds(), self._holds)
         self._closed = False
 
     @property
@@ -71,7 +70,7 @@ class Puller:
     def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
         """Claim due tasks; see `Queue.claim`."""
         if self._closed:
-            raise BadInput("this puller is closed: nothing would keep alive what it claims", field="puller")
+            raise BadInput("this puller is closed; create another one", field="puller")
         with self._claiming:  # the search for lost claims requires that no claim is in progress
             leases = self._claim(limit, ids)
             with self._lock:  # drops settled leases, because a program may run for years
@@ -86,22 +85,22 @@ class Puller:
             lost.look()
         self._rescue()
         try:
-            return self._queue.claim(
-                self._pipeline, self._phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker
-            )
+            plan, phase = self._scope.phase_of(self._pipeline, self._phase)  # as published now
+            return pull(self._scope, plan, phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker)
         except StoreUnavailable:
             if lost is not None:
                 lost.expect()
             raise
 
     def _rescue(self) -> None:
-        self._queue.rescue_ended(self._look(), by=self.worker)
+        self._scope.rescue_ended(self._look(), self._scope.store.now(), by=self.worker)
         if self._watch.observed_for < self._lease_for.total_seconds():
-            self._queue.rescue(self._name, self._phase, ended_for=LONG_DEAD * self._lease_for, by=self.worker)
+            long_dead = LONG_DEAD * self._lease_for
+            self._scope.rescue(self._name, self._phase, ended_for=long_dead, by=self.worker)
 
     def _look(self) -> list[LeaseRecord]:
         with self._watch_lock:
-            return self._watch.look(self._queue.store.now())
+            return self._watch.look(self._scope.store.now())
 
     def _holds(self, record: LeaseRecord | Task) -> bool:
         lease = self.held.get(record.task_id)

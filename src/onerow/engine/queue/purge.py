@@ -1,15 +1,35 @@
 """Removing ended tasks: held unique keys are kept as tombstones, children until their parent has ended."""
 
+from collections.abc import Iterable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
 from onerow.core import rules
+from onerow.core.errors import BadInput, UnknownName
+from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
 from onerow.engine.output.files import LogFiles
-from onerow.ports import Filter, Move, Store, Swapped
+from onerow.engine.queue.compare_and_swap import apply, written
+from onerow.ports import Filter, Store
 
 _PAGE = 500
 
 
-def purge(store: Store, where: Filter, limit: int, files: LogFiles | None) -> int:
-    """Remove matching ended tasks, at most `limit`; return how many."""
+def ended_statuses(statuses: Iterable[Status | str]) -> frozenset[Status]:
+    """Return the statuses of the tasks to purge; raise if one is not the status of ended tasks."""
+    try:
+        chosen = frozenset(map(Status, statuses))
+    except ValueError as error:
+        raise UnknownName(f"no such status: {error}; one of {', '.join(Status)}", field="status") from None
+    if not chosen <= ENDS:
+        raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
+    return chosen
+
+
+def purge(store: Store, where: Filter, older_than: timedelta, limit: int, files: LogFiles | None) -> int:
+    """Remove matching tasks that ended at least `older_than` ago, at most `limit`; return how many."""
+    where = replace(where, ended_before=store.now() - older_than)
     removed = 0
     after: str | None = None
     while removed < limit:
@@ -27,9 +47,9 @@ def _purge(store: Store, tasks: list[Task], files: LogFiles | None) -> int:
     removable = [task for task in tasks if task.parent_id not in parents or parents[task.parent_id].ended]
     remembered = [task for task in removable if task.held_until is not None and task.held_until > now]
     remembered_ids = {task.task_id for task in remembered}
-    buried = store.swap([Move(task, rules.bury(task, now)) for task in remembered]) if remembered else []
+    buried = written(apply(store, remembered, lambda task: rules.bury(task, now), now))
     removed = store.remove([task for task in removable if task.task_id not in remembered_ids])
     if files is not None:
         ids = {task.task_id for task in removable}
         files.remove(ids - {task.task_id for task in store.fetch(list(ids)) if task.purged_at is None})
-    return removed + sum(isinstance(answer, Swapped) for answer in buried)
+    return removed + len(buried)

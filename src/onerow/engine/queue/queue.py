@@ -1,116 +1,38 @@
 """The Queue: the API with which user code, commands and user interfaces add, read and change tasks."""
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Self, overload
 
 from msgspec.structs import replace
 
-from onerow.core import values
 from onerow.core.addition import Addition
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, UnknownName
-from onerow.core.plan import Plan
+from onerow.core.errors import BadInput
 from onerow.core.retry import Retry
-from onerow.core.status import ENDS, Status
+from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
 from onerow.engine.control import definitions
-from onerow.engine.control.alerts import AlertRule, Send, Webhook, watch
-from onerow.engine.control.definitions import Definitions
-from onerow.engine.control.relocation import RelocationCheck
-from onerow.engine.events.events import (
-    Events,
-    EventType,
-    Hook,
-    TaskActed,
-    TaskAdded,
-    TaskCancelled,
-    TaskEvent,
-    TaskFailed,
-)
+from onerow.engine.control.alerts import Send, Webhook, watch
+from onerow.engine.events.events import EventType, Hook, TaskAdded, TaskEvent
 from onerow.engine.events.hooks import name_of
-from onerow.engine.output.files import LogFiles
-from onerow.engine.output.masking import Masker
 from onerow.engine.queue import insert, operations, purge
 from onerow.engine.queue.bulk import Progress, Selection
-from onerow.engine.queue.children import Children
 from onerow.engine.queue.claim import pull
-from onerow.engine.queue.compare_and_swap import act, find_task
+from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.lease import Leases
-from onerow.engine.queue.operations import Act
+from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.puller import Puller
-from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.engine.queue.schedules import Crons
+from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, Inserted, LeaseRecord, LogPage, Order, Page, Store, TaskCount
+from onerow.ports import Existing, Filter, Inserted
 
 
-class Queue:
+class Queue(Scope):
     """The tasks of one store; the first use opens the connection."""
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        keep: Duration | None = None,
-        secrets: Iterable[str] = (),
-        mask: Iterable[str | re.Pattern[str]] = (),
-        log_files: str | Path | None = None,
-    ) -> None:
-        self._store = store
-        self._ready = False
-        self._user: str | None = None
-        self.definitions = Definitions(lambda: self.store)
-        self.pipelines: dict[str, Pipeline] = {}
-        self.events = Events()
-        self.watches: list[AlertRule] = []
-        self.keep = None if keep is None else parse_duration(keep, "keep")
-        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
-        self._secrets = (tuple(secrets), tuple(mask))
-        self._masker: Masker | None = None
-        self._check_relocation = RelocationCheck()
-
-    def __repr__(self) -> str:
-        return f"Queue({self._store.url!r})"
-
-    @property
-    def url(self) -> str:
-        """Absolute URL of the store, with any password masked."""
-        return self._store.url
-
-    @property
-    def store(self) -> Store:
-        """The store, prepared."""
-        if not self._ready:
-            self._store.prepare()
-            self._ready = True
-        return self._store
-
-    @property
-    def user_id(self) -> str | None:
-        """The only user whose tasks this queue sees; None: all users."""
-        return self._user
-
-    @property
-    def masker(self) -> Masker:
-        """The masker for logs, errors and views; it reads the environment at first use."""
-        if self._masker is None:
-            self._masker = Masker.of_environment(*self._secrets)
-        return self._masker
-
-    def close(self) -> None:
-        """Close all connections; the next use opens them again."""
-        self._store.close()
-
-    def for_user(self, user_id: str) -> Self:
-        """Return this queue limited to one user: it reads, adds and changes only that user's tasks."""
-        scoped = object.__new__(type(self))
-        scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
-        return scoped
 
     @overload
     def on(
@@ -248,62 +170,15 @@ class Queue:
             self.pipelines[pipeline.name] = pipeline
         return self
 
-    # ── reading ──
-
-    def get(self, task_id: str) -> Task:
-        """Return the current state of a task."""
-        return find_task(self.store, task_id, self._user)
-
-    def find(
-        self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
-    ) -> Page:
-        """Return one page of matching tasks."""
-        return self.store.find(self._scoped(where), limit=limit, order=order, after=after)
-
-    def count(self, where: Filter | None = None) -> list[TaskCount]:
-        """Number of matching tasks by pipeline, phase and status."""
-        return self.store.count(self._scoped(where))
-
-    def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        """Return log lines of a task."""
-        self.get(task_id)
-        return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
-
-    def plan(self, pipeline: str) -> Plan:
-        """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
-        if pipeline in self.pipelines:
-            return self._follow(self.pipelines[pipeline].plan)
-        self.definitions.refresh_if_stale(self._now())
-        found = self.definitions.of(pipeline)
-        return definitions.known_plan(definitions.load_plans(self.store), pipeline) if found is None else found
-
-    def _follow(self, own: Plan) -> Plan:
-        self.definitions.refresh_if_stale(self._now())
-        return self.definitions.follow(own)
-
-    def _known_plan(self, pipeline: str) -> Plan | None:
-        try:
-            return self.plan(pipeline)
-        except UnknownName:
-            return None
-
-    def _scoped(self, where: Filter | None) -> Filter:
-        where = where or Filter()
-        if self._user is None:
-            return where
-        if where.user_id not in (None, self._user):
-            raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
-        return replace(where, user_id=self._user)
-
     # ── operations on tasks ──
 
     def cancel(self, task_id: str, *, by: str = "", note: str = "") -> Task:
         """Cancel a task and its children; a running attempt is stopped within about a second."""
-        return self._act(task_id, operations.cancel(by, note))
+        return self._operate(task_id, operations.cancel(by, note))
 
     def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
         """Fail a waiting task manually, for example because its signal will not arrive; `retry` undoes it."""
-        return self._act(task_id, operations.fail(self.masker.text(error), error_class, by, note))
+        return self._operate(task_id, operations.fail(self.masker.text(error), error_class, by, note))
 
     def retry(
         self,
@@ -319,75 +194,48 @@ class Queue:
         policy: retry only if this policy allows it, after its back-off; without it, at once. retry_count: the value to
         store, for callers that count themselves; default: one more than before.
         """
-        return self._act(task_id, operations.retry(self.plan, by, note, policy, retry_count))
+        return self._operate(task_id, operations.retry(self.plan, by, note, policy, retry_count))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """Run a completed or failed task again from an earlier phase; later results are cleared."""
-        return self._act(task_id, operations.replay(self.plan, phase, by, note))
+        return self._operate(task_id, operations.replay(self.plan, phase, by, note))
 
     def finish(
         self, task_id: str, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = ""
     ) -> Task:
         """Mark a waiting or failed task (or only its phase) as done manually; `result` is stored as its result."""
-        return self._act(task_id, operations.finish(self.plan, phase_only, by, note, result))
+        return self._operate(task_id, operations.finish(self.plan, phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
         """Change when a waiting task is due."""
-        return self._act(task_id, operations.reschedule(run_at, by, note))
+        return self._operate(task_id, operations.reschedule(run_at, by, note))
 
     def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
         """Change the priority of a task that has not ended (-100…100, lower first)."""
-        return self._act(task_id, operations.prioritise(priority, by, note))
+        return self._operate(task_id, operations.set_priority(priority, by, note))
 
     def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
         """Send a signal to a task; it is stored until the task waits for it."""
-        return self._act(task_id, operations.signal(name, payload, signal_id, by))
+        return self._operate(task_id, operations.signal(name, payload, signal_id, by))
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
         """Replace the task's metadata."""
-        return self._act(task_id, operations.annotate(metadata))
+        return self._operate(task_id, operations.annotate(metadata))
 
-    def select(self, where: Filter | None = None) -> Selection:
+    def select(self, where: Filter | None = None, *, ids: Sequence[str] | None = None) -> Selection:
         """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
-        return Selection(self, self._scoped(where))
+        if ids is not None and where is not None:
+            raise BadInput("select tasks by a filter or by ids, not both", field="ids")
+        return Selection(self, self._scoped(where), ids)
 
     def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
         """Retry every matching failed task; takes the options of `Selection.retry`."""
-        return self.select(replace(where or Filter(), statuses=frozenset({Status.FAILED}))).retry(**how)
+        return self.select(replace(where or Filter(), statuses=frozenset({FAILED}))).retry(**how)
 
-    def _act(self, task_id: str, operation: Act) -> Task:
-        task = act(self.store, task_id, lambda task: operation.rule(task, self._now()), self._user)
-        self.acted(operation, task)
+    def _operate(self, task_id: str, operation: Operation) -> Task:
+        task = operate(self.store, task_id, lambda task: operation.rule(task, self.store.now()), self._user)
+        self.after_operation(operation, task)
         return task
-
-    def acted(self, asked: Act, task: Task) -> None:
-        """Update relatives and send events after an operation was written."""
-        self._update_relatives(task, asked.by, cancelled=asked.name == "cancel")
-        self.events.send(TaskActed(task, asked.name, asked.by))
-        if asked.name == "fail":
-            self.events.send(TaskFailed(task))
-        if asked.name == "cancel" and task.status is Status.CANCELLED:
-            self.events.send(TaskCancelled(task))
-
-    def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
-        if task.children is not None and cancelled:
-            self.children.cancel_children(task.task_id, self._now(), by)
-        if task.parent_id is not None and task.ended:
-            self.children.gather([task.parent_id])
-
-    @property
-    def children(self) -> Children:
-        """The service that resumes parents and cancels children."""
-        return Children(self.store, self._plan_or_none, self.events)
-
-    def _plan_or_none(self, pipeline: str) -> Plan | None:
-        try:
-            return self.plan(pipeline)
-        except UnknownName:
-            return None
-
-    def _now(self) -> datetime:
-        return self.store.now()
 
     # ── phases ──
 
@@ -440,13 +288,9 @@ class Queue:
         return written
 
     def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
-        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+        plan = self._plan_of(pipeline)
         definitions.known_phases(plan, [phase])
         return plan.name
-
-    def _require_all_users(self) -> None:
-        if self._user is not None:
-            raise BadInput("a queue for one user can't change what holds for all", field="user_id")
 
     # ── pulling ──
 
@@ -464,17 +308,9 @@ class Queue:
 
         As a context manager it extends the leases, and hands back unsettled tasks at the end.
         """
-        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
-        wanted = plan.phase(phase) if phase is not None else plan.first
-        if not wanted.has_code:
-            raise BadInput(f"phase {wanted.name!r} has nothing to work on: it only waits", field="phase")
-        if type(limit) is not int or not 1 <= limit <= 10_000:
-            raise BadInput(f"limit must be a whole number from 1 to 10,000, not {limit!r}", field="limit")
+        plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        if span < timedelta(milliseconds=100):
-            raise BadInput("lease_for must be at least 100 ms", field="lease_for")
-        tasks = pull(self.store, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker, user=self._user)
-        return Leases(self.store, lambda: self._follow(plan), tasks, span, self.events, self.masker)
+        return pull(self, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker)
 
     def puller(
         self,
@@ -488,40 +324,7 @@ class Queue:
 
         lease_for: the phase's lease by default; all pullers of one phase should use the same value.
         """
-        plan = pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
-        wanted = plan.phase(phase) if phase is not None else plan.first
-        span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
-        return Puller(self, pipeline, plan.name, wanted.name, span, worker)
-
-    def rescue(
-        self,
-        pipeline: str | None = None,
-        phase: str | None = None,
-        *,
-        ended_for: Duration = timedelta(0),
-        by: str = "",
-    ) -> list[Task]:
-        """Rescue tasks whose lease ended at least `ended_for` ago; workers and pullers do this automatically.
-
-        After an outage of the store, live holders need about a third of their lease to send a heartbeat. So rescue only
-        leases that ended long ago, unless you have observed the store available for the length of a lease.
-        """
-        ended_before = self.store.now() - parse_duration(ended_for, "ended_for")
-        phases = frozenset() if phase is None else frozenset({phase})
-        where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), operations.asking(by)
-        rescued = rescue_all(self.store, where, ended_before, self.events, by=who, plan_of=self._known_plan)
-        return self._rescued(rescued, who)
-
-    def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]:
-        """Rescue tasks whose leases were observed to have ended; used by pullers."""
-        now, user = self._now(), self._user
-        rescued = rescue_ended(self.store, ended, now, self.events, by=by, user_id=user, plan_of=self._known_plan)
-        return self._rescued(rescued, by)
-
-    def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
-        for task in tasks:
-            self._update_relatives(task, by, cancelled=task.status is Status.CANCELLED)
-        return tasks
+        return Puller(self, pipeline, phase, lease_for, worker)
 
     # ── purging ──
 
@@ -534,12 +337,8 @@ class Queue:
         limit: int = 10_000,
     ) -> int:
         """Remove tasks that ended at least `older_than` ago, at most `limit`; held unique keys stay as tombstones."""
-        chosen = frozenset(_status(status) for status in statuses)
-        if not chosen <= ENDS:
-            raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
-        before = self.store.now() - parse_duration(older_than, "older_than")
-        where = self._scoped(Filter(statuses=chosen, ended_before=before, pipeline=pipeline))
-        return purge.purge(self.store, where, limit, self.log_files)
+        where = self._scoped(Filter(statuses=purge.ended_statuses(statuses), pipeline=pipeline))
+        return purge.purge(self.store, where, parse_duration(older_than, "older_than"), limit, self.log_files)
 
     # ── async methods: the same code, in a thread ──
 
@@ -581,10 +380,3 @@ class Queue:
     async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
         """Async `signal`."""
         return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
-
-
-def _status(value: Status | str) -> Status:
-    try:
-        return Status(value)
-    except ValueError:
-        raise UnknownName(f"no status {value!r}; one of {', '.join(Status)}", field="status") from None

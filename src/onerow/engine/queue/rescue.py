@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 
 from msgspec.structs import replace
 
 from onerow.core import rules
-from onerow.core.corruption import applied
-from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, TaskRescued, events_of_status
-from onerow.ports import Filter, LeaseRecord, Move, Store, Swapped
+from onerow.engine.queue.compare_and_swap import apply, written
+from onerow.ports import Filter, LeaseRecord, Store
 
 PAGE = 500
 
@@ -29,22 +27,17 @@ def rescue(
     plan_of: Callable[[str], Plan | None],
 ) -> list[Task]:
     """Take tasks from their holders; return those taken. `if_dead`: only if the lease has expired at the write."""
-    moves = []
-    for task in tasks:
-        plan = plan_of(task.pipeline)
-        try:
-            after = applied(partial(rules.rescue, now=now, by=by, plan=plan), task, now, by=by)
-        except IllegalMove:
-            continue
-        moves.append(Move(task, after, if_dead))
-    rescued = []
-    for move, answer in zip(moves, store.swap(moves) if moves else [], strict=True):
-        if isinstance(answer, Swapped):
-            rescued.append(answer.task)
-            events.send(TaskRescued(answer.task, move.before.leased_by or ""))
-            for event in events_of_status(answer.task):
+
+    def rule(task: Task) -> Task:
+        return rules.rescue(task, now, by=by, plan=plan_of(task.pipeline))
+
+    results = apply(store, tasks, rule, now, by=by, if_dead=if_dead)
+    for before, after in results:
+        if isinstance(after, Task):
+            events.send(TaskRescued(after, before.leased_by or ""))
+            for event in events_of_status(after):
                 events.send(event)
-    return rescued
+    return written(results)
 
 
 def rescue_ended(

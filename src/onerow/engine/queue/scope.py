@@ -1,47 +1,182 @@
-"""What the parts of a queue need of it, so that none of them imports the Queue itself."""
+"""What the parts of a queue share: the store, the user, the definitions, the events, and reading."""
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Protocol
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
 
-from onerow.core.durations import Duration
-from onerow.core.plan import Plan
+from msgspec.structs import replace
+
+from onerow.core import values
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, UnknownName
+from onerow.core.plan import PhasePlan, Plan
+from onerow.core.status import CANCELLED
 from onerow.core.task import Task
-from onerow.engine.queue.lease import Leases
-from onerow.engine.queue.operations import Act
+from onerow.engine.control import definitions
+from onerow.engine.control.alerts import AlertRule
+from onerow.engine.control.definitions import Definitions
+from onerow.engine.control.relocation import RelocationCheck
+from onerow.engine.events.events import Events, OperationApplied, TaskCancelled, TaskFailed
+from onerow.engine.output.files import LogFiles
+from onerow.engine.output.masking import Masker
+from onerow.engine.queue import operations
+from onerow.engine.queue.children import Children
+from onerow.engine.queue.compare_and_swap import find_task
+from onerow.engine.queue.operations import Operation
+from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, LeaseRecord, Order, Page, Store, TaskCount
+from onerow.ports import Filter, LeaseRecord, LogPage, Order, Page, Store, TaskCount
 
 
-class Scope(Protocol):
-    """One queue, for all users or for one: its store, its definitions, and its operations on tasks."""
+class Scope:
+    """The tasks of one store, for all users or for one; the first use opens the connection."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        keep: Duration | None = None,
+        secrets: Iterable[str] = (),
+        mask: Iterable[str | re.Pattern[str]] = (),
+        log_files: str | Path | None = None,
+    ) -> None:
+        self._store = store
+        self._ready = False
+        self._user: str | None = None
+        self.definitions = Definitions(lambda: self.store)
+        self.pipelines: dict[str, Pipeline] = {}
+        self.events = Events()
+        self.watches: list[AlertRule] = []
+        self.keep = None if keep is None else parse_duration(keep, "keep")
+        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
+        self._secrets = (tuple(secrets), tuple(mask))
+        self._masker: Masker | None = None
+        self._check_relocation = RelocationCheck()
+
+    def __repr__(self) -> str:
+        return f"Queue({self._store.url!r})"
 
     @property
-    def store(self) -> Store: ...
+    def url(self) -> str:
+        """Absolute URL of the store, with any password masked."""
+        return self._store.url
 
     @property
-    def pipelines(self) -> Mapping[str, Pipeline]: ...
+    def store(self) -> Store:
+        """The store, prepared."""
+        if not self._ready:
+            self._store.prepare()
+            self._ready = True
+        return self._store
 
-    def plan(self, pipeline: str) -> Plan: ...
+    @property
+    def user_id(self) -> str | None:
+        """The only user whose tasks this queue sees; None: all users."""
+        return self._user
+
+    @property
+    def masker(self) -> Masker:
+        """The masker for logs, errors and views; it reads the environment at first use."""
+        if self._masker is None:
+            self._masker = Masker.of_environment(*self._secrets)
+        return self._masker
+
+    def close(self) -> None:
+        """Close all connections; the next use opens them again."""
+        self._store.close()
+
+    def for_user(self, user_id: str) -> Self:
+        """Return this queue limited to one user: it reads, adds and changes only that user's tasks."""
+        scoped = object.__new__(type(self))
+        scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
+        return scoped
+
+    def _scoped(self, where: Filter | None) -> Filter:
+        where = where or Filter()
+        if self._user is None:
+            return where
+        if where.user_id not in (None, self._user):
+            raise UnknownName(f"this queue sees only user {self._user!r}", field="user_id")
+        return replace(where, user_id=self._user)
+
+    def _require_all_users(self) -> None:
+        if self._user is not None:
+            raise BadInput("a queue for one user cannot change settings of all users", field="user_id")
+
+    # ── reading ──
+
+    def get(self, task_id: str) -> Task:
+        """Return the current state of a task."""
+        return find_task(self.store, task_id, self._user)
 
     def find(
         self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
-    ) -> Page: ...
+    ) -> Page:
+        """Return one page of matching tasks."""
+        return self.store.find(self._scoped(where), limit=limit, order=order, after=after)
 
-    def count(self, where: Filter | None = None) -> list[TaskCount]: ...
+    def count(self, where: Filter | None = None) -> list[TaskCount]:
+        """Number of matching tasks by pipeline, phase and status."""
+        return self.store.count(self._scoped(where))
 
-    def acted(self, asked: Act, task: Task) -> None: ...
+    def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
+        """Return log lines of a task."""
+        self.get(task_id)
+        return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
 
-    def claim(
-        self,
-        pipeline: Pipeline | str,
-        phase: str | None = None,
-        *,
-        limit: int = 1,
-        ids: Sequence[str] | None = None,
-        lease_for: Duration = timedelta(seconds=30),
-        worker: str = "",
-    ) -> Leases: ...
+    # ── definitions ──
+
+    def plan(self, pipeline: str) -> Plan:
+        """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
+        if pipeline in self.pipelines:
+            return self.follow(self.pipelines[pipeline].plan)
+        self.definitions.refresh_if_stale(self.store.now())
+        found = self.definitions.of(pipeline)
+        return definitions.known_plan(definitions.load_plans(self.store), pipeline) if found is None else found
+
+    def follow(self, own: Plan) -> Plan:
+        """Return the definition that tasks follow when the code has `own`."""
+        self.definitions.refresh_if_stale(self.store.now())
+        return self.definitions.follow(own)
+
+    def _plan_or_none(self, pipeline: str) -> Plan | None:
+        try:
+            return self.plan(pipeline)
+        except UnknownName:
+            return None
+
+    def _plan_of(self, pipeline: Pipeline | str) -> Plan:
+        """Return the definition of a pipeline given by name or as an object."""
+        return pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
+
+    def phase_of(self, pipeline: Pipeline | str, phase: str | None) -> tuple[Plan, PhasePlan]:
+        """Return a definition and one of its phases (default: the first)."""
+        plan = self._plan_of(pipeline)
+        return plan, plan.first if phase is None else plan.phase(phase)
+
+    # ── what follows a change ──
+
+    def after_operation(self, operation: Operation, task: Task) -> None:
+        """Update relatives and send events after an operation was written."""
+        self._update_relatives(task, operation.by, cancelled=operation.name == "cancel")
+        self.events.send(OperationApplied(task, operation.name, operation.by))
+        if operation.name == "fail":
+            self.events.send(TaskFailed(task))
+        if operation.name == "cancel" and task.status is CANCELLED:
+            self.events.send(TaskCancelled(task))
+
+    def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
+        if task.children is not None and cancelled:
+            self.children.cancel_children(task.task_id, self.store.now(), by)
+        if task.parent_id is not None and task.ended:
+            self.children.gather([task.parent_id])
+
+    @property
+    def children(self) -> Children:
+        """The service that resumes parents and cancels children."""
+        return Children(self.store, self._plan_or_none, self.events)
 
     def rescue(
         self,
@@ -50,6 +185,26 @@ class Scope(Protocol):
         *,
         ended_for: Duration = timedelta(0),
         by: str = "",
-    ) -> list[Task]: ...
+    ) -> list[Task]:
+        """Rescue tasks whose lease ended at least `ended_for` ago; workers and pullers do this automatically.
 
-    def rescue_ended(self, ended: Sequence[LeaseRecord], *, by: str) -> list[Task]: ...
+        After an outage of the store, live holders need about a third of their lease to send a heartbeat. So rescue only
+        leases that ended long ago, unless you have observed the store available for the length of a lease.
+        """
+        ended_before = self.store.now() - parse_duration(ended_for, "ended_for")
+        phases = frozenset() if phase is None else frozenset({phase})
+        where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), operations.asking(by)
+        rescued = rescue_all(self.store, where, ended_before, self.events, by=who, plan_of=self._plan_or_none)
+        return self._rescued(rescued, who)
+
+    def rescue_ended(self, ended: Sequence[LeaseRecord], now: datetime, *, by: str) -> list[Task]:
+        """Rescue tasks whose leases were observed to have ended; used by pullers."""
+        rescued = rescue_ended(
+            self.store, ended, now, self.events, by=by, user_id=self._user, plan_of=self._plan_or_none
+        )
+        return self._rescued(rescued, by)
+
+    def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
+        for task in tasks:
+            self._update_relatives(task, by, cancelled=task.status is CANCELLED)
+        return tasks

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 from onerow.core import values
@@ -102,6 +103,10 @@ class Attempt:
     def has_begun(self, clock: float) -> bool:
         """Whether its handler has started; False while its process is still starting."""
         return self.started_at is not None and self.started_at <= clock
+
+    @property
+    def lease_for(self) -> timedelta:
+        return self.served.phase.lease
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """Stop the work; the first reason counts, except that a lost lease replaces any other."""

@@ -8,6 +8,7 @@ the handler is sent as `{"t": "error", "exception": …, "message": …, "traceb
 
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -36,15 +37,15 @@ def command(fd: int) -> list[str]:
 
 def main(fd: int) -> int:
     """Run the handler that the first frame names; return the exit code, 0 if the runner returned."""
-    from onerow.engine.processes.frames import Channel
-    from onerow.engine.processes.host.kernel import die_with_parent
+    from onerow.engine.processes.host.tree import die_with_parent
+    from onerow.engine.runners.channel import Channel
 
     die_with_parent()
     # A function and not SIG_IGN, which programs that the handler starts would inherit.
     signal.signal(signal.SIGTERM, _ignore)
     os.set_inheritable(fd, False)  # programs that the handler starts must not keep the channel open
     _write_lines_at_once()
-    channel = Channel(fd)
+    channel = Channel(socket.socket(fileno=fd))
     if (frame := channel.receive()) is None:
         return WORKER_GONE
     answers: SimpleQueue[dict[str, object]] = SimpleQueue()
@@ -63,7 +64,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
-    from onerow.engine.processes.function_names import resolve
+    from onerow.engine.runners.function_names import resolve
 
     if isinstance(path := frame.get("sys_path"), list):
         sys.path[:] = path

@@ -18,8 +18,7 @@ from onerow.core.errors import BadInput
 from onerow.core.failure import Failure, failure
 from onerow.core.task import Task
 from onerow.engine.handler.outcome import Done, Failed, Interrupted, Outcome, Stopped
-from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
-from onerow.engine.processes.exits import signal_name
+from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost, Program, signal_name
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.command_output import OutputParser
 from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
@@ -62,10 +61,9 @@ class Commands:
         err, their_err = os.pipe()
         stdin = command_env.stdin()
         parser = OutputParser(attempt, command)
-        pump = OutputPump(parser)
         try:
-            child = self._process_host.start(
-                argv,
+            program = Program(
+                argv=argv,
                 cwd=None if command.cwd is None else Path(command.cwd),
                 env=env,
                 stdin=stdin,
@@ -75,10 +73,8 @@ class Commands:
                 umask=command.umask,
                 memory=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
-                deadline=process_deadline(attempt) if self._leased else None,
-                on_exit=_ignore,
-                while_starting=lambda: pump.open(out, err),
             )
+            child = self._process_host.start(program, deadline=process_deadline(attempt) if self._leased else None)
         except CannotStart as error:
             os.close(out)
             os.close(err)
@@ -87,15 +83,12 @@ class Commands:
             for descriptor in (their_out, their_err, stdin):
                 if descriptor is not None:
                     os.close(descriptor)
-        attempt.handle = TreeStopper(attempt, child, self._grace)
-        if attempt.stop is not None:
-            attempt.handle.interrupt()  # requested while the program was starting
         try:
-            pump.run(child)
-        except BaseException:
-            child.stop(0)
-            child.wait()
-            raise
+            with child:
+                attempt.handle = TreeStopper(attempt, child, self._grace)
+                if attempt.stop is not None:
+                    attempt.handle.interrupt()  # requested while the program was starting
+                _pump(parser, child, out, err)
         finally:
             os.close(out)
             os.close(err)
@@ -191,29 +184,21 @@ class CommandEnv:
         return {name: found[name].value for name in self._done}
 
 
-class OutputPump:
-    """Read a program's output into a parser until it ends; set up while the program is being started."""
-
-    def __init__(self, parser: OutputParser) -> None:
-        self._parser = parser
-        self._poll = select.poll()
-        self._readers: dict[int, Callable[[], bool]] = {}
-
-    def open(self, out: int, err: int) -> None:
-        for descriptor, level in ((out, "out"), (err, "err")):
-            self._readers[descriptor] = _reader(self._parser, descriptor, level)
-            self._poll.register(descriptor, select.POLLIN)
-
-    def run(self, child: Child) -> None:
-        while self._readers:
-            ready = self._poll.poll(1000)
-            for descriptor, _ in ready:
-                if not self._readers[descriptor]():
-                    self._poll.unregister(descriptor)
-                    del self._readers[descriptor]
-            if not ready and child.wait(0) is not None:
-                break  # it has ended, although a process of another user still holds its output open
-            self._parser.remember_steps()
+def _pump(parser: OutputParser, child: Child, out: int, err: int) -> None:
+    """Read a program's output into the parser until it ends."""
+    poll = select.poll()
+    readers = {out: _reader(parser, out, "out"), err: _reader(parser, err, "err")}
+    for descriptor in readers:
+        poll.register(descriptor, select.POLLIN)
+    while readers:
+        ready = poll.poll(1000)
+        for descriptor, _ in ready:
+            if not readers[descriptor]():
+                poll.unregister(descriptor)
+                del readers[descriptor]
+        if not ready and child.wait(0) is not None:
+            break  # it has ended, although a process of another user still holds its output open
+        parser.remember_steps()
 
 
 def _reader(parser: OutputParser, descriptor: int, level: str) -> Callable[[], bool]:
@@ -267,7 +252,3 @@ def _read_result(file: Path | None) -> str | None:
         return values.encode(values.decode(raw.decode()), "result")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"the result file is not JSON: {error}") from None
-
-
-def _ignore(exit: Exit) -> None:
-    """Do nothing: the caller of `Child.wait` gets the exit."""

@@ -41,12 +41,11 @@ from onerow.engine.handler.outcome import (
     snoozed,
 )
 from onerow.engine.handler.requests import Request
-from onerow.engine.processes import CannotStart, Child, Exit, ProcessHost
-from onerow.engine.processes.exits import signal_name
-from onerow.engine.processes.frames import BadFrame, Channel
-from onerow.engine.processes.function_names import importable_name
+from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, Program, signal_name
 from onerow.engine.runners.attempt import Attempt
+from onerow.engine.runners.channel import Channel
 from onerow.engine.runners.child_main import STOP_SIGNAL, command
+from onerow.engine.runners.function_names import importable_name
 from onerow.engine.runners.process_stop import HOST_KILLED, TreeStopper, ended_with_the_worker, process_deadline
 from onerow.engine.runners.threads import parked_in, run_in_thread
 from onerow.pipelines.pipeline import Handler, Parameter
@@ -82,16 +81,14 @@ class Isolated:
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         try:
-            child = self._process_host.start(
-                command(theirs.fileno()),
-                stdin=None,
+            program = Program(
+                argv=command(theirs.fileno()),
                 stdout=their_out,
                 stderr=their_err,
                 pass_fds=[theirs.fileno()],
-                deadline=process_deadline(attempt),
                 stop_signal=STOP_SIGNAL,
-                on_exit=_ignore,
             )
+            child = self._process_host.start(program, deadline=process_deadline(attempt))
         except CannotStart as error:
             os.close(out)
             os.close(err)
@@ -101,12 +98,13 @@ class Isolated:
             theirs.close()
             os.close(their_out)
             os.close(their_err)
-        attempt.handle = TreeStopper(attempt, child, self._grace)
-        if attempt.stop is not None:
-            attempt.handle.interrupt()  # requested while the process was starting
-        channel = Channel(ours.detach())
+        channel = Channel(ours)
         try:
-            outcome = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
+            with child:
+                attempt.handle = TreeStopper(attempt, child, self._grace)
+                if attempt.stop is not None:
+                    attempt.handle.interrupt()  # requested while the process was starting
+                outcome = _Conversation(attempt, channel, child, out, err).hold(_first_frame(handler, attempt))
         finally:
             channel.close()
             os.close(out)
@@ -233,10 +231,6 @@ def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> O
     else:
         how = f"ended with exit code {exit.code} and no word"
     return Crashed(failure(f"the process that ran {attempt.task.phase} {how}", "crash", exception="Crash"))
-
-
-def _ignore(exit: Exit) -> None:
-    """Do nothing: the caller of `Child.wait` gets the exit."""
 
 
 # ── in the child ──────────────────────────────────────────────────────────────────────────────────────────────────

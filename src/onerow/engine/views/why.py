@@ -133,7 +133,7 @@ def _parked(store: Store, task: Task, now: datetime) -> Reason:
 
 def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     wait = f"It is not due until {_at(task.run_at)} (in {_for(task.run_at - now)})"
-    command = task_command("reschedule", task, "--to", "now")
+    command = task_command("reschedule", task, "--run-at", "now")
     if task.rescue_count:
         times = "once" if task.rescue_count == 1 else f"{task.rescue_count} times"
         return Reason(
@@ -250,7 +250,9 @@ def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:
         return Reason(
             "queued",
             f"{ahead:,} {verb} ahead of it in {phase.name}, and the workers are busy.",
-            task_command("priority", task, "--to", str(max(-100, task.priority - 10))) if task.priority > -100 else "",
+            task_command("set-priority", task, "--priority", str(max(-100, task.priority - 10)))
+            if task.priority > -100
+            else "",
         )
     return Reason("due", "Nothing stands in its way; a worker should take it within a second.")
 

@@ -8,7 +8,7 @@ import msgspec
 
 from onerow.core import rules, steps
 from onerow.core.addition import Addition
-from onerow.core.errors import StoreUnavailable
+from onerow.core.errors import LeaseLost, StoreUnavailable
 from onerow.core.outcomes import Cancelled
 from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
@@ -24,10 +24,11 @@ from onerow.engine.handler.requests import (
     Spawn,
 )
 from onerow.engine.queue.children import Children
+from onerow.engine.queue.compare_and_swap import update_held
 from onerow.engine.queue.ids import child_id
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt
-from onerow.ports import Move, Store, Swapped
+from onerow.ports import Store
 
 _encode = msgspec.json.Encoder().encode
 Answer = TypeVar("Answer")
@@ -107,28 +108,32 @@ class CheckpointService:
         return "null" if record is None or record.open else _encode(record).decode()
 
     def _write(self, attempt: Attempt, rule: Callable[[Task], Task | None]) -> None:
-        """Apply a rule to the current row; write nothing if the rule returns None."""
-        while True:
-            before = attempt.task
-            after = rule(before)
-            if after is None:
-                return
-            move = Move(before, after)
-            answer = self._retrying(attempt, lambda move=move: self._store.swap([move]))[0]  # type: ignore[misc]
-            if isinstance(answer, Swapped):
-                attempt.heard(answer.task)
-                return
-            # A heartbeat, a signal or a cancel was written concurrently: read again. If an earlier write succeeded and
-            # its answer was lost, the row has the record already, and writing it again changes nothing.
-            self._read(attempt)
+        """Apply a rule to the current row; write nothing if the rule returns None.
+
+        If an earlier write succeeded and its answer was lost, writing the same record again changes nothing.
+        """
+
+        def write() -> Task:
+            return update_held(self._store, attempt.task, lambda task: rule(task) or task)
+
+        try:
+            task = self._retrying(attempt, write)
+        except LeaseLost:
+            raise self._lost(attempt) from None
+        self._hear(attempt, task)
 
     def _read(self, attempt: Attempt) -> None:
-        known = attempt.task
-        found = self._retrying(attempt, lambda: self._store.fetch([known.task_id]))
-        if not found or found[0].token != known.token or found[0].status is not PROCESSING:
-            attempt.ask_to_stop("lost")
-            raise Cancelled("lost")
-        attempt.heard(found[0])
+        found = self._retrying(attempt, lambda: self._store.fetch([attempt.task.task_id]))
+        self._hear(attempt, found[0] if found else None)
+
+    def _hear(self, attempt: Attempt, task: Task | None) -> None:
+        if task is None or task.token != attempt.task.token or task.status is not PROCESSING:
+            raise self._lost(attempt)
+        attempt.heard(task)
+
+    def _lost(self, attempt: Attempt) -> Cancelled:
+        attempt.ask_to_stop("lost")
+        return Cancelled("lost")
 
     def _retrying(self, attempt: Attempt, call: Callable[[], Answer]) -> Answer:
         """Retry a call while the store is unavailable, until the attempt should stop."""

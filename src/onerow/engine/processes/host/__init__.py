@@ -9,4 +9,15 @@ so that it starts fast, stays small and forks cheaply. Inside, imports are relat
 A reaper runs one child at a time and is a subreaper: every orphaned descendant of its child, daemonised
 or not, becomes a child of the reaper. So the kernel itself says when the whole tree has ended.
 The host process forks reapers and inherits the children of those that are killed.
+
+The worker has one socket to the host and one to each reaper; all carry the messages of `frames`:
+
+    to the host      {} with one end of a new socket: fork a reaper on it
+    from a reaper    {"reaper": pid}: it runs
+    to a reaper      the request of `Program`: start it; {"stop": grace}; {"deadline": time, "grace": seconds}
+    from a reaper    {"pid"} or {"refused", "errno"}, and when the whole tree has ended
+                     {"status", "stopped", "max_rss", "left"}
+
+A closed socket says that the process at its other end has ended, in both directions. The host keeps a copy of each
+reaper's end, and closes it after it has ended what a killed reaper left behind.
 """

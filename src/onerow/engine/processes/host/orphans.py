@@ -10,23 +10,20 @@ import signal
 import time
 from contextlib import suppress
 
-from .tree import stat
+from .tree import pids, stat
 
 TAG = "ONEROW_CHILD"
 _MOST_LOOKS = 100
 
 
 def tag_prefix(worker: int) -> str:
-    """Return the prefix of a worker's tags, unique across hosts, containers and pid reuse."""
-    return f"{_pid_scope()}-{worker}-{_started(worker)}-"
+    """Return the prefix of a worker's tags: its pid namespace, pid and start time."""
+    return f"{_namespace()}-{worker}-{_started(worker)}-"
 
 
-def end_orphans() -> None:
-    """Kill every orphan with the tag of a dead worker of this boot and pid namespace."""
-    scope = _pid_scope()
-    if not scope:
-        return
-    parents = {pid: _parent(pid) for pid in _pids() if _is_of_dead_worker(_tag_of(pid), scope)}
+def end_all() -> None:
+    """Kill every orphan with the tag of a dead worker."""
+    parents = {pid: _parent(pid) for pid in pids() if _is_of_dead_worker(_tag_of(pid))}
     heirs = _ancestors()
     for pid in parents:
         top = pid
@@ -40,7 +37,7 @@ def end_tagged(tag: str) -> None:
     """Kill every process with exactly this tag, until there is none or the tries are used up."""
     for _ in range(_MOST_LOOKS):
         # Zombies have no environment, so only running processes are found.
-        found = [pid for pid in _pids() if _tag_of(pid) == tag]
+        found = [pid for pid in pids() if _tag_of(pid) == tag]
         if not found:
             return
         for pid in found:
@@ -48,38 +45,26 @@ def end_tagged(tag: str) -> None:
         time.sleep(0.005)
 
 
-def _is_of_dead_worker(found: str, scope: str) -> bool:
-    where, _, rest = found.partition("-")
-    worker, _, rest = rest.partition("-")
-    return where == scope and worker.isdigit() and _started(int(worker)) != rest.partition("-")[0]
+def _is_of_dead_worker(tag: str) -> bool:
+    namespace, worker, started, _ = tag.split("-") if tag.count("-") == 3 else [""] * 4
+    # In another pid namespace, the pid is another process.
+    return bool(namespace) and namespace == _namespace() and worker.isdigit() and _started(int(worker)) != started
 
 
 def _tag_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            for pair in file.read().split(b"\0"):
-                if pair.startswith(TAG.encode() + b"="):
-                    return pair.partition(b"=")[2].decode("latin-1")
-    except OSError:
-        pass  # it ended, or belongs to another user
+    # Suppressed: it ended, or belongs to another user.
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        for variable in file.read().split(b"\0"):
+            if variable.startswith(TAG.encode() + b"="):
+                return variable.partition(b"=")[2].decode("latin-1")
     return ""
 
 
-def _pid_scope() -> str:
-    """Return boot and pid namespace, outside of which a pid has no meaning; empty if there is no /proc."""
+def _namespace() -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip().replace("-", "")
-        return boot + "." + os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
         return ""
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:
-        return []
 
 
 def _ancestors() -> set[int]:

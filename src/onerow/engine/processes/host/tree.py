@@ -1,12 +1,37 @@
-"""Find, signal and end the descendants of this process."""
+"""Adopt, find, signal and end the descendants of this process."""
 
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
+
+_SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
 
 # Processes that fork faster than they are listed are caught after several passes; between two calls, the
 # caller reaps ended processes.
 _MOST_PASSES = 64
+
+_HAS_CHILDREN_FILE = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def adopt_orphans(name: bytes) -> None:
+    """Make this process the parent of its orphaned descendants, and name it."""
+    _prctl(_SET_NAME, name)
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends (Linux)."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def signal_group(leader: int, number: int) -> None:
+    """Signal a process group where orphans are not adopted and there is no /proc: all that can be done on macOS."""
+    if sys.platform != "linux":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
 
 
 def descendants(skip: Collection[int] = ()) -> set[int]:
@@ -16,15 +41,15 @@ def descendants(skip: Collection[int] = ()) -> set[int]:
     return found
 
 
-def ask_to_end(skip: Collection[int] = ()) -> None:
+def ask_to_end() -> None:
     """Send TERM to every descendant, and CONT, because a stopped process does not handle signals."""
-    for pid in descendants(skip):
+    for pid in descendants():
         _signal(pid, signal.SIGTERM)
         _signal(pid, signal.SIGCONT)
 
 
-def end(skip: Collection[int] = ()) -> set[int] | None:
-    """Send KILL to every descendant once; return those that cannot be signalled if only those are left, else None.
+def end(skip: Collection[int] = ()) -> tuple[set[int], set[int]]:
+    """Send KILL to every descendant once; return those that were sent it, and those of another user.
 
     Each process is stopped before its children are listed, and all are stopped before they are killed: a stopped
     process cannot fork unnoticed.
@@ -40,17 +65,17 @@ def end(skip: Collection[int] = ()) -> set[int] | None:
         if _walk(stopped, skip, stop):
             continue
         # One last pass over all: a stop may reach a process in the middle of a fork.
-        missed = descendants(skip) - stopped
+        missed = descendants(skip) - stopped if stopped else stopped
         if not missed:
             break
         for pid in missed:
             stop(pid)
         stopped |= missed
     # Listed again, because a pid seen earlier may have been reused by an unrelated process.
-    there = descendants(skip)
+    there = descendants(skip) if stopped else stopped
     for pid in there - refused:
         _signal(pid, signal.SIGKILL)
-    return there if there and there <= refused else None
+    return there - refused, there & refused
 
 
 def _walk(known: set[int], skip: Collection[int], meet: Callable[[int], None]) -> bool:
@@ -95,12 +120,17 @@ class _ByStat:
 
     def __init__(self) -> None:
         self._children: dict[int, list[int]] = {}
-        for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-            if name.isdigit() and (fields := stat(int(name))):
-                self._children.setdefault(int(fields[1]), []).append(int(name))
+        for pid in pids():
+            if fields := stat(pid):
+                self._children.setdefault(int(fields[1]), []).append(pid)
 
     def __call__(self, pid: int) -> list[int]:
         return self._children.get(pid, [])
+
+
+def pids() -> list[int]:
+    """Return all visible processes; none without /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
 
 
 def stat(pid: int) -> list[bytes]:
@@ -113,4 +143,6 @@ def stat(pid: int) -> list[bytes]:
         return []
 
 
-_HAS_CHILDREN_FILE = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+def _prctl(option: int, value: object) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -8,6 +8,7 @@ from time import monotonic
 from onerow.core.durations import spell_duration
 from onerow.core.failure import classify, text_of
 from onerow.core.times import spell
+from onerow.engine.control import notes
 from onerow.engine.control.alerts import Alert, AlertRule, Undelivered, of_failure
 from onerow.engine.events.events import AlertLost, Events, TaskFailed
 from onerow.engine.events.hooks import Guard
@@ -101,10 +102,10 @@ class AlertSender:
 
     def _reserve(self, alert: Alert, now: datetime) -> bool:
         """Whether no worker has sent this alert recently and this worker has reserved it."""
-        note = next((note for note in self._store.notes(ALERT) if note.name == alert.key), None)
+        note = notes.find(self._store, ALERT, alert.key)
         if note is not None and note.updated_at is not None and now - note.updated_at < self._rule.again_after:
             return False
-        return self._store.write_notes([Note(ALERT, alert.key, {"text": alert.text}, note.version if note else 0)])[0]
+        return notes.swap(self._store, Note(ALERT, alert.key, {"text": alert.text}, note.version if note else 0))
 
 
 def _waiting_text(lane: Lane, age: timedelta) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from onerow.core.errors import CodeTooOld, QueueRelocated, StoreError
 from onerow.core.failure import Failure
 from onerow.core.plan import Plan
-from onerow.engine.control import definitions
+from onerow.engine.control import definitions, notes
 from onerow.engine.control.definitions import WORKER, Controls, Definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.hooks import GuardState
@@ -82,11 +82,9 @@ class PhaseControls:
         }
         if hooks := self.hooks():
             body["hooks"] = msgspec.to_builtins(hooks)
-        if self._store.write_notes([Note(WORKER, self._identity.name, body, self._entry_version)])[0]:
-            self._entry_version += 1
-        else:  # another worker took this one for dead and removed its entry
-            mine = [note for note in self._store.notes(WORKER) if note.name == self._identity.name]
-            self._entry_version = mine[0].version if mine else 0
+        # Another worker may have taken this one for dead and removed its entry.
+        entry = Note(WORKER, self._identity.name, body, self._entry_version)
+        self._entry_version = notes.put(self._store, entry).version
         self._register_at = monotonic() + _REGISTER_EVERY
 
     def drain(self) -> None:
@@ -122,14 +120,9 @@ class PhaseControls:
 
     def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
-        controls = self._controls
         if self._own_holds and self._own_holds.get((served.pipeline, served.phase.name), now) > now:
             return None
-        if controls.pauses and controls.pause_of(served.pipeline, served.phase.name) is not None:
-            return None
-        if controls.holds and controls.held_until(served.pipeline, served.phase.name, now) is not None:
-            return None
-        return controls.limits_of(served.pipeline, served.phase)
+        return self._controls.terms(served.pipeline, served.phase, now)
 
     def limits(self, served: ServedPhase) -> tuple[int | None, int | None]:
         """Return the limits of a phase, paused or not."""

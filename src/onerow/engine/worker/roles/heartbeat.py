@@ -4,13 +4,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
 
-import msgspec
-
 from onerow.core.status import PROCESSING
+from onerow.engine.queue.heartbeat import beat
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.blocking import LoopWatch
 from onerow.engine.worker.in_flight import InFlight
-from onerow.ports import Filter, Held, Lease, Store
+from onerow.ports import Filter, Store
 
 _LOOK_EVERY = 1.0
 
@@ -31,36 +30,12 @@ class Heartbeat:
         attempts = list(self._in_flight.attempts.values())
         if not attempts:
             return self._rest
-        self._beat(attempts)
+        held = [attempt for attempt in attempts if attempt.stop != "lost"]
+        beat(self._store, held, lambda attempt: self._in_flight.attempts.get(attempt.task.task_id) is attempt)
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + _LOOK_EVERY
             self._read_cancels()
         return self._rest
-
-    def _beat(self, attempts: list[Attempt]) -> None:
-        clock = monotonic()
-        # A third of the lease, so that two lost heartbeats do not lose the task.
-        ageing: dict[timedelta, list[Attempt]] = {}
-        for attempt in attempts:
-            if clock - attempt.beat_at >= attempt.served.lease / 3 and attempt.stop != "lost":
-                ageing.setdefault(attempt.served.phase.lease, []).append(attempt)
-        for lease_for, group in ageing.items():
-            sent_at = monotonic()
-            known = [attempt.task for attempt in group]
-            answers = self._store.extend([Lease(task.task_id, task.token) for task in known], lease_for)
-            for attempt, task, answer in zip(group, known, answers, strict=True):
-                if isinstance(answer, Held):
-                    attempt.extended(sent_at)
-                    # Without another write in between, the content of the new version is known. A signal or a step
-                    # written in between makes the next write stale, and then the row is read again.
-                    if answer.version == task.version + 1:
-                        attempt.heard(
-                            msgspec.structs.replace(task, version=answer.version, leased_until=answer.leased_until)
-                        )
-                    if answer.cancel_requested:
-                        attempt.ask_to_stop("cancel")
-                elif self._in_flight.attempts.get(task.task_id) is attempt:
-                    attempt.ask_to_stop("lost")
 
     def _read_cancels(self) -> None:
         where = Filter(statuses=frozenset({PROCESSING}), leased_by=self._worker, cancel_requested=True)

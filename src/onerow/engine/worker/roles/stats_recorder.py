@@ -7,6 +7,7 @@ import msgspec
 
 from onerow.core.status import CANCELLED, FAILED
 from onerow.core.task import Task
+from onerow.engine.control import notes
 from onerow.engine.control.stats import KEPT_FOR, STATS, Outcomes, bucket, minute_of, note_name
 from onerow.engine.events.events import Events, TaskRescued
 from onerow.engine.handler.outcome import Crashed, Done, Outcome, Unstarted
@@ -95,7 +96,7 @@ class StatsRecorder:
             so_far, version = self._written.get(phase, (Outcomes(run={}, wait={}), 0))
             so_far.add(fresh[phase])
             self._written[phase] = (so_far, version)
-        notes = [
+        entries = [
             Note(
                 STATS,
                 note_name(minute, *phase, self._worker),
@@ -104,7 +105,7 @@ class StatsRecorder:
             )
             for phase in phases
         ]
-        for phase, done in zip(phases, self._store.write_notes(notes), strict=True):
-            if done:
-                so_far, version = self._written[phase]
-                self._written[phase] = (so_far, version + 1)
+        for phase, entry, done in zip(phases, entries, self._store.write_notes(entries), strict=True):
+            # An earlier write may have succeeded although its answer was lost; the counts include it.
+            version = entry.version + 1 if done else notes.put(self._store, entry).version
+            self._written[phase] = (self._written[phase][0], version)

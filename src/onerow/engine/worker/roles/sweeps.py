@@ -6,19 +6,18 @@ from functools import partial
 from time import monotonic
 
 from onerow.core import rules
-from onerow.core.corruption import applied
-from onerow.core.errors import IllegalMove
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.control.definitions import WORKER
 from onerow.engine.events.events import Events, events_of_status
 from onerow.engine.queue.children import concerns
+from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
 from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.ready_phases import FEW
-from onerow.ports import Filter, Maintainable, Move, Store, Swapped
+from onerow.ports import Filter, Maintainable, Move, Store
 
 _PAGE = 500
 _MAINTAIN_EVERY = 5.0
@@ -67,13 +66,11 @@ class WaitPhaseSweeper:
     def _expire(self, now: datetime) -> bool:
         """Expire parked tasks in one search over all pipelines, since most have none; skip unknown pipelines."""
         where = Filter(statuses=frozenset({WAITING}), parked=True, due_before=now)
-        moved, after = False, None
-        while True:
-            page = self._store.find(where, limit=_PAGE, order="due", after=after)
-            known = [task for task in page.tasks if task.pipeline in self._plans]
+        moved = False
+        for tasks in pages(self._store, where, "due"):
+            known = [task for task in tasks if task.pipeline in self._plans]
             moved |= bool(self._move(known, lambda task: rules.expire(task, self._plans[task.pipeline], now), now))
-            if (after := page.next) is None:
-                return moved
+        return moved
 
     def _rename(self, now: datetime) -> bool:
         moved = False
@@ -99,27 +96,20 @@ class WaitPhaseSweeper:
         moved = False
         while True:
             tasks = look()
-            written = self._move(tasks, rule, now)
-            moved |= bool(written)
-            if len(tasks) < _PAGE or not written:
+            swept = self._move(tasks, rule, now)
+            moved |= bool(swept)
+            if len(tasks) < _PAGE or not swept:
                 return moved
 
     def _move(self, tasks: Iterable[Task], rule: Callable[[Task], Task], now: datetime) -> list[Task]:
         """Apply a rule to each task that permits it, write the results, and return the written tasks."""
-        moves = []
-        for task in tasks:
-            try:
-                moves.append(Move(task, applied(rule, task, now)))
-            except IllegalMove:
-                continue
-        answers = self._store.swap(moves) if moves else []
-        written = [answer.task for answer in answers if isinstance(answer, Swapped)]
-        for task in written:
+        moved = written(apply(self._store, tasks, rule, now))
+        for task in moved:
             if concerns(task):
                 self.parent_or_child_changed(task)
             for event in events_of_status(task):
                 self._events.send(event)
-        return written
+        return moved
 
 
 def _renamed(plan: Plan, now: datetime, task: Task) -> Task:

@@ -6,6 +6,8 @@ import pytest
 
 from onerow.core.status import CANCELLED, COMPLETED, WAITING
 from onerow.core.task import Task
+from onerow.engine.queue import bulk
+from onerow.engine.queue.queue import Queue
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import HOUR, MINUTE, Run
 from tests.samples import NOW, a_task
@@ -30,13 +32,13 @@ def test_cancel_replay_finish_reschedule_priority_signal(run: Run, town: str) ->
     assert run("cancel", "waits", "--store", town).stdout == "cancel waits: cancelled in script\n"
     assert run("cancel", "runs", "--store", town).stdout == "cancel runs: processing, stopping in video\n"
     assert run("replay", "done", "--phase", "script", "--store", town).stdout == "replay done: waiting in script\n"
-    assert run("finish", "again", "--phase", "--store", town).stdout == "finish again: waiting in image\n"
+    assert run("finish", "again", "--phase-only", "--store", town).stdout == "finish again: waiting in image\n"
     assert run("finish", "again", "--store", town).stdout == "finish again: completed in image\n"
-    run("reschedule", "later", "--to", "+10m", "--store", town)
+    run("reschedule", "later", "--run-at", "+10m", "--store", town)
     assert row(town, "later").run_at == NOW + 10 * MINUTE
-    run("reschedule", "later", "--to", "2026-11-16T00:00:00+09:00", "--store", town)
+    run("reschedule", "later", "--run-at", "2026-11-16T00:00:00+09:00", "--store", town)
     assert row(town, "later").run_at.isoformat() == "2026-11-15T15:00:00+00:00"
-    run("priority", "later", "--to", "-7", "--store", town)
+    run("set-priority", "later", "--priority", "-7", "--store", town)
     assert row(town, "later").priority == -7
     run("signal", "parked", "images.ready", "first=a.png", "n=2", "--store", town)
     assert row(town, "parked").awaiting is None
@@ -82,12 +84,27 @@ def test_more_than_five_tasks_need_a_confirmation(run: Run, town: str) -> None:
     store.close()
     result = run("cancel", "--where", "user:many", "--store", town, code=64)
     assert result.stderr == (
-        "onerow: this would cancel 150 tasks\n        say so with --yes, or look first with --dry-run\n"
+        "onerow: this would cancel 150 tasks\n        confirm with --yes, or look first with --dry-run\n"
     )
     assert row(town, "many000").status is WAITING
     result = run("cancel", "--where", "user:many", "--yes", "--store", town)
     assert result.stdout.endswith("… 150 tasks in all\n")
     assert row(town, "many149").status is CANCELLED
+
+
+def test_an_operation_by_query_leaves_a_record_and_one_by_id_does_not(run: Run, town: str) -> None:
+    run("cancel", "waits", "--store", town)
+    run("cancel", "--where", "user:u1", "--by", "eve", "--store", town)
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    (record,) = bulk.records(Queue(store))
+    store.close()
+    assert (record.operation, record.by, record.matched, record.done, record.whole) == ("cancel", "eve", 2, 2, True)
+
+
+def test_an_unknown_phase_is_an_error_of_the_command(run: Run, town: str) -> None:
+    result = run("replay", "done", "--phase", "nosuch", "--store", town, code=64)
+    assert "nosuch" in result.stderr
+    assert row(town, "done").status is COMPLETED
 
 
 def test_an_empty_selection_is_not_an_error(run: Run, town: str) -> None:
@@ -96,7 +113,7 @@ def test_an_empty_selection_is_not_an_error(run: Run, town: str) -> None:
 
 @pytest.mark.parametrize("when", ["soon", "2026-11-16T00:00:00", "tomorrow"])
 def test_a_time_that_is_invalid_or_has_no_zone_is_refused(run: Run, town: str, when: str) -> None:
-    assert run("reschedule", "later", "--to", when, "--store", town, code=64).stderr.startswith("onerow: time")
+    assert run("reschedule", "later", "--run-at", when, "--store", town, code=64).stderr.startswith("onerow: time")
 
 
 # ── adding ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,7 +124,7 @@ def test_add_by_fields_and_by_json(run: Run, town: str) -> None:
     task = row(town, first.stdout.strip())
     assert (task.payload, task.title, task.user_id) == ({"topic": "tides", "n": 5, "ok": True}, "tides", "u9")
     answer = json.loads(
-        run("add", "videos", "--payload", '{"topic": "x"}', "--at", "+1h", "--id", "mine", "--json", "--store", town).stdout
+        run("add", "videos", "--payload", '{"topic": "x"}', "--run-at", "+1h", "--id", "mine", "--json", "--store", town).stdout
     )  # fmt: skip
     assert answer == {"task_id": "mine", "status": "waiting", "phase": "schedule", "existed": False}
     assert row(town, "mine").run_at == NOW + HOUR
@@ -122,7 +139,7 @@ def test_add_takes_lines_of_json(run: Run, town: str, tmp_path_factory: pytest.T
     assert run("add", "videos", "--lines", str(file), "--user", "lines", "--store", town).stdout == "1,500 added\n"
     assert json.loads(run("counts", "user:lines", "--json", "--store", town).stdout)["count"] == 1_500
     file.write_text('{"topic": "a"}\n{nonsense\n', encoding="utf-8")
-    assert "line 2 is no JSON" in run("add", "videos", "--lines", str(file), "--store", town, code=64).stderr
+    assert "line 2 is not JSON" in run("add", "videos", "--lines", str(file), "--store", town, code=64).stderr
 
 
 @pytest.mark.parametrize(
@@ -130,7 +147,7 @@ def test_add_takes_lines_of_json(run: Run, town: str, tmp_path_factory: pytest.T
     [
         (["add", "film", "a=1"], "no pipeline 'film' in the store (videos)"),
         (["add", "videos", "nonsense"], "is not FIELD=VALUE"),
-        (["add", "videos", "--payload", "{nonsense"], "the payload is no JSON"),
+        (["add", "videos", "--payload", "{nonsense"], "the payload is not JSON"),
         (["add", "videos", "--payload", "@nowhere.json"], "can't read nowhere.json"),
         (["add", "videos", "a=1", "--payload", "{}"], "not both"),
         (["add", "videos", "--id", "a/b"], "task_id"),

@@ -1,6 +1,7 @@
 """The --store and --json options of a command: open the store, choose the output."""
 
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,18 @@ from typing import Any
 import click
 
 from onerow.cli.output import Output
-from onerow.core.errors import BadStoreUrl, SchemaMissing
+from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Administrable, Store
 from onerow.wiring import configured_store, open_store
 
-HANDFUL = 5
-"""Operations on more tasks than this ask for confirmation."""
+CONFIRM_ABOVE = 5
+"""Commands that change more tasks than this ask for confirmation."""
 
 
-class Place:
-    """A store, opened when first used, and an output."""
+class Session:
+    """What a command works with: a store, opened when first used, and an output."""
 
     def __init__(self, store: str | None, as_json: bool) -> None:
         self._url = store
@@ -51,6 +52,20 @@ class Place:
     def views(self) -> Views:
         return Views(self.queue)
 
+    def confirm(self, command: str, count: int, yes: bool) -> None:
+        """Ask before a command changes many tasks; raise BadInput if there is no terminal to ask in."""
+        if count <= CONFIRM_ABOVE or yes:
+            return
+        if not sys.stdin.isatty() or self.out.as_json:
+            raise BadInput(
+                f"this would {command} {tasks_text(count)}; confirm with --yes, or look first with --dry-run"
+            )
+        click.confirm(f"{command} {tasks_text(count)}?", abort=True, err=True)
+
+
+def tasks_text(count: int) -> str:
+    return f"{count:,} task" + ("" if count == 1 else "s")
+
 
 def store_url(given: str | None) -> str:
     """Return the store URL from --store, ONEROW_STORE or the project settings."""
@@ -68,20 +83,20 @@ def store_url(given: str | None) -> str:
     return url
 
 
-def operates(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --store and --json to a command, and pass it a Place as first argument."""
+def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --store and --json to a command, and pass it a Session as its first argument."""
 
     @click.option(
         "--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL; default: ONEROW_STORE, then onerow.toml."
     )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(function)
-    def run(store: str | None, as_json: bool, **given: Any) -> Any:
-        place = Place(store, as_json)
+    def run(store: str | None, as_json: bool, **options: Any) -> Any:
+        session = Session(store, as_json)
         try:
-            return function(place, **given)
+            return function(session, **options)
         finally:
-            if "bare_store" in place.__dict__:
-                place.bare_store.close()
+            if "bare_store" in session.__dict__:
+                session.bare_store.close()
 
     return run

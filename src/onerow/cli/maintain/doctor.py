@@ -76,7 +76,7 @@ def _leases(queue: Queue) -> Iterator[Finding]:
     some = "100 or more leases" if len(stuck) == 100 else f"{len(stuck)} lease" + ("" if len(stuck) == 1 else "s")
     yield Finding(
         "bad",
-        f"{some} ended and nobody rescued the tasks, {stuck[0].task_id} for one",
+        f"{some} ended and no worker rescued the tasks, for example {stuck[0].task_id}",
         "onerow worker APP",
     )
 

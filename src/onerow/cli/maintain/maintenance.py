@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from onerow.cli.app import load_app
-from onerow.cli.operate.doctor import check_app, examine
+from onerow.cli.maintain.doctor import check_app, examine
 from onerow.cli.output import Output
-from onerow.cli.store_option import Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.core.errors import BadInput
 from onerow.ports import Administrable, Finding, Migration
 
@@ -28,17 +28,17 @@ def check(app: str, store: str | None, as_json: bool) -> None:
 
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without data loss (counters).")
-@operates
-def doctor(place: Place, repair: bool) -> None:
+@with_session
+def doctor(session: Session, repair: bool) -> None:
     """Check the store, its clock, workers, leases, pauses and tasks that no worker serves."""
-    store = place.bare_store
+    store = session.bare_store
     if repair and hasattr(store, "repair"):
         store.repair()
     findings = [Finding("good", f"store {store.url}")]
     findings += store.inspect() if isinstance(store, Administrable) else []
     if not any(finding.level == "bad" for finding in findings):
-        findings += examine(place.queue, place.views)
-    _report(place.out, findings)
+        findings += examine(session.queue, session.views)
+    _report(session.out, findings)
 
 
 def _report(out: Output, findings: list[Finding]) -> None:
@@ -57,10 +57,10 @@ def _report(out: Output, findings: list[Finding]) -> None:
 @click.command("migrate")
 @click.option("--check", is_flag=True, help="Only check: exit 1 if a migration is pending.")
 @click.option("--sql", is_flag=True, help="Print the migration instead of running it.")
-@operates
-def migrate(place: Place, check: bool, sql: bool) -> None:
+@with_session
+def migrate(session: Session, check: bool, sql: bool) -> None:
     """Create or update the tables of the store. Safe while workers run, and from several processes at once."""
-    store = place.bare_store
+    store = session.bare_store
     before = store.migration() if isinstance(store, Administrable) else None
     pending = before is not None and before.stored < before.known
     if sql:
@@ -69,43 +69,43 @@ def migrate(place: Place, check: bool, sql: bool) -> None:
         click.echo(before.sql, nl=False)
         return
     if check:
-        _say_migration(place, before, "needs" if pending else "has")
+        _say_migration(session, before, "needs" if pending else "has")
         sys.exit(1 if pending or (before is not None and before.min_code > before.known) else 0)
     store.prepare()
     after = store.migration() if isinstance(store, Administrable) else None
-    _say_migration(place, after, "now has" if pending else "has")
+    _say_migration(session, after, "now has" if pending else "has")
 
 
-def _say_migration(place: Place, found: Migration | None, verb: str) -> None:
-    url = place.bare_store.url
-    if place.out.as_json:
-        place.out.json(
+def _say_migration(session: Session, found: Migration | None, verb: str) -> None:
+    url = session.bare_store.url
+    if session.out.as_json:
+        session.out.json(
             {"store": url, "stored": found and found.stored, "known": found and found.known}
             | ({} if found is None else {"min_code": found.min_code})
         )
     elif found is None:
-        place.out.line(f"{url} is ready")
+        session.out.line(f"{url} is ready")
     else:
         if found.stored > found.known and (newer := found.finding()) is not None:
-            place.out.line(f"{url}: {newer.what}")
-            place.out.line(f"  → {newer.fix}")
+            session.out.line(f"{url}: {newer.what}")
+            session.out.line(f"  → {newer.fix}")
             return
         known = f"schema {found.known}"
-        place.out.line(f"{url} {verb} {known}" + (f" (it has {found.stored})" if verb == "needs" else ""))
+        session.out.line(f"{url} {verb} {known}" + (f" (it has {found.stored})" if verb == "needs" else ""))
 
 
 @click.command("backup")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@operates
-def backup(place: Place, file: Path) -> None:
+@with_session
+def backup(session: Session, file: Path) -> None:
     """Copy the whole store to FILE while it is in use. (A plain copy of an SQLite file misses the data in its -wal.)"""
-    store = place.queue.store
+    store = session.queue.store
     if not isinstance(store, Administrable):
         raise BadInput(f"{store.url} has tools of its own for backups; use those of its server", field="store")
-    with place.out.progress("backup") as report:
+    with session.out.progress("backup") as report:
         store.backup(file, report)
     size = file.stat().st_size
-    if place.out.as_json:
-        place.out.json({"file": str(file.absolute()), "bytes": size})
+    if session.out.as_json:
+        session.out.json({"file": str(file.absolute()), "bytes": size})
     else:
-        place.out.line(f"{file.absolute()}: {size:,} bytes")
+        session.out.line(f"{file.absolute()}: {size:,} bytes")

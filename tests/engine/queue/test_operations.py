@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from onerow import BadInput, IllegalMove, Permanent, Pipeline, Queue, Retry, Status, Task, TaskCancelled, TaskFailed
-from onerow.engine.events.events import TaskActed
+from onerow.engine.events.events import OperationApplied
 from tests.engine.kit import ended, history_of, until, work, working
 
 videos = Pipeline("videos")
@@ -190,7 +190,7 @@ def test_set_priority_changes_the_order(queue: Queue) -> None:
     queue.serve(videos)
     first, second = queue.add_many(videos, [None, None])
     after = queue.set_priority(second.task_id, -10, by="kim")
-    assert (after.history[-1].what, after.history[-1].by, after.history[-1].note) == ("priority", "kim", "0 → -10")
+    assert (after.history[-1].what, after.history[-1].by, after.history[-1].note) == ("set_priority", "kim", "0 → -10")
     assert [queue.claim(videos)[0].task.task_id for _ in range(2)] == [second.task_id, first.task_id]
 
 
@@ -263,11 +263,11 @@ def test_an_operation_is_recorded_as_by_the_user_of_this_process_by_default(queu
 
 def test_every_operation_sends_an_event(queue: Queue) -> None:
     received: list[tuple[str, str]] = []
-    queue.on(TaskActed, lambda event: received.append((event.act, event.by)))
+    queue.on(OperationApplied, lambda event: received.append((event.operation, event.by)))
     task = queue.add(videos)
     queue.set_priority(task.task_id, 1, by="kim")
     queue.cancel(task.task_id, by="lee")
-    assert received == [("priority", "kim"), ("cancel", "lee")]
+    assert received == [("set_priority", "kim"), ("cancel", "lee")]
 
 
 def test_the_history_records_every_operation(queue: Queue) -> None:

@@ -25,13 +25,13 @@ def test_a_task_passes_its_phases_in_order() -> None:
     task = a_task(phase="schedule", payload={"topic": "tides"})
     task = rules.pass_(task, PLAN, NOW)
     assert (task.phase, task.status) == ("script", WAITING)
-    task = rules.advance(claimed(task), PLAN, '"text"', NOW)
+    task = rules.complete(claimed(task), PLAN, '"text"', NOW)
     assert (task.phase, task.awaiting, task.deadline) == ("image", "signal:images.ready", NOW + 3 * DAY)
     task = rules.signal(task, "images.ready", '["a.png"]', "s1", NOW)
     assert (task.awaiting, task.run_at) == (None, NOW)
     task = rules.pass_(task, PLAN, NOW)
-    task = rules.advance(claimed(task), PLAN, '"v.mp4"', NOW)
-    task = rules.advance(claimed(task), PLAN, '{"url":"y"}', NOW)
+    task = rules.complete(claimed(task), PLAN, '"v.mp4"', NOW)
+    task = rules.complete(claimed(task), PLAN, '{"url":"y"}', NOW)
     assert (task.status, task.phase) == (COMPLETED, "youtube")
     assert task.results == {"script": "text", "image": ["a.png"], "video": "v.mp4", "youtube": {"url": "y"}}
     assert task.result == {"url": "y"}
@@ -41,14 +41,14 @@ def test_a_task_passes_its_phases_in_order() -> None:
 
 def test_a_new_phase_clears_the_progress_and_a_retry_keeps_it() -> None:
     half = rules.report(claimed(a_task(phase="script")), NOW, progress='{"done":1,"total":2,"note":""}')
-    assert rules.advance(half, PLAN, '"text"', NOW).progress is None
+    assert rules.complete(half, PLAN, '"text"', NOW).progress is None
     assert rules.fail(half, BROKEN, PLAN, NOW).progress == {"done": 1, "total": 2, "note": ""}
 
 
 def test_wait_until_is_due_at_the_time_in_the_payload() -> None:
     plan = Plan(name="p", phases=(PhasePlan(name="a"), PhasePlan(name="b", kind="wait_until", field="at")))
     task = claimed(a_task(phase="a", payload={"at": "2027-01-01T09:00:00+09:00"}))
-    waiting = rules.advance(task, plan, None, NOW)
+    waiting = rules.complete(task, plan, None, NOW)
     assert waiting.run_at == waiting.scheduled_time == datetime(2027, 1, 1, tzinfo=UTC)
     with pytest.raises(IllegalMove, match="not due before 2027"):
         rules.pass_(waiting, plan, NOW)
@@ -69,13 +69,13 @@ def test_an_invalid_time_in_the_payload_is_rejected_by_name(wrong: object) -> No
 
 
 def test_a_handler_may_jump_to_a_later_phase_and_never_back() -> None:
-    jumped = rules.advance(claimed(a_task()), PLAN, None, NOW, to="youtube")
+    jumped = rules.complete(claimed(a_task()), PLAN, None, NOW, to="youtube")
     assert (jumped.phase, jumped.history[-1].note) == ("youtube", "to youtube")
     for back in ("script", "schedule"):
         with pytest.raises(BadInput, match="later phase"):
-            rules.advance(claimed(a_task()), PLAN, None, NOW, to=back)
+            rules.complete(claimed(a_task()), PLAN, None, NOW, to=back)
     with pytest.raises(UnknownName):
-        rules.advance(claimed(a_task()), PLAN, None, NOW, to="nowhere")
+        rules.complete(claimed(a_task()), PLAN, None, NOW, to="nowhere")
 
 
 def test_a_result_that_would_make_the_row_too_large_is_rejected() -> None:
@@ -84,9 +84,9 @@ def test_a_result_that_would_make_the_row_too_large_is_rejected() -> None:
     for n in range(8):
         task = task.with_changes(NOW, results_json=values.with_key(task.results_json, f"r{n}", big))
     with pytest.raises(BadPayload, match="would make the row"):
-        rules.advance(task, PLAN, big, NOW)
+        rules.complete(task, PLAN, big, NOW)
     with pytest.raises(BadPayload, match="would make the row"):
-        rules.complete(task, big, NOW)
+        rules.finish(task, big, NOW)
 
 
 def test_a_phase_with_code_is_not_passed() -> None:
@@ -104,11 +104,11 @@ def test_rename_replaces_a_former_phase_name() -> None:
 def ends(task: Task) -> list[Task]:
     held = claimed(task)
     return [
-        rules.complete(held, None, NOW),
+        rules.finish(held, None, NOW),
         rules.fail(held, failure("x", "permanent"), PLAN, NOW),
         rules.cancel(task, NOW),
         rules.stop_cancelled(held, NOW),
-        rules.finish(task, PLAN, NOW),
+        rules.finish_by_hand(task, PLAN, NOW),
     ]
 
 
@@ -158,13 +158,13 @@ def test_a_tombstone_keeps_the_keys_and_nothing_else() -> None:
 
 
 def at_image(now: datetime = NOW) -> Task:
-    return rules.advance(claimed(a_task(), now), PLAN, None, now)
+    return rules.complete(claimed(a_task(), now), PLAN, None, now)
 
 
 def test_a_signal_sent_before_the_wait_is_used() -> None:
     early = rules.signal(a_task(), "images.ready", '"a.png"', "s1", NOW)
     assert early.phase == "script"
-    image = rules.advance(claimed(early), PLAN, None, NOW)
+    image = rules.complete(claimed(early), PLAN, None, NOW)
     assert (image.phase, image.awaiting, image.run_at) == ("image", None, NOW)
     video = rules.pass_(image, PLAN, NOW)
     assert video.results["image"] == "a.png"
@@ -270,7 +270,7 @@ def test_on_timeout_names_the_phase_after_an_expired_wait() -> None:
     plan = Plan(
         name="videos", phases=(PhasePlan(name="script"), waits, PhasePlan(name="video"), PhasePlan(name="youtube"))
     )
-    parked = rules.advance(claimed(a_task()), plan, None, NOW)
+    parked = rules.complete(claimed(a_task()), plan, None, NOW)
     expired = rules.expire(parked, plan, NOW + DAY)
     assert (expired.status, expired.phase, expired.awaiting, expired.run_at) == (WAITING, "youtube", None, NOW + DAY)
 
@@ -290,12 +290,12 @@ def test_only_a_parked_task_past_its_deadline_expires() -> None:
 
 
 def finished() -> Task:
-    task = rules.advance(claimed(a_task()), PLAN, '"text"', NOW)
+    task = rules.complete(claimed(a_task()), PLAN, '"text"', NOW)
     task = rules.pass_(rules.signal(task, "images.ready", "1", "s", NOW), PLAN, NOW)
-    task = rules.advance(
+    task = rules.complete(
         rules.report(claimed(task), NOW, steps='{"youtube":{"upload":{"at":""}}}', progress="1"), PLAN, '"v.mp4"', NOW
     )
-    return rules.advance(claimed(task), PLAN, '"url"', NOW)
+    return rules.complete(claimed(task), PLAN, '"url"', NOW)
 
 
 def test_a_replay_clears_results_and_steps_from_its_phase_on() -> None:
@@ -324,17 +324,17 @@ def test_a_replay_can_t_start_at_a_phase_the_task_never_reached() -> None:
 
 def test_finish_by_hand_ends_the_task_or_only_its_phase() -> None:
     failed = in_status(FAILED)
-    done = rules.finish(failed, PLAN, NOW, by="ann", note="did it myself")
+    done = rules.finish_by_hand(failed, PLAN, NOW, by="ann", note="did it myself")
     assert (done.status, done.error, done.completed_at, done.phase) == (COMPLETED, None, NOW, "script")
     assert (done.history[-1].what, done.history[-1].by, done.history[-1].note) == ("finish", "ann", "did it myself")
-    on = rules.finish(failed, PLAN, NOW, phase_only=True)
+    on = rules.finish_by_hand(failed, PLAN, NOW, phase_only=True)
     assert (on.status, on.phase) == (WAITING, "image")
-    assert rules.finish(a_task(phase="youtube"), PLAN, NOW, phase_only=True).status is COMPLETED
+    assert rules.finish_by_hand(a_task(phase="youtube"), PLAN, NOW, phase_only=True).status is COMPLETED
 
 
 def test_a_parked_task_finished_by_hand_is_no_longer_parked() -> None:
-    assert rules.finish(at_image(), PLAN, NOW).awaiting is None
-    on = rules.finish(at_image(), PLAN, NOW, phase_only=True)
+    assert rules.finish_by_hand(at_image(), PLAN, NOW).awaiting is None
+    on = rules.finish_by_hand(at_image(), PLAN, NOW, phase_only=True)
     assert (on.phase, on.awaiting) == ("video", None)
 
 
@@ -347,11 +347,11 @@ def test_reschedule_changes_the_due_time_or_the_deadline_of_a_parked_task() -> N
 
 
 def test_priorities_are_bounded_and_a_change_is_recorded() -> None:
-    moved = rules.reprioritise(a_task(), -100, NOW, by="ann")
+    moved = rules.set_priority(a_task(), -100, NOW, by="ann")
     assert (moved.priority, moved.history[-1].note) == (-100, "0 → -100")
     for wrong in (-101, 101, True, 1.0, "1", None):
         with pytest.raises(BadInput) as caught:
-            rules.reprioritise(a_task(), wrong, NOW)  # type: ignore[arg-type]
+            rules.set_priority(a_task(), wrong, NOW)  # type: ignore[arg-type]
         assert caught.value.field == "priority"
 
 

@@ -1,10 +1,8 @@
 """Commands on phases and on ended tasks: pause, resume, limit, purge."""
 
-import sys
-
 import click
 
-from onerow.cli.store_option import HANDFUL, Place, operates
+from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.status import ENDS, Status
@@ -19,31 +17,31 @@ _CRON = "cron:"
 @click.argument("phase", default="*")
 @click.option("--reason", default="", help="The reason; `onerow why` shows it.")
 @click.option("--by", default="", help="Who pauses it; default: your user name.")
-@operates
-def pause(place: Place, pipeline: str, phase: str, reason: str, by: str) -> None:
+@with_session
+def pause(session: Session, pipeline: str, phase: str, reason: str, by: str) -> None:
     """Stop claiming from PHASE (default: the whole PIPELINE) until it is resumed. Running tasks continue.
 
     With cron:NAME as PHASE, pause the schedule NAME instead.
     """
     if phase.startswith(_CRON):
-        place.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
+        session.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
     else:
-        place.queue.pause(pipeline, phase, reason=reason, by=by)
-    _say(place, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; onerow resume undoes it")
+        session.queue.pause(pipeline, phase, reason=reason, by=by)
+    _print(session, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; onerow resume undoes it")
 
 
 @click.command("resume")
 @click.argument("pipeline")
 @click.argument("phase", default="*")
-@operates
-def resume(place: Place, pipeline: str, phase: str) -> None:
+@with_session
+def resume(session: Session, pipeline: str, phase: str) -> None:
     """Resume PHASE, a schedule (cron:NAME) or, without PHASE, the whole PIPELINE."""
     if phase.startswith(_CRON):
-        was = place.queue.crons.resume(pipeline, phase.removeprefix(_CRON))
+        was = session.queue.crons.resume(pipeline, phase.removeprefix(_CRON))
     else:
-        was = place.queue.resume(pipeline, phase)
+        was = session.queue.resume(pipeline, phase)
     name = _name(pipeline, phase)
-    _say(place, {"resumed": name, "was_paused": was}, f"resumed {name}" if was else f"{name} was not paused")
+    _print(session, {"resumed": name, "was_paused": was}, f"resumed {name}" if was else f"{name} was not paused")
 
 
 @click.command("limit")
@@ -52,13 +50,15 @@ def resume(place: Place, pipeline: str, phase: str) -> None:
 @click.argument("concurrency", required=False, metavar="[N]")
 @click.option("--per-key", type=click.IntRange(1, 10_000), help="Concurrency limit for each limit key.")
 @click.option("--reset", is_flag=True, help="Remove the override; the limit in the code applies again.")
-@operates
-def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_key: int | None, reset: bool) -> None:
+@with_session
+def limit(
+    session: Session, pipeline: str, phase: str, concurrency: str | None, per_key: int | None, reset: bool
+) -> None:
     """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without N, show the limit.
 
     The limit overrides the one in the code.
     """
-    queue = place.queue
+    queue = session.queue
     if reset:
         queue.reset_limit(pipeline, phase)
     elif concurrency is not None or per_key is not None:
@@ -70,13 +70,13 @@ def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_
         queue.set_limit(pipeline, phase, concurrency=most, per_key=per_key)
     queue.plan(pipeline).phase(phase)
     lane = next(
-        lane for board in place.views.board().pipelines for lane in board.lanes
+        lane for board in session.views.board().pipelines for lane in board.lanes
         if (lane.pipeline, lane.phase) == (pipeline, phase)
     )  # fmt: skip
     text = f"{pipeline}.{phase}: {lane.limit or 'any number'} at once"
     if lane.per_key:
         text += f", {lane.per_key} for each key"
-    _say(place, {"limit": lane.limit, "per_key": lane.per_key, "processing": lane.processing}, f"{text}; {lane.processing} now")  # fmt: skip
+    _print(session, {"limit": lane.limit, "per_key": lane.per_key, "processing": lane.processing}, f"{text}; {lane.processing} now")  # fmt: skip
 
 
 @click.command("purge")
@@ -91,38 +91,35 @@ def limit(place: Place, pipeline: str, phase: str, concurrency: str | None, per_
 @click.option("--pipeline", help="Only tasks of this pipeline.")
 @click.option("--dry-run", is_flag=True, help="Only print the number of tasks.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
-@operates
+@with_session
 def purge(
-    place: Place, older_than: str, statuses: tuple[str, ...], pipeline: str | None, dry_run: bool, yes: bool
+    session: Session, older_than: str, statuses: tuple[str, ...], pipeline: str | None, dry_run: bool, yes: bool
 ) -> None:
     """Delete tasks that ended long ago and their output. Unique keys that are still remembered are kept."""
     span = parse_duration(older_than, "--older-than")
     chosen = frozenset(Status(status) for status in statuses) or ENDS
-    before = place.queue.store.now() - span
+    before = session.queue.store.now() - span
     count = sum(
-        t.count for t in place.queue.store.count(Filter(statuses=chosen, ended_before=before, pipeline=pipeline))
+        t.count for t in session.queue.store.count(Filter(statuses=chosen, ended_before=before, pipeline=pipeline))
     )
     if dry_run:
-        _say(place, {"would_purge": count}, f"would purge {count:,} tasks")
+        _print(session, {"would_purge": count}, f"would purge {count:,} tasks")
         return
-    if count > HANDFUL and not yes:
-        if not sys.stdin.isatty() or place.out.as_json:
-            raise BadInput(f"this would purge {count:,} tasks; say so with --yes, or look first with --dry-run")
-        click.confirm(f"purge {count:,} tasks?", abort=True, err=True)
+    session.confirm("purge", count, yes)
     gone = 0
-    with place.out.progress("purge") as report:
-        while step := place.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):
+    with session.out.progress("purge") as report:
+        while step := session.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):
             gone += step
             report(min(gone / max(count, 1), 1.0))
-    _say(place, {"purged": gone}, f"purged {gone:,} tasks")
+    _print(session, {"purged": gone}, f"purged {gone:,} tasks")
 
 
 def _name(pipeline: str, phase: str) -> str:
     return pipeline if phase == "*" else f"{pipeline}.{phase}"
 
 
-def _say(place: Place, answer: dict[str, object], text: str) -> None:
-    if place.out.as_json:
-        place.out.json(answer)
+def _print(session: Session, answer: dict[str, object], text: str) -> None:
+    if session.out.as_json:
+        session.out.json(answer)
     else:
-        place.out.line(text)
+        session.out.line(text)

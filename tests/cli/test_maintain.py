@@ -45,7 +45,7 @@ def test_doctor_finds_a_missing_index_a_stuck_lease_and_unknown_phases(run: Run,
     store.insert([claimed(a_task("stuck", run_at=NOW - 500 * SECOND), NOW - 400 * SECOND), a_task("odd", phase="film")])
     store.close()
     found = run("doctor", "--store", town, code=1).stdout
-    assert "✗ 1 lease ended and nobody rescued the tasks, stuck for one" in found
+    assert "✗ 1 lease ended and no worker rescued the tasks, for example stuck" in found
     assert "✗ 1 tasks stand at videos.film, which no published code knows" in found
     with store._connections.write() as connection:
         connection.execute("DROP INDEX task_slot")
