@@ -8,7 +8,7 @@ import pytest
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres import PostgresStore
-from onerow.stores.postgres.fast import insert_new, prepared
+from onerow.stores.postgres.fast import insert_new
 from tests.conformance.kit import every_row, new, put, put_many, same
 
 SIZES = [1, 5, 100, insert_new.CHUNK + 100]
@@ -70,7 +70,7 @@ def test_adding_is_one_statement(store: PostgresStore, size: int) -> None:
 def test_inserts_work_beyond_the_maximum_number_of_prepared_statements(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared, "_MAX_PREPARED", 1)
+    monkeypatch.setattr(insert_new, "_MAX_PREPARED", 1)
     for number, given in enumerate(({}, {"title": "one"}, {"user_id": "ann"}, {"title": "two"})):
         put(store, f"t{number}", **given)
     assert [row.title for row in every_row(store).values()] == ["", "one", "", "two"]

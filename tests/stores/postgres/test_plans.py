@@ -13,6 +13,7 @@ from onerow.core import rules
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.ports import Claim, Filter, Lease, Move, Order
 from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres.claiming import _claim_sql
 from onerow.stores.postgres.fast import low_water
 from tests.conformance.kit import HOUR, MINUTE, claim, claimed_ids, put_many, want
 
@@ -264,3 +265,8 @@ def test_a_claim_skips_dead_row_versions(
             assert buffers is not None
             walked[lasts_for] = int(buffers[1])
     assert walked[60.0] * 3 < walked[0.0]
+
+
+def test_the_statement_of_a_plain_claim_is_parsed_once_by_psycopg() -> None:
+    """psycopg caches parsed statements of up to 4,096 characters; parsing a longer one costs more than building it."""
+    assert len(_claim_sql("claim", "onerow", last=False)) <= 4096

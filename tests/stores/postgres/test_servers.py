@@ -106,7 +106,7 @@ def test_a_standby_as_the_store_is_reported(postgres_url: str, standby: Postgres
     store = PostgresStore(url)
     until(lambda: _has_task(store), "the task on the standby")
     assert "standby" in " ".join(finding.what for finding in store.inspect() if finding.level == "bad")
-    with pytest.raises(StoreReadOnly, match="name the primary"):
+    with pytest.raises(StoreReadOnly, match="connect to the primary"):
         EngineQueue(store).cancel("t1")
     empty = PostgresStore(f"{url}?schema=elsewhere")
     with pytest.raises(StoreReadOnly, match="is a standby"):

@@ -1,12 +1,11 @@
 """Adds tasks in the caller's own transaction; they become visible when it commits.
 
 A psycopg connection uses the same code as our own connections. All others (SQLAlchemy, Django, asyncpg, async psycopg)
-run statements with a single text parameter, which every driver supports. The generator `_steps` yields them to a sync
-or an async runner.
+run statements with a single text parameter, which every driver supports.
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,31 +15,27 @@ import psycopg
 from psycopg import pq
 from psycopg.rows import tuple_row
 
-from onerow.core.errors import BadInput, OnerowError, RetryTransaction
+from onerow.core.errors import BadInput, OnerowError
 from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.core.times import spell
-from onerow.ports import Existing, Inserted
 from onerow.stores.postgres import inserting
-from onerow.stores.postgres.connections import store_error
+from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.fast.binary import Jsons, Moments, register_adapters
 from onerow.stores.postgres.rows import INSERT_FIELDS, KINDS, SQL_TYPE, is_new, task_of_texts
 from onerow.stores.postgres.statements import statement
 
-Answers = list[Inserted | Existing]
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_MAX_TRIES = 10
 
 
-class _Step(NamedTuple):
+class _Query(NamedTuple):
     """A statement with the placeholder {given} for its single parameter; it returns a list of texts."""
 
     sql: str
     given: str
 
 
-def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
+def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> inserting.Answers:
     """Insert tasks in the caller's transaction."""
     with _translated(where):
         if isinstance(tx, psycopg.Connection):
@@ -50,51 +45,44 @@ def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
                 register_adapters(cursor.adapters)
                 return inserting.insert(cursor, schema, tasks)
         run = _runner(tx)
-        steps = _steps(schema, tasks)
-        step = next(steps)
-        while True:
-            try:
-                step = steps.send(run(step))
-            except StopIteration as end:
-                return list(end.value)
+        return inserting.execute(tasks, lambda step: _result(step, run(_query(schema, step))))
 
 
-async def insert_async(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> Answers:
+async def insert_async(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> inserting.Answers:
     """Like `insert`, for async connections and sessions."""
     with _translated(where):
         run = _async_runner(tx)
-        steps = _steps(schema, tasks)
+        steps = inserting.steps(tasks)
         step = next(steps)
         while True:
-            rows = await run(step)
+            result = _result(step, await run(_query(schema, step)))
             try:
-                step = steps.send(rows)
+                step = steps.send(result)
             except StopIteration as end:
                 return list(end.value)
 
 
-def _steps(schema: str, tasks: Sequence[Task]) -> Generator[_Step, list[str], Answers]:
-    answers: dict[int, Inserted | Existing] = {}
-    for _ in range(_MAX_TRIES):
-        left = [index for index in range(len(tasks)) if index not in answers]
-        if not left:
-            return [answers[index] for index in range(len(tasks))]
-        fields = INSERT_FIELDS if all(map(is_new, tasks)) else FIELDS
-        new = set((yield _Step(_insert_sql(schema, fields), _as_json([tasks[i] for i in left], fields))))
-        for index in left:
-            if tasks[index].task_id in new:
-                new.remove(tasks[index].task_id)  # another task in `tasks` with the same id was not inserted
-                answers[index] = Inserted(tasks[index])
-        asked = [
-            {"place": index, "id": task.task_id, "pipeline": task.pipeline, "who": task.user_id, "key": task.held_key}
-            for index, task in enumerate(tasks)
-            if index not in answers
-        ]
-        if asked:
-            for text in (yield _Step(_existing_sql(schema), _encode(asked).decode())):
-                index, *row = _decode(text)
-                answers[index] = Existing(task_of_texts(row))
-    raise RetryTransaction("conflicting tasks kept changing; roll back and run the transaction again")
+def _query(schema: str, step: inserting.Step) -> _Query:
+    if step.inserts:
+        fields = INSERT_FIELDS if all(map(is_new, step.tasks)) else FIELDS
+        return _Query(_insert_sql(schema, fields), _as_json(step.tasks, fields))
+    asked = [
+        {
+            "position": index,
+            "id": task.task_id,
+            "pipeline": task.pipeline,
+            "user_id": task.user_id,
+            "key": task.held_key,
+        }
+        for index, task in enumerate(step.tasks)
+    ]
+    return _Query(_existing_sql(schema), _encode(asked).decode())
+
+
+def _result(step: inserting.Step, texts: list[str]) -> Any:
+    if step.inserts:
+        return texts
+    return [(index, task_of_texts(row)) for index, *row in map(_decode, texts)]
 
 
 def _as_json(tasks: Sequence[Task], fields: Sequence[str]) -> str:
@@ -139,25 +127,25 @@ def _existing_sql(schema: str) -> str:
 # ── runners: one for each kind of connection or session ───────────────────────────────────────────────────────────
 
 
-def _runner(tx: Any) -> Callable[[_Step], list[str]]:
+def _runner(tx: Any) -> Callable[[_Query], list[str]]:
     if isinstance(tx, str) or _comes_from(tx, "django"):
         return _django(tx)
     if _comes_from(tx, "sqlalchemy"):
         if _comes_from(tx, "sqlalchemy.ext.asyncio"):
             raise _must_be_awaited(tx)
-        return lambda step: _texts(tx.execute(*_for_sqlalchemy(step)))
+        return lambda query: _texts(tx.execute(*_for_sqlalchemy(query)))
     if isinstance(tx, psycopg.AsyncConnection) or _comes_from(tx, "asyncpg"):
         raise _must_be_awaited(tx)
     raise _unknown(tx)
 
 
-def _async_runner(tx: Any) -> Callable[[_Step], Awaitable[list[str]]]:
+def _async_runner(tx: Any) -> Callable[[_Query], Awaitable[list[str]]]:
     if isinstance(tx, psycopg.AsyncConnection):
         _must_be_begun(tx)
 
-        async def by_psycopg(step: _Step) -> list[str]:
+        async def by_psycopg(query: _Query) -> list[str]:
             async with psycopg.AsyncCursor(tx, row_factory=tuple_row) as cursor:
-                await cursor.execute(step.sql.replace("{given}", "%s").encode(), (step.given,))
+                await cursor.execute(query.sql.replace("{given}", "%s").encode(), (query.given,))
                 return [row[0] for row in await cursor.fetchall()]
 
         return by_psycopg
@@ -167,50 +155,50 @@ def _async_runner(tx: Any) -> Callable[[_Step], Awaitable[list[str]]]:
                 "tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx"
             )
 
-        async def by_asyncpg(step: _Step) -> list[str]:
-            rows = await tx.fetch(step.sql.replace("{given}", "$1::text"), step.given)
+        async def by_asyncpg(query: _Query) -> list[str]:
+            rows = await tx.fetch(query.sql.replace("{given}", "$1::text"), query.given)
             return [row[0] for row in rows]
 
         return by_asyncpg
     if _comes_from(tx, "sqlalchemy.ext.asyncio"):
 
-        async def by_sqlalchemy(step: _Step) -> list[str]:
-            return _texts(await tx.execute(*_for_sqlalchemy(step)))
+        async def by_sqlalchemy(query: _Query) -> list[str]:
+            return _texts(await tx.execute(*_for_sqlalchemy(query)))
 
         return by_sqlalchemy
 
     run = _runner(tx)
 
-    async def by_waiting(step: _Step) -> list[str]:
-        return run(step)  # blocks the event loop, like any other use of a sync session in async code
+    async def by_waiting(query: _Query) -> list[str]:
+        return run(query)  # blocks the event loop, like any other use of a sync session in async code
 
     return by_waiting
 
 
-def _django(tx: Any) -> Callable[[_Step], list[str]]:
+def _django(tx: Any) -> Callable[[_Query], list[str]]:
     if isinstance(tx, str):
         try:
             from django.db import connections
 
             tx = connections[tx]
         except Exception as error:  # no Django, no settings, or no such alias
-            raise BadInput(f"tx: {tx!r} is no alias of a Django connection here: {error}", field="tx") from error
+            raise BadInput(f"tx: {tx!r} is not an alias of a Django connection: {error}", field="tx") from error
     if tx.vendor != "postgresql":
         raise BadInput(f"tx: the Django connection {tx.alias!r} is to {tx.vendor}, not PostgreSQL", field="tx")
     if tx.get_autocommit() and not tx.in_atomic_block:
         raise BadInput("tx: no transaction is open; use it inside transaction.atomic()", field="tx")
 
-    def run(step: _Step) -> list[str]:
+    def run(query: _Query) -> list[str]:
         with tx.cursor() as cursor:
-            cursor.execute(step.sql.replace("{given}", "%s"), [step.given])
+            cursor.execute(query.sql.replace("{given}", "%s"), [query.given])
             return [row[0] for row in cursor.fetchall()]
 
     return run
 
 
-def _for_sqlalchemy(step: _Step) -> tuple[Any, dict[str, str]]:
+def _for_sqlalchemy(query: _Query) -> tuple[Any, dict[str, str]]:
     text = sys.modules["sqlalchemy"].text  # imported already: the caller has a session
-    return text(step.sql.replace("{given}", ":given").replace("\\:", ":")), {"given": step.given}
+    return text(query.sql.replace("{given}", ":given").replace("\\:", ":")), {"given": query.given}
 
 
 def _texts(result: Any) -> list[str]:
@@ -227,12 +215,12 @@ def _must_be_begun(tx: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]")
 
 
 def _must_be_awaited(tx: Any) -> BadInput:
-    return BadInput(f"tx: {type(tx).__name__} belongs to an event loop; use: await queue.aadd(…, tx=…)", field="tx")
+    return BadInput(f"tx: {type(tx).__name__} is async; use: await queue.aadd(…, tx=…)", field="tx")
 
 
 def _unknown(tx: Any) -> BadInput:
     return BadInput(
-        f"tx: give your open connection or session (psycopg, SQLAlchemy, asyncpg) or Django's alias, "
+        f"tx: pass an open connection or session (psycopg, SQLAlchemy, asyncpg) or the alias of a Django connection, "
         f"not {type(tx).__name__}",
         field="tx",
     )

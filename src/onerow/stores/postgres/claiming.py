@@ -13,13 +13,12 @@ from psycopg.types.numeric import Int8
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.postgres.connections import Connection, Cursor
+from onerow.stores.postgres.connections import Connection, Cursor, read_transaction
 from onerow.stores.postgres.fast.binary import Bigs, Moments, Shorts, Texts, column
 from onerow.stores.postgres.fast.low_water import MAX_SEEN, LowWaterMark, LowWaterMarks, Seen
-from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
-from onerow.stores.postgres.transactions import read_transaction
+from onerow.stores.postgres.swapping import RowLocations
 
 _MILLI = timedelta(milliseconds=1)
 _claim_order = itemgetter(*(CLAIMED_FIELDS.index(field) for field in ("priority", "run_at", "task_id")))
@@ -31,13 +30,14 @@ _EXACT_KEYS = 50  # up to this number, a claim scans all keys, and the order of 
 _KEYS_PER_CLAIM = 200  # above _EXACT_KEYS, a claim scans the next ones, round-robin
 
 
-class _Sent(msgspec.Struct):
-    """A statement that was sent and not yet answered."""
+class _Statement(msgspec.Struct):
+    """One statement of a claim: its file in sql/, its parameters, and what they were made from."""
 
+    name: str
+    given: dict[str, Any]
     wants: Sequence[PhaseClaim]
     marks: Sequence[LowWaterMark | None]
     limit: int
-    cursor: Cursor
     seen: Seen | None = None  # limited phases only: the processing tasks that it relied on
     tracked: bool = False  # its rows have two extra columns, for the next claim of a limited phase
 
@@ -63,7 +63,7 @@ class Claiming:
         self._now = now
         self._one_each = one_each
         self._keys = keys
-        self._sent: list[_Sent] = []
+        self._sent: list[tuple[_Statement, Cursor]] = []
         self._missed: list[PhaseClaim] = []
         self.unreadable: list[str] = []  # ids of claimed rows that cannot be decoded
         self.missed: Claim | None = None  # to claim again: a low-water mark may have hidden tasks
@@ -81,11 +81,10 @@ class Claiming:
             connection.execute(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
         groups = list(_groups(wants, apart=claim.ids is not None))
         for group in groups:
-            last = group is groups[-1]
-            if claim.ids is None and not _is_limited(group[0]):
-                self._send_unlimited(connection, group, last=last)
-            else:
-                self._send_limited(connection, group[0], last=last)
+            is_plain = claim.ids is None and not _is_limited(group[0])
+            built = self._unlimited(group) if is_plain else self._limited(group[0])
+            sql = _claim_sql(built.name, self._schema, last=group is groups[-1])
+            self._sent.append((built, connection.execute(sql, built.given, binary=True)))
 
     @property
     def left(self) -> int:
@@ -96,8 +95,8 @@ class Claiming:
     def receive(self, locations: RowLocations) -> list[Task]:
         """Return the claimed tasks, in the order of wants, each in claim order."""
         tasks: list[Task] = []
-        for sent in self._sent:
-            rows = sorted(sent.cursor.fetchall(), key=_claim_order)
+        for sent, cursor in self._sent:
+            rows = sorted(cursor.fetchall(), key=_claim_order)
             tracked = [row[-2:] for row in rows] if sent.tracked else []
             rows = [row[:-2] for row in rows] if sent.tracked else rows
             found, unreadable = set_apart(rows, lambda row: claimed_task(row, self._claim.worker), itemgetter(0))
@@ -125,7 +124,7 @@ class Claiming:
             self.missed = Claim(self._claim.worker, self._missed, limit=left)
         return tasks
 
-    def _record_end(self, sent: _Sent, want: PhaseClaim, found: Sequence[Task], together: int) -> None:
+    def _record_end(self, sent: _Statement, want: PhaseClaim, found: Sequence[Task], together: int) -> None:
         """Record where a claim ended, or that it may have missed tasks before its low-water mark or behind full keys."""
         if want.key_slots is not None and self._claim.ids is None and not self._keys and len(found) < sent.limit:
             self.crowded.append(msgspec.structs.replace(want, limit=sent.limit - len(found)))
@@ -138,7 +137,7 @@ class Claiming:
             self._missed.append(msgspec.structs.replace(want, limit=want.limit - len(found)))
 
     def _record_seen(
-        self, sent: _Sent, found: Sequence[Task], tracked: Sequence[tuple[bool, list[str] | None]]
+        self, sent: _Statement, found: Sequence[Task], tracked: Sequence[tuple[bool, list[str] | None]]
     ) -> None:
         """Record what a claim of a limited phase saw; its SQL already looks before the low-water mark if needed."""
         if not found:  # the phase is full, or nothing is due: the records are still valid
@@ -155,7 +154,7 @@ class Claiming:
             want, sent.seen, started_at, next((ids for _, ids in tracked if ids is not None), None)
         )
 
-    def _send_unlimited(self, connection: Connection, wants: Sequence[PhaseClaim], *, last: bool) -> None:
+    def _unlimited(self, wants: Sequence[PhaseClaim]) -> _Statement:
         marks = [self._low_water.start_of(want) for want in wants]
         leases = [want.lease_for // _MILLI for want in wants]
         limit = sum(want.limit for want in wants)
@@ -172,10 +171,9 @@ class Claiming:
             "ids": column(Texts, [mark and mark.task_id for mark in marks]),
             "limit": Int8(limit),
         }
-        cursor = connection.execute(_claim("claim", self._schema, last), given, binary=True)
-        self._sent.append(_Sent(wants, marks, limit, cursor))
+        return _Statement("claim", given, wants, marks, limit)
 
-    def _send_limited(self, connection: Connection, want: PhaseClaim, *, last: bool) -> None:
+    def _limited(self, want: PhaseClaim) -> _Statement:
         limit = 1 if self._one_each else want.limit
         given: dict[str, Any] = {
             "now": self._now,
@@ -187,13 +185,9 @@ class Claiming:
             "slots": None if want.slots is None else Int8(want.slots),
             "key_slots": None if want.key_slots is None else Int8(want.key_slots),
         }
-        name = "claim_by_key" if want.key_slots is not None else "claim_slots"
         if self._claim.ids is not None:
-            name = "claim_ids"
-            given["ids"] = column(Texts, self._claim.ids)
-            cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
-            self._sent.append(_Sent((want,), (), limit, cursor))
-            return
+            given |= {"ids": column(Texts, self._claim.ids), "since": None, "seen": column(Texts, ())}
+            return _Statement("claim_ids", given, (want,), (), limit)
         # A claim for given keys does not scan in order, so it can neither use nor set a low-water mark.
         mark = None if self._keys else self._low_water.start_of(want)
         seen = self._low_water.seen(want)
@@ -209,8 +203,8 @@ class Claiming:
             given["keys"] = column(Texts, [key for key, _ in self._keys])
             given["priorities"] = column(Shorts, [priority for _, priority in self._keys])
             given["few"] = Int8(_EXACT_KEYS)
-        cursor = connection.execute(_claim(name, self._schema, last), given, binary=True)
-        self._sent.append(_Sent((want,), (mark,), limit, cursor, seen, tracked=True))
+        name = "claim_slots" if want.key_slots is None else "claim_by_key"
+        return _Statement(name, given, (want,), (mark,), limit, seen, tracked=True)
 
 
 def keys_waiting(connection: Connection, schema: str, want: PhaseClaim, low_water: LowWaterMarks) -> list[Key]:
@@ -269,6 +263,6 @@ def _lock_key(schema: str, pipeline: str, phase: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _claim(name: str, schema: str, last: bool) -> Any:
+def _claim_sql(name: str, schema: str, *, last: bool) -> Any:
     claim = statement(name, schema).replace("{columns}", CLAIMED_COLUMNS)
     return claim if last else statement("claim_counted", schema).replace("{claim}", claim)

@@ -1,4 +1,4 @@
-"""Connection pool for one PostgreSQL database; translates the driver's exceptions into StoreError."""
+"""Connection pool for one PostgreSQL database, and transactions that are sent in one round trip."""
 
 import os
 import select
@@ -11,35 +11,29 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import pq
 from psycopg.adapt import AdaptersMap
 from psycopg.generators import send as flush
 from psycopg.rows import TupleRow
 
-from onerow.core.errors import (
-    OnerowError,
-    RetryTransaction,
-    RowRefused,
-    SchemaMissing,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from onerow.core.errors import OnerowError, RetryTransaction, StoreUnavailable
 from onerow.stores.postgres.connection_url import Address
-from onerow.stores.postgres.fast.binary import register_adapters
+from onerow.stores.postgres.driver_errors import CONNECTION_ENDED, sqlstate, store_error
+from onerow.stores.postgres.fast.binary import register_adapters, unix_time
+from onerow.stores.postgres.statements import statement
+from onerow.stores.shared.server_clock import ServerClock
 
 Cursor = psycopg.Cursor[TupleRow]
 T = TypeVar("T")
 
-_MAX_TRIES = 8
+_MAX_ATTEMPTS = 8
 _IDLE = pq.TransactionStatus.IDLE
 _ADAPTERS = AdaptersMap(psycopg.adapters)
 register_adapters(_ADAPTERS)
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """A connection that also records the statements which fast/prepared.py has prepared in it."""
+    """A connection that also records the statements which fast/insert_new.py has prepared in it."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -59,6 +53,7 @@ class Connections:
 
     def __init__(self, address: Address, *, size: int, patience: float) -> None:
         self.address = address
+        self.clock = ServerClock(self._ask_time)
         self._size = size
         self._patience = patience
         self._prepare: bool | None = address.prepare
@@ -74,8 +69,11 @@ class Connections:
         self._idle: list[Connection] = []
         self._close_count = 0
 
-    def connection(self) -> AbstractContextManager[Connection]:
-        """Check out a connection in autocommit mode for one operation; an open transaction is rolled back at the end."""
+    def connection(self, *, retried: bool = False) -> AbstractContextManager[Connection]:
+        """Check out a connection in autocommit mode for one operation; an open transaction is rolled back at the end.
+
+        `retried`: after a deadlock or another failure that a new transaction avoids, end the block without an exception.
+        """
         if self._pid != os.getpid():
             self._reset()  # after a fork, two processes must not share a socket
         try:
@@ -85,7 +83,7 @@ class Connections:
                 f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
                 f"allow more with pool_size, or find out what holds them"
             ) from None
-        return _Checkout(self, self._permits)
+        return _Checkout(self, self._permits, retried=retried)
 
     def spare(self) -> AbstractContextManager[Connection | None]:
         """Check out a second connection for the same operation; None if that would block."""
@@ -102,22 +100,54 @@ class Connections:
                 return work(connection)
         except StoreUnavailable as error:
             state = sqlstate(error.__cause__)
-            if error.__cause__ is None or (state and state not in _CONNECTION_ENDED):
+            if error.__cause__ is None or (state and state not in CONNECTION_ENDED):
                 raise  # the server refused, or no connection was free
             with self.connection() as connection:
                 return work(connection)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work that writes; retry it after a serialization failure or a deadlock."""
-        for attempt in range(_MAX_TRIES):
-            try:
-                with self.connection() as connection:
-                    return work(connection)
-            except RetryTransaction:
-                if attempt == _MAX_TRIES - 1:
-                    raise
-                time.sleep(0.002 * 2**attempt)
+        """Run work that writes; retry it as `attempts` does."""
+        for attempt in self.attempts():
+            with attempt as connection:
+                return work(connection)
         raise AssertionError
+
+    def attempts(self) -> Iterator[AbstractContextManager[Connection]]:
+        """Yield a connection for each attempt at one write; leave the loop after the attempt that succeeds.
+
+        After a deadlock, a serialization failure or a slot collision the loop continues; the last attempt raises it.
+        """
+        for attempt in range(_MAX_ATTEMPTS - 1):
+            yield self.connection(retried=True)
+            time.sleep(0.002 * 2**attempt)
+        yield self.connection()
+
+    @contextmanager
+    def transaction(
+        self, connection: Connection, *, one_by_one: bool = False, left: int = 0
+    ) -> Iterator[Callable[[], None]]:
+        """Run a transaction in one round trip, so that no lock is held while the server waits for the client.
+
+        `one_by_one`: wait for each answer before the next statement is sent. `left`: how many tasks its claims may take.
+        Yields a function that adds COMMIT and sends everything before the end of the block.
+        """
+        sent_at = time.monotonic()
+        committed = False
+        with nullcontext(_already_sent) if one_by_one else one_send(connection) as send:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            begin = connection.execute(statement("begin", ""), {"left": str(left)}, binary=True)
+
+            def commit() -> None:
+                nonlocal committed
+                committed = True
+                connection.execute("COMMIT")
+                send()
+
+            yield commit
+            if not committed:
+                connection.execute("COMMIT")
+        ((server_time, *_),) = begin.fetchall()
+        self.clock.observe(unix_time(server_time), sent_at)
 
     def open(self) -> Connection:
         """Open a new connection in autocommit mode; the caller closes it."""
@@ -175,6 +205,10 @@ class Connections:
             for connection in idle:
                 connection.close()
 
+    def _ask_time(self) -> float:
+        ((server_time,),) = self.read(lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall())
+        return unix_time(server_time)
+
     def _take(self) -> Connection:
         while True:
             with self._lock:
@@ -197,9 +231,10 @@ class Connections:
 class _Checkout:
     """A checked-out connection and its permit; translates driver exceptions into StoreError."""
 
-    def __init__(self, pool: Connections, permits: SimpleQueue[None]) -> None:
+    def __init__(self, pool: Connections, permits: SimpleQueue[None], *, retried: bool = False) -> None:
         self._pool = pool
         self._permits = permits
+        self._retried = retried
 
     def __enter__(self) -> Connection:
         try:
@@ -210,7 +245,7 @@ class _Checkout:
             raise
         return self._connection
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         try:
             if error is not None:
                 _roll_back(self._connection)
@@ -219,8 +254,39 @@ class _Checkout:
             self._pool._give_back(self._connection, self._close_count)
         finally:
             self._permits.put(None)
-        if isinstance(error, psycopg.Error | struct.error):
-            raise store_error(error, self._pool.address.masked) from error
+        if not isinstance(error, psycopg.Error | struct.error):
+            return self._retried and isinstance(error, RetryTransaction)
+        translated = store_error(error, self._pool.address.masked)
+        if self._retried and isinstance(translated, RetryTransaction):
+            return True
+        raise translated from error
+
+
+@contextmanager
+def read_transaction(connection: Connection) -> Iterator[None]:
+    """Run a read-only transaction in one round trip, with sequential and bitmap scans disabled.
+
+    A table that has just been filled has no statistics. Without them the planner would choose a sequential scan, each
+    second, for every worker.
+    """
+    with one_send(connection):
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+        connection.execute("SET LOCAL enable_seqscan = off")
+        connection.execute("SET LOCAL enable_bitmapscan = off")
+        yield
+        connection.execute("COMMIT")
+
+
+PSYCOPG_INTERNALS = (
+    "psycopg.Pipeline._communicate_gen",
+    "psycopg.Pipeline._enqueue_sync",
+    "psycopg.Pipeline.command_queue",
+    "psycopg.Pipeline.result_queue",
+    "psycopg.generators.send",
+    "psycopg.generators.execute",
+    "psycopg.errors.error_from_result",
+)
+"""All undocumented names of psycopg that this store uses, in `one_send` and in fast/insert_new.py."""
 
 
 @contextmanager
@@ -262,6 +328,10 @@ def _send_later() -> Any:
     yield from ()
 
 
+def _already_sent() -> None:
+    """Do nothing: statements that are sent one by one were sent already."""
+
+
 class _AdapterContext:
     """The adapt context that psycopg expects: adapters without a connection."""
 
@@ -275,54 +345,3 @@ def _roll_back(connection: Connection) -> None:
             connection.rollback()
     except psycopg.Error:
         connection.close()
-
-
-_RETRYABLE = {"40001", "40P01"}
-_READ_ONLY = {"25006", "42501"}
-_MISSING = {"42P01", "3F000", "42883", "42703"}
-_REFUSED = {"23502", "23514"}  # NOT NULL, CHECK
-_FULL = {"53100", "53400"}
-_CONNECTION_ENDED = {"57P01", "57P02", "08003", "08006"}  # the server ended this connection; a new one may work
-_TOO_LONG = "54000"
-
-
-def store_error(error: BaseException, where: str) -> StoreError:
-    """Return the StoreError for a driver's exception."""
-    state = sqlstate(error)
-    text = str(error).strip().partition("\n")[0]
-    if state in _RETRYABLE:
-        return RetryTransaction(f"{where}: {text}; roll back and run the transaction again")
-    if state in _MISSING:
-        return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
-    if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
-        reads = (
-            "this role may only read" if state == "42501" else "this server is a standby or read-only: name the primary"
-        )
-        return StoreReadOnly(f"{where}: {text}; {reads}")
-    if state in _FULL:
-        return StoreFull(f"{where}: {text}; make room, nothing was lost")
-    if state == _TOO_LONG:
-        return StoreError(f"{where}: {text}; shorten the key: unique keys, user ids and limit keys are indexed")
-    if state == "57014":
-        return StoreUnavailable(f"{where}: {text}; the statement took longer than its timeout allows")
-    if isinstance(error, struct.error) or state[:2] == "22" or state in _REFUSED:
-        return RowRefused(f"{where}: {text}")
-    if state[:2] in ("08", "53", "57", "58") or (not state and isinstance(error, psycopg.OperationalError)):
-        return StoreUnavailable(f"{where}: {text}")
-    return StoreError(f"{where}: {text}")
-
-
-def sqlstate(error: BaseException | None) -> str:
-    """Return the SQLSTATE of an exception from any supported driver or library; '' for a client-side error."""
-    while error is not None:
-        for name in ("sqlstate", "pgcode"):
-            if isinstance(state := getattr(error, name, None), str):
-                return state
-        error = getattr(error, "orig", None) or error.__cause__
-    return ""
-
-
-def violates(error: StoreError, *indexes: str) -> bool:
-    """Whether the error came from one of these unique indexes."""
-    cause: Any = error.__cause__
-    return isinstance(cause, errors.UniqueViolation) and cause.diag.constraint_name in indexes

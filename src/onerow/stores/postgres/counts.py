@@ -8,11 +8,10 @@ from onerow.core.corruption import UnreadableRows
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import Move, TaskCount
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connection, Connections, read_transaction
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted, statement
-from onerow.stores.postgres.transactions import read_transaction
 
 _COMPACT_EVERY = 30.0
 _ENDED = "status IN ('completed', 'failed', 'cancelled') AND purged_at IS NULL"

@@ -4,13 +4,12 @@ Many rows are one statement, one array per column; a value that all rows share i
 conflict use fast/insert_new.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
-from typing import Any
-
-from psycopg import errors
+from typing import Any, NamedTuple
 
 from onerow.core.corruption import decoded
+from onerow.core.errors import RetryTransaction
 from onerow.core.task import COLUMN, Task, non_default_fields
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres.connections import Cursor
@@ -22,18 +21,67 @@ from onerow.stores.postgres.statements import quoted, statement
 
 _MAX_TRIES = 10
 
+Answers = list[Inserted | Existing]
 
-def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[Inserted | Existing]:
+
+class Step(NamedTuple):
+    """One statement of an insert: insert the tasks that do not conflict, or find the tasks that they conflict with."""
+
+    inserts: bool
+    tasks: Sequence[Task]
+
+
+def steps(tasks: Sequence[Task]) -> Generator[Step, Any, Answers]:
+    """Yield the statements that insert tasks, and return the answers; the caller executes each and sends its result.
+
+    The result of an insert is the ids of the new tasks; of a search, pairs of an index in Step.tasks and a stored task.
+    """
+    answers: dict[int, Inserted | Existing] = {}
+    left: Sequence[int] = range(len(tasks))
+    for _ in range(_MAX_TRIES):
+        new = set((yield Step(True, [tasks[index] for index in left])))
+        if len(new) == len(tasks):
+            return [Inserted(task) for task in tasks]
+        for index in left:
+            if tasks[index].task_id in new:
+                new.remove(tasks[index].task_id)  # another task in `tasks` with the same id was not inserted
+                answers[index] = Inserted(tasks[index])
+        left = [index for index in left if index not in answers]
+        if left:
+            for nth, task in (yield Step(False, [tasks[index] for index in left])):
+                answers[left[nth]] = Existing(task)
+            left = [index for index in left if index not in answers]  # their conflict is gone: try again
+        if not left:
+            return [answers[index] for index in range(len(tasks))]
+    raise RetryTransaction("conflicting tasks kept changing; retry the transaction")
+
+
+def execute(tasks: Sequence[Task], run: Callable[[Step], Any]) -> Answers:
+    """Insert tasks with a function that executes one step."""
+    asking = steps(tasks)
+    step = next(asking)
+    while True:
+        try:
+            step = asking.send(run(step))
+        except StopIteration as end:
+            return list(end.value)
+
+
+def insert(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> Answers:
     """See ports.Store.insert; runs in the cursor's current transaction."""
+    return execute(tasks, lambda step: _run(cursor, schema, step))
+
+
+def _run(cursor: Cursor, schema: str, step: Step) -> Any:
+    if not step.inserts:
+        return _existing(cursor, schema, step.tasks)
     new: set[str] = set()
-    for start in range(0, len(tasks), CHUNK):
-        new |= insert_new_rows(cursor, schema, tasks[start : start + CHUNK])
-    if len(new) == len(tasks):
-        return [Inserted(task) for task in tasks]
-    return _resolve_conflicts(cursor, schema, tasks, new)
+    for start in range(0, len(step.tasks), CHUNK):
+        new |= _insert_new_rows(cursor, schema, step.tasks[start : start + CHUNK])
+    return new
 
 
-def insert_new_rows(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
+def _insert_new_rows(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[str]:
     """Insert the tasks that do not conflict; return their ids."""
     varying: dict[str, Any] = {}
     if len(tasks) == 1:
@@ -47,24 +95,7 @@ def insert_new_rows(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> set[s
     return {task_id for (task_id,) in cursor.fetchall()}
 
 
-def _resolve_conflicts(cursor: Cursor, schema: str, tasks: Sequence[Task], new: set[str]) -> list[Inserted | Existing]:
-    """Separate inserted tasks from existing ones; retry tasks whose conflict is gone."""
-    answers: dict[int, Inserted | Existing] = {}
-    for _ in range(_MAX_TRIES):
-        for index, task in enumerate(tasks):
-            if index not in answers and task.task_id in new:
-                new.remove(task.task_id)  # another task in `tasks` with the same id was not inserted
-                answers[index] = Inserted(task)
-        left = [index for index in range(len(tasks)) if index not in answers]
-        for nth, task in _existing(cursor, schema, [tasks[index] for index in left]).items():
-            answers[left[nth]] = Existing(task)
-        if len(answers) == len(tasks):
-            return [answers[index] for index in range(len(tasks))]
-        new = insert_new_rows(cursor, schema, [task for index, task in enumerate(tasks) if index not in answers])
-    raise errors.SerializationFailure("conflicting tasks kept changing; retry the transaction")
-
-
-def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, Task]:
+def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> list[tuple[int, Task]]:
     sql = statement("existing", schema).replace("{columns}", COLUMNS)
     cursor.execute(
         sql,
@@ -76,8 +107,8 @@ def _existing(cursor: Cursor, schema: str, tasks: Sequence[Task]) -> dict[int, T
         },
     )
     rows = cursor.fetchall()
-    tasks = decoded([row[1:] for row in rows], task_of, ID)
-    return {row[0] - 1: task for row, task in zip(rows, tasks, strict=True)}
+    found = decoded([row[1:] for row in rows], task_of, ID)
+    return [(row[0] - 1, task) for row, task in zip(rows, found, strict=True)]
 
 
 @lru_cache(maxsize=256)

@@ -55,7 +55,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
     ).fetchall()
     if standby:
         yield Finding(
-            "bad", "this server is a standby, which only reads", "name the primary; ?replica= names a standby"
+            "bad", "this server is a standby, which only reads", "connect to the primary; ?replica= names a standby"
         )
     if encoding not in schema.ENCODINGS:
         yield Finding(

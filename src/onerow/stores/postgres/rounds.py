@@ -7,18 +7,16 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from onerow.core.errors import RetryTransaction, RowRefused, StoreError
+from onerow.core.errors import RetryTransaction, RowRefused
 from onerow.core.task import Task
 from onerow.ports import Claim, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres.claiming import Claiming, Key, is_unlimited, keys_waiting
-from onerow.stores.postgres.connections import Connection, Connections, violates
+from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
-from onerow.stores.postgres.fast.row_locations import RowLocations
 from onerow.stores.postgres.quarantine import moves as quarantine_moves
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted
-from onerow.stores.postgres.swapping import Swapping, is_contested
-from onerow.stores.postgres.transactions import Transactions
+from onerow.stores.postgres.swapping import RowLocations, Swapping, is_contested
 
 MIN_PARALLEL = 50
 """Number of moves from which a second connection pays off."""
@@ -35,120 +33,35 @@ class Rounds:
         self,
         connections: Connections,
         schema: str,
-        transaction: Transactions,
         low_water: LowWaterMarks,
         own_now: Callable[[], datetime | None],
         now: Callable[[], datetime],
     ) -> None:
-        self._now = now
         self._connections = connections
         self._schema = schema
-        self._transaction = transaction
         self._low_water = low_water
         self._own_now = own_now
+        self._now = now
         self._locations = RowLocations()
         # By worker: tasks claimed in a round that failed afterwards, and when.
         self._kept: dict[str, tuple[float, list[Task]]] = {}
 
-    def run(self, moves: Sequence[Move], claim: Claim | None) -> Done:
-        try:
-            return self._round(moves, claim)
-        except RowRefused:
-            self._quarantine_suspects()
-            answers = [self._swap_one(move) for move in moves]
-            return answers, self._round((), claim)[1]
-
-    def without_refused(self, write: Callable[[], T]) -> T:
-        """Run `write`; if the table refuses a row, quarantine unreadable rows and run it once more."""
-        try:
-            return write()
-        except RowRefused:
-            if not self._quarantine_suspects():
-                raise
-            return write()
-
-    def _quarantine_suspects(self) -> int:
-        return self.quarantine(self._connections.read(partial(suspects, schema=self._schema)))
-
-    def quarantine(self, ids: Sequence[str]) -> int:
-        """Quarantine the unreadable ones of these rows; return how many."""
-        done = 0
-        if ids:
-            found = self._connections.read(partial(quarantine_moves, schema=self._schema, ids=ids, now=self._now()))
-            for move in found:
-                (answer,), _ = self._retrying_collisions([move], None)
-                done += isinstance(answer, Swapped)
-        return done
-
-    def _swap_one(self, move: Move) -> SwapAnswer:
-        try:
-            (answer,), _ = self._retrying_collisions([move], None)
-        except RowRefused:
-            if not self.quarantine([move.before.task_id]) and not self._was_quarantined(move):
-                raise
-            return Stale(move.before.task_id)
-        return answer
-
-    def _was_quarantined(self, move: Move) -> bool:
-        """Whether the row has changed or is gone since the rule read it."""
-        sql = f"SELECT version <> %s FROM {quoted(self._schema)}.task_queue WHERE task_id = %s"
-        row = self._connections.read(lambda c: c.execute(sql, (move.before.version, move.before.task_id)).fetchone())
-        return row is None or bool(row[0])
-
-    def _round(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+    def run(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key] = ()) -> Done:
+        """Write the moves and claim. `keys`: claim only tasks with these limit keys."""
+        kept: list[Task] = []
+        if claim is not None and claim.ids is None:
+            if claim.worker not in self._kept and (done := self._in_two_transactions(moves, claim)):
+                return done
+            if kept := self._take_kept(claim.worker):
+                claim = None
         if not moves and (claim is None or not claim.phases):
-            return [], []
-        if claim is not None and claim.ids is None and (kept := self._take_kept(claim.worker)):
-            return self._retrying_collisions(moves, None)[0] if moves else [], kept
-        if claim is not None and moves:
-            # The claim sees what these moves write, so a low-water mark must not hide a task that they return.
-            self._low_water.invalidate(move.after for move in moves)
-        # A claim that depends on the result of the swaps (a free slot, a free key) has to run after them.
-        if (
-            claim is not None
-            and len(moves) >= MIN_PARALLEL
-            and is_unlimited(claim)
-            and not any(map(is_contested, moves))
-        ):
-            try:
-                if (done := self._in_two_transactions(moves, claim)) is not None:
-                    return done
-            except RetryTransaction:
-                if claim.worker in self._kept:
-                    return self._round(moves, claim)
-        return self._retrying_collisions(moves, claim)
-
-    def _retrying_collisions(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key] = ()) -> Done:
-        collisions = 0
-        while True:
-            try:
-                return self._in_one_transaction(moves, claim, keys, one_each=collisions > 1)
-            except StoreError as error:
-                # Slots are assigned under an advisory lock; a writer that does not take it can still collide.
-                if not violates(error, "task_slot", "task_key_slot") or collisions > 5:
-                    raise
-                if claim is not None:
-                    self._low_water.forget(claim.phases)
-                collisions += 1
-
-    def _in_one_transaction(
-        self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], *, one_each: bool
-    ) -> Done:
-        def run_round(connection: Connection) -> tuple[Swapping, Claiming | None]:
-            swapping = Swapping(self._schema, moves, self._locations, self._own_now())
-            claiming = None
-            if claim is not None:
-                claiming = Claiming(self._schema, claim, self._low_water, self._own_now(), one_each=one_each, keys=keys)
-            left = claiming.left if claiming is not None else 0
-            with self._transaction(connection, piecewise=bool(swapping.contested), left=left):
-                self._send(swapping, connection)
-                if claiming is not None:
-                    claiming.send(connection)
-            return swapping, claiming
-
-        swapping, claiming = self._connections.write(run_round)
+            return [], kept
+        for attempt, checkout in enumerate(self._connections.attempts()):
+            with checkout as connection:
+                swapping, claiming = self._in_one_transaction(connection, moves, claim, keys, attempt)
+                break
         if claim is None or claiming is None:
-            return self._finish_swaps(swapping), []
+            return self._finish_swaps(swapping), kept
         tasks: list[Task] = []
         with self._kept_on_error(claim.worker, tasks):
             tasks += claiming.receive(self._locations)
@@ -156,29 +69,58 @@ class Rounds:
             self._claim_missed(claim, claiming, tasks)
         return answers, tasks
 
+    def _in_one_transaction(
+        self, connection: Connection, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], attempt: int
+    ) -> tuple[Swapping, Claiming | None]:
+        swapping = Swapping(self._schema, moves, self._locations, self._own_now())
+        claiming = None
+        if claim is not None:
+            self._let_claim_see(moves)
+            if attempt:  # a slot collision may come from an outdated record of the processing tasks
+                self._low_water.forget(claim.phases)
+            claiming = Claiming(self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys)
+        left = claiming.left if claiming is not None else 0
+        with self._connections.transaction(connection, one_by_one=bool(swapping.contested), left=left):
+            swapping.send(connection)
+            if claiming is not None:
+                claiming.send(connection)
+        return swapping, claiming
+
     def _in_two_transactions(self, moves: Sequence[Move], claim: Claim) -> Done | None:
-        """Run two concurrent transactions, so that client and server overlap; None if no second connection is free.
+        """Run two concurrent transactions, so that client and server overlap; None if one transaction has to do it all.
 
         The claim is sent first, because it takes the least work to prepare. While the server claims, the client builds
         the swaps; while the server writes those, the client reads the claimed rows.
         """
+        # A claim that depends on the result of the swaps (a free slot, a free key) has to run after them.
+        if len(moves) < MIN_PARALLEL or not is_unlimited(claim) or any(map(is_contested, moves)):
+            return None
+        self._let_claim_see(moves)
+        transaction = self._connections.transaction
         tasks: list[Task] = []
-        with self._kept_on_error(claim.worker, tasks):
-            with self._connections.connection() as writer, self._connections.spare() as claimer:
-                if claimer is None:
-                    return None
-                claiming = Claiming(self._schema, claim, self._low_water, self._own_now())
-                with self._transaction(writer) as send_swaps:
-                    with self._transaction(claimer, left=claiming.left) as send_claim:
-                        claiming.send(claimer)
-                        send_claim()
-                        swapping = Swapping(self._schema, moves, self._locations, self._own_now())
-                        self._send(swapping, writer)
-                        send_swaps()
-                    tasks += claiming.receive(self._locations)
-            answers = self._finish_swaps(swapping)
-            self._claim_missed(claim, claiming, tasks)
+        try:
+            with self._kept_on_error(claim.worker, tasks):
+                with self._connections.connection() as writer, self._connections.spare() as claimer:
+                    if claimer is None:
+                        return None
+                    claiming = Claiming(self._schema, claim, self._low_water, self._own_now())
+                    with transaction(writer) as send_swaps:
+                        with transaction(claimer, left=claiming.left) as send_claim:
+                            claiming.send(claimer)
+                            send_claim()
+                            swapping = Swapping(self._schema, moves, self._locations, self._own_now())
+                            swapping.send(writer)
+                            send_swaps()
+                        tasks += claiming.receive(self._locations)
+                answers = self._finish_swaps(swapping)
+                self._claim_missed(claim, claiming, tasks)
+        except RetryTransaction:
+            return None
         return answers, tasks
+
+    def _let_claim_see(self, moves: Sequence[Move]) -> None:
+        """Drop low-water marks that would hide a task which these moves return to waiting from the claim."""
+        self._low_water.invalidate(move.after for move in moves)
 
     @contextmanager
     def _kept_on_error(self, worker: str, tasks: list[Task]) -> Iterator[None]:
@@ -196,17 +138,11 @@ class Rounds:
         claimed_at, tasks = self._kept.pop(worker, (0.0, []))
         return tasks if monotonic() - claimed_at < _KEPT_FOR else []
 
-    def _send(self, swapping: Swapping, connection: Connection) -> None:
-        swapping.send(connection)
-        if swapping.wakes:
-            connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
-
     def _finish_swaps(self, swapping: Swapping) -> list[SwapAnswer]:
         answers = swapping.receive()
         if swapping.not_at_location:
             # Another client wrote to these rows, or the table was rewritten: search by id instead.
-            moves = [swapping.moves[index] for index in swapping.not_at_location]
-            again, _ = self._retrying_collisions(moves, None)
+            again, _ = self.run([swapping.moves[index] for index in swapping.not_at_location], None)
             for index, answer in zip(swapping.not_at_location, again, strict=True):
                 answers[index] = answer
         self._low_water.invalidate(answer.task for answer in answers if isinstance(answer, Swapped))
@@ -226,4 +162,45 @@ class Rounds:
                 partial(keys_waiting, schema=self._schema, want=want, low_water=self._low_water)
             )
             if keys:
-                tasks += self._retrying_collisions((), Claim(claim.worker, [want], limit=left), keys)[1]
+                tasks += self.run((), Claim(claim.worker, [want], limit=left), keys)[1]
+
+    # ── rows that the table refuses ──
+
+    def run_singly(self, moves: Sequence[Move], claim: Claim | None) -> Done:
+        """Run a round that was refused because of one row: quarantine unreadable rows, write each move by itself."""
+        self._quarantine_suspects()
+        answers = [self._swap_one(move) for move in moves]
+        return answers, self.run((), claim)[1]
+
+    def without_refused(self, write: Callable[[], T]) -> T:
+        """Run `write`; if the table refuses a row, quarantine unreadable rows and run it once more."""
+        try:
+            return write()
+        except RowRefused:
+            if not self._quarantine_suspects():
+                raise
+            return write()
+
+    def quarantine(self, ids: Sequence[str]) -> int:
+        """Quarantine the unreadable ones of these rows; return how many."""
+        if not ids:
+            return 0
+        found = self._connections.read(partial(quarantine_moves, schema=self._schema, ids=ids, now=self._now()))
+        return sum(isinstance(self.run([move], None)[0][0], Swapped) for move in found)
+
+    def _quarantine_suspects(self) -> int:
+        return self.quarantine(self._connections.read(partial(suspects, schema=self._schema)))
+
+    def _swap_one(self, move: Move) -> SwapAnswer:
+        try:
+            return self.run([move], None)[0][0]
+        except RowRefused:
+            if not self.quarantine([move.before.task_id]) and not self._was_changed(move):
+                raise
+            return Stale(move.before.task_id)
+
+    def _was_changed(self, move: Move) -> bool:
+        """Whether the row has changed or is gone since the rule read it."""
+        sql = f"SELECT version <> %s FROM {quoted(self._schema)}.task_queue WHERE task_id = %s"
+        row = self._connections.read(lambda c: c.execute(sql, (move.before.version, move.before.task_id)).fetchone())
+        return row is None or bool(row[0])

@@ -14,7 +14,7 @@ import psycopg
 
 from onerow.core.errors import BadInput, StoreError, StoreReadOnly
 from onerow.stores.postgres.connections import Connection, Connections
-from onerow.stores.postgres.statements import quoted, statement
+from onerow.stores.postgres.statements import quoted, script, statement
 from onerow.stores.shared.schema_version import check_code, check_version
 
 SCHEMA = 1
@@ -54,7 +54,7 @@ def _check_server(connection: Connection, url: str) -> None:
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
     if standby:
-        raise StoreReadOnly(f"{url} is a standby, which only reads; name the primary")
+        raise StoreReadOnly(f"{url} is a standby, which only reads; connect to the primary")
     if encoding not in ENCODINGS:
         raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
 
@@ -133,14 +133,14 @@ def _run(connection: Connection, schema: str, number: int) -> None:
 
 
 def _is_outside(schema: str, number: int) -> bool:
-    return statement(f"schema_{number}", schema).partition("\n")[0].endswith("outside a transaction.")
+    return script(f"schema_{number}", schema).partition("\n")[0].endswith("outside a transaction.")
 
 
 def _steps(schema: str, number: int) -> Iterator[str]:
     """Yield single statements, the version record last; they are run again if an earlier run was interrupted."""
     if number == 1:
         yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}"
-    yield from split(statement(f"schema_{number}", schema))
+    yield from split(script(f"schema_{number}", schema))
     yield (
         f"INSERT INTO {quoted(schema)}.onerow_meta VALUES ('schema', {number}), ('min_code', {MIN_CODE}) "
         f"ON CONFLICT (key) DO UPDATE SET value = excluded.value"

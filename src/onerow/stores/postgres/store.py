@@ -9,7 +9,7 @@ from typing import Any
 from psycopg.types.numeric import Int8
 
 from onerow.core.corruption import UnreadableRows, without_unreadable
-from onerow.core.errors import BadInput, StoreUnavailable
+from onerow.core.errors import BadInput, RowRefused, StoreUnavailable
 from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -39,14 +39,12 @@ from onerow.stores.postgres import (
 )
 from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.fast import insert_new
-from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment, unix_time
+from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
 from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
-from onerow.stores.postgres.transactions import Transactions
 from onerow.stores.postgres.waker import PostgresWaker
-from onerow.stores.shared.server_clock import ServerClock
 from onerow.stores.shared.waking import any_wakes
 
 _MILLI = timedelta(milliseconds=1)
@@ -81,10 +79,8 @@ class PostgresStore(Reading):
         size = where.pool_size if pool_size is None else connection_url.check_pool_size(pool_size)
         super().__init__(Connections(where, size=size, patience=patience), name)
         self._clock = clock
-        self._server_clock = ServerClock(self._ask_time)
         self._low_water = LowWaterMarks()
-        self._transaction = Transactions(name, self._server_clock)
-        self._rounds = Rounds(self._connections, name, self._transaction, self._low_water, self._own_now, self.now)
+        self._rounds = Rounds(self._connections, name, self._low_water, self._own_now, self.now)
         self._counter_updater = counts.CounterUpdater(self._connections, name)
         self._output_bound = OutputBound(log_lines, log_size)
         self._wakers: list[PostgresWaker] = []
@@ -133,12 +129,12 @@ class PostgresStore(Reading):
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Raise BadInput: PostgreSQL has its own backup tools."""
         raise BadInput(
-            f"{self.url} has tools of its own for copies; use: pg_dump --schema={self._schema}, or continuous archiving",
+            f"{self.url}: back up PostgreSQL with its own tools: pg_dump --schema={self._schema}, or continuous archiving",
             field="store",
         )
 
     def now(self) -> datetime:
-        return to_millis(self._clock()) if self._clock is not None else self._server_clock.now()
+        return to_millis(self._clock()) if self._clock is not None else self._connections.clock.now()
 
     def for_views(self) -> "PostgresStore | OnReplica":
         """Return a store for views: it reads rows from the replica, if there is one."""
@@ -169,7 +165,10 @@ class PostgresStore(Reading):
         return self.settle_and_claim(moves, None)[0]
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        done = self._rounds.run(moves, claim)
+        try:
+            done = self._rounds.run(moves, claim)
+        except RowRefused:
+            done = self._rounds.run_singly(moves, claim)
         # Only moves that create work wake: a claim that wakes its own worker would cause another claim at once.
         if any_wakes(moves):
             self._poke_unconnected_wakers()
@@ -188,7 +187,7 @@ class PostgresStore(Reading):
         }
 
         def extend(connection: Connection) -> list[tuple[Any, ...]]:
-            with self._transaction(connection):
+            with self._connections.transaction(connection):
                 cursor = connection.execute(statement("extend", self._schema), given, binary=True)
             return cursor.fetchall()
 
@@ -210,7 +209,7 @@ class PostgresStore(Reading):
         }
 
         def remove(connection: Connection) -> int:
-            with self._transaction(connection):
+            with self._connections.transaction(connection):
                 gone = connection.execute(statement("remove", self._schema), given, binary=True)
                 task_log.remove(connection, self._schema, given["ids"])
             return len(gone.fetchall())
@@ -221,7 +220,7 @@ class PostgresStore(Reading):
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         def append(connection: Connection) -> None:
-            with self._transaction(connection):
+            with self._connections.transaction(connection):
                 task_log.append(connection, self._schema, lines, self._output_bound)
 
         if lines:
@@ -229,7 +228,7 @@ class PostgresStore(Reading):
 
     def write_notes(self, given: Sequence[Note]) -> list[bool]:
         def write(connection: Connection) -> list[bool]:
-            with self._transaction(connection):
+            with self._connections.transaction(connection):
                 answers = notes.write(connection, self._schema, given, self._own_now())
             return [answer.rowcount == 1 for answer in answers]
 
@@ -277,12 +276,6 @@ class PostgresStore(Reading):
     def _own_now(self) -> datetime | None:
         """Return the time of the injected clock; None means that SQL uses the server's clock."""
         return None if self._clock is None else to_millis(self._clock())
-
-    def _ask_time(self) -> float:
-        ((server_time,),) = self._connections.read(
-            lambda c: c.execute("SELECT clock_timestamp()", binary=True).fetchall()
-        )
-        return unix_time(server_time)
 
 
 class _ReplicaConnections:

@@ -5,10 +5,10 @@ rows share is sent once; other values are sent as one array per column. The stat
 written, else the positions of those that were.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from psycopg import errors
@@ -18,23 +18,60 @@ from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import counts
 from onerow.stores.postgres.connections import Connection, Cursor
-from onerow.stores.postgres.fast.binary import Bigs, Texts, column
-from onerow.stores.postgres.fast.binary import RowLocations as LocationColumn
-from onerow.stores.postgres.fast.row_locations import RowLocations
+from onerow.stores.postgres.fast.binary import Bigs, Ctids, Texts, column
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
-from onerow.stores.postgres.statements import quoted
+from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.shared.waking import any_wakes
 
 # These nearly always differ between rows. Never sending them as shared keeps the number of distinct statements small.
 _NEVER_SHARED = frozenset({"logs_json", "results_json", "elapsed_time", "payload_json", "error", "token", "title"})
 
-_Shape = tuple[int, bool, bool, int, counts.Change]
-"""What moves in one statement have in common: nth move of its task, location known, if_dead, version step, counters."""
+
+_UNKNOWN: tuple[int, None] = (0, None)
+_MAX_LOCATIONS = 20_000
+"""Bound for tasks that were claimed and never written; a worker has fewer in flight."""
+
+
+class RowLocations:
+    """The physical locations (ctid) of rows that this store claimed and has not written since.
+
+    A write by ctid needs no index lookup. A ctid is valid until the next write to the row, by any client, so it is only
+    a hint: the write still compares id and version, and a row that is not found at its ctid is written by id.
+    """
+
+    def __init__(self) -> None:
+        self._locations: dict[str, tuple[int, bytes]] = {}
+
+    def remember(self, tasks: Iterable[Task], locations: Iterable[bytes]) -> None:
+        """Record the locations of claimed tasks."""
+        if len(self._locations) > _MAX_LOCATIONS:
+            self._locations.clear()
+        self._locations.update(
+            (task.task_id, (task.version, location)) for task, location in zip(tasks, locations, strict=True)
+        )
+
+    def take(self, tasks: Iterable[Task]) -> list[bytes | None]:
+        """Remove and return the location of each task; None: unknown, or the task has another version."""
+        found = []
+        for task in tasks:
+            version, location = self._locations.pop(task.task_id, _UNKNOWN)
+            found.append(location if version == task.version else None)
+        return found
+
+
+class _Shape(NamedTuple):
+    """What moves in one statement have in common."""
+
+    nth: int  # first, second … move of its task in this batch
+    by_location: bool
+    if_dead: bool
+    version_step: int  # a move made by two rules increments the version twice
+    counted: counts.Change
 
 
 class _Sent(msgspec.Struct):
     indexes: Sequence[int]
-    placed: bool
+    by_location: bool
     cursor: Cursor
 
 
@@ -44,7 +81,7 @@ class Swapping:
     def __init__(self, schema: str, moves: Sequence[Move], locations: RowLocations, now: datetime | None) -> None:
         self._schema = schema
         self.moves = moves
-        self._locations = locations.take([move.before for move in moves])
+        self._locations = locations.take(move.before for move in moves)
         self._now = now
         self._sent: list[_Sent] = []
         self._groups: dict[_Shape, list[int]] = {}
@@ -59,23 +96,19 @@ class Swapping:
                 self.contested.append(index)
             else:
                 # A rescue that misses must be answered as stale. A retry by id would run in a newer transaction and could pass.
-                placed = self._locations[index] is not None and not move.if_dead
-                shape = (nth, placed, move.if_dead, _version_step(move), counts.change(move))
-                self._groups.setdefault(shape, []).append(index)
+                by_location = self._locations[index] is not None and not move.if_dead
+                self._groups.setdefault(_shape(move, nth, by_location=by_location), []).append(index)
 
     def send(self, connection: Connection) -> None:
-        """Send all moves; inside an open transaction."""
-        for shape, indexes in sorted(self._groups.items(), key=lambda item: item[0][0]):
+        """Send all moves, and a notification if one of them creates work for other workers; inside a transaction."""
+        for shape, indexes in sorted(self._groups.items(), key=lambda item: item[0].nth):
             # Sorted by id, so that two clients that write the same rows do not deadlock.
             indexes.sort(key=lambda index: self.moves[index].before.task_id)
-            self._sent.append(_Sent(indexes, shape[1], self._write(connection, shape, indexes)))
+            self._write(connection, shape, indexes)
         for index in self.contested:
             self._write_contested(connection, index)
-
-    @property
-    def wakes(self) -> bool:
-        """Whether one of the moves creates work for other workers."""
-        return any_wakes(self.moves)
+        if any_wakes(self.moves):
+            connection.execute("SELECT pg_notify(%s, '')", (f"onerow.{self._schema}",))
 
     def receive(self) -> list[SwapAnswer]:
         answers: list[SwapAnswer] = [Swapped(move.after) for move in self.moves]
@@ -86,7 +119,7 @@ class Swapping:
             missing = set(sent.indexes).difference(sent.indexes[nth - 1] for nth in written)
             for index in missing:
                 answers[index] = Stale(self.moves[index].before.task_id)
-            if sent.placed:
+            if sent.by_location:
                 self.not_at_location += sorted(missing)
         for index, other_id in self._conflicts.items():
             answers[index] = Conflict(self.moves[index].before.task_id, other_id)
@@ -95,15 +128,13 @@ class Swapping:
     def _write_contested(self, connection: Connection, index: int) -> None:
         """Write a move that takes a unique key; record a conflict if another task holds it."""
         move = self.moves[index]
-        shape = (0, False, move.if_dead, _version_step(move), counts.change(move))
         try:
             with connection.transaction():
-                self._sent.append(_Sent([index], False, self._write(connection, shape, [index])))
+                self._write(connection, _shape(move, 0, by_location=False), [index])
         except errors.UniqueViolation:
             self._conflicts[index] = self._holder(connection, move.after)
 
-    def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> Cursor:
-        _, placed, if_dead, grown, change = shape
+    def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> None:
         moves = [self.moves[index] for index in indexes]
         written = changed_columns((move.before for move in moves), (move.after for move in moves))
         written.pop("version", None)  # the statement always increments it
@@ -115,19 +146,28 @@ class Swapping:
         given: dict[str, Any] = {
             "ids": column(Texts, [move.before.task_id for move in moves]),
             "versions": column(Bigs, [move.before.version for move in moves]),
-            "grown": Int8(grown),
+            "version_step": Int8(shape.version_step),
             "size": Int8(len(moves)),
         }
         for field, values in written.items():
             given[field] = values[0] if field in shared else column(KINDS[field], values)
-        if placed:
-            given["places"] = column(LocationColumn, [self._locations[index] for index in indexes])
-        if if_dead:
+        if shape.by_location:
+            given["row_locations"] = column(Ctids, [self._locations[index] for index in indexes])
+        if shape.if_dead:
             given["now"] = self._now
         varying = tuple(field for field in written if field not in shared)
-        fewer, more = (key is not None for key in change)
-        sql = _update(self._schema, shared, varying, placed=placed, if_dead=if_dead, fewer=fewer, more=more)
-        return connection.execute(sql, given | counts.given(change), binary=True)
+        fewer, more = (key is not None for key in shape.counted)
+        sql = _swap_sql(
+            self._schema,
+            shared,
+            varying,
+            by_location=shape.by_location,
+            if_dead=shape.if_dead,
+            fewer=fewer,
+            more=more,
+        )
+        cursor = connection.execute(sql, given | counts.given(shape.counted), binary=True)
+        self._sent.append(_Sent(indexes, shape.by_location, cursor))
 
     def _holder(self, connection: Connection, task: Task) -> str:
         row = connection.execute(
@@ -138,7 +178,9 @@ class Swapping:
             (task.pipeline, task.user_id, task.held_key),
         ).fetchone()
         if row is None:
-            raise errors.SerializationFailure("the task that held the unique key is gone; retry the transaction")
+            raise errors.SerializationFailure(
+                "the task that held the unique key has released it; retry the transaction"
+            )
         return str(row[0])
 
 
@@ -148,42 +190,45 @@ def is_contested(move: Move) -> bool:
     return key is not None and key != move.before.held_key
 
 
-def _version_step(move: Move) -> int:
-    return move.after.version - move.before.version  # a move made by two rules increments the version twice
+def _shape(move: Move, nth: int, *, by_location: bool) -> _Shape:
+    step = move.after.version - move.before.version
+    return _Shape(nth, by_location, move.if_dead, step, counts.change(move))
 
 
 @lru_cache(maxsize=512)
-def _update(
+def _swap_sql(
     schema: str,
     shared: tuple[str, ...],
     varying: tuple[str, ...],
     *,
-    placed: bool,
+    by_location: bool,
     if_dead: bool,
     fewer: bool,
     more: bool,
 ) -> Any:
-    sets = ["version = t.version + %(grown)s::bigint"]
+    sets = ["version = t.version + %(version_step)s::bigint"]
     sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared if field != "status"]
     sets += [f"{COLUMN[field]} = m.{field}" for field in varying]
     if "status" in shared:
         # In a subquery, so that the domain's CHECK runs once and not for each row.
         sets.append(f"status = (SELECT %(status)s::{quoted(schema)}.task_status)")
-    arrays = ", ".join(["%(ids)s", "%(versions)s", *["%(places)s"] * placed, *(f"%({field})s" for field in varying)])
-    names = ", ".join(["task_id", "version", *["place"] * placed, *varying, "nth"])
+    located = ("row_location",) if by_location else ()
+    arrays = [f"%({name}s)s" for name in ("id", "version", *located)] + [f"%({field})s" for field in varying]
     # IS TRUE keeps the planner from using the index on task_id, as it would in a small table.
-    same = "t.ctid = m.place AND (t.task_id = m.task_id) IS TRUE" if placed else "t.task_id = m.task_id"
+    same_row = "t.ctid = m.row_location AND (t.task_id = m.task_id) IS TRUE" if by_location else "t.task_id = m.task_id"
     # A transaction that began more than a second ago has waited for a lock, and the holder's heartbeat may have too.
-    dead = (
-        " AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))"
-        " AND clock_timestamp() - transaction_timestamp() < interval '1 second'"
+    lease_ended = (
+        "AND t.leased_until <= coalesce(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) "
+        "AND clock_timestamp() - transaction_timestamp() < interval '1 second'"
         if if_dead
         else ""
     )
     return (
-        f"WITH written AS (UPDATE {quoted(schema)}.task_queue AS t SET {', '.join(sets)} "
-        f"FROM unnest({arrays}) WITH ORDINALITY AS m ({names}) "
-        f"WHERE {same} AND t.version = m.version{dead} RETURNING m.nth)"
-        f"{counts.counting_sql(schema, fewer=fewer, more=more)} "
-        f"SELECT CASE WHEN count(*) < %(size)s::bigint THEN coalesce(array_agg(nth), '{{}}') END FROM written"
+        statement("swap", schema)
+        .replace("{sets}", ", ".join(sets))
+        .replace("{arrays}", ", ".join(arrays))
+        .replace("{names}", ", ".join(["task_id", "version", *located, *varying, "nth"]))
+        .replace("{same_row}", same_row)
+        .replace("{lease_ended}", lease_ended)
+        .replace("{counters}", counts.counting_sql(schema, fewer=fewer, more=more))
     )

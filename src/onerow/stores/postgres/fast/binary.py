@@ -47,59 +47,42 @@ class Column(bytes):
     """The encoded values of one column."""
 
     oid: ClassVar[int]  # of the array type
+    element: ClassVar[int]  # the oid of one value
+    number: ClassVar[str | None] = None  # the struct format of one value, if all have the same size
 
 
 class Texts(Column):
-    oid = 1009
+    oid, element = 1009, 25
 
 
 class Jsons(Column):
-    oid = 199
+    oid, element = 199, 114
 
 
 class Shorts(Column):
-    oid = 1005
+    oid, element, number = 1005, 21, "h"
 
 
 class Integers(Column):
-    oid = 1007
+    oid, element, number = 1007, 23, "i"
 
 
 class Bigs(Column):
-    oid = 1016
+    oid, element, number = 1016, 20, "q"
 
 
 class Flags(Column):
-    oid = 1000
+    oid, element, number = 1000, 16, "?"
 
 
 class Moments(Column):
-    oid = 1185
+    oid, element, number = 1185, 1184, "q"
 
 
-class RowLocations(Column):
-    """The ctid values of rows, as the server sent them."""
+class Ctids(Column):
+    """The physical locations of rows, as the server sent them."""
 
-    oid = 1010
-
-
-_ELEMENT: dict[type[Column], int] = {
-    Texts: 25,
-    Jsons: 114,
-    Shorts: 21,
-    Integers: 23,
-    Bigs: 20,
-    Flags: 16,
-    Moments: 1184,
-    RowLocations: 27,
-}
-_NUMBER: dict[type[Column], tuple[str, int]] = {
-    Shorts: ("ih", 2),
-    Integers: ("ii", 4),
-    Bigs: ("iq", 8),
-    Flags: ("i?", 1),
-    Moments: ("iq", 8),
-}
+    oid, element = 1010, 27
 
 
 ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
@@ -110,7 +93,7 @@ ENCODE: dict[type[Column], Callable[[Any], bytes]] = {
     Bigs: struct.Struct(">q").pack,
     Flags: struct.Struct(">?").pack,
     Moments: lambda moment: struct.pack(">q", micros(moment)),
-    RowLocations: bytes,
+    Ctids: bytes,
 }
 """Encoder for one value of each kind of column; None is sent as NULL."""
 
@@ -124,17 +107,16 @@ def cells(kind: type[Column], values: Sequence[Any]) -> list[bytes]:
 def column(kind: type[Column], values: Sequence[Any]) -> Column:
     """Encode a column as one array parameter."""
     if not values:
-        return kind(struct.pack(">iii", 0, 0, _ELEMENT[kind]))
+        return kind(struct.pack(">iii", 0, 0, kind.element))
     has_nulls = None in values
-    head = struct.pack(">iiiii", 1, has_nulls, _ELEMENT[kind], len(values), 1)
-    if has_nulls or kind not in _NUMBER:
+    head = struct.pack(">iiiii", 1, has_nulls, kind.element, len(values), 1)
+    if has_nulls or kind.number is None:
         return kind(head + b"".join(cells(kind, values)))
     if kind is Moments:
         values = [micros(value) for value in values]
-    form, size = _NUMBER[kind]
-    flat: list[Any] = [size] * (2 * len(values))
+    flat: list[Any] = [struct.calcsize(f">{kind.number}")] * (2 * len(values))  # a length before each value
     flat[1::2] = values
-    return kind(head + struct.pack(f">{form * len(values)}", *flat))
+    return kind(head + struct.pack(">" + f"i{kind.number}" * len(values), *flat))
 
 
 def _dumper(kind: type[Column]) -> type[Dumper]:
@@ -148,7 +130,7 @@ def _dumper(kind: type[Column]) -> type[Dumper]:
     return ColumnDumper
 
 
-_DUMPERS = {kind: _dumper(kind) for kind in _ELEMENT}
+_DUMPERS = {kind: _dumper(kind) for kind in ENCODE}
 
 
 def register_adapters(adapters: AdaptersMap) -> None:

@@ -1,6 +1,7 @@
 """Inserts new tasks that cannot conflict: their id was generated here, and they have no unique key.
 
-One task is a plain INSERT, many tasks are a COPY; both are faster than INSERT … ON CONFLICT.
+One task is a plain INSERT through libpq, without psycopg's cursor, whose Python code took as long as the server's work.
+Many tasks are a COPY. Both are faster than INSERT … ON CONFLICT.
 """
 
 import struct
@@ -9,11 +10,12 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any
 
-from psycopg import errors
+from psycopg import errors, pq
+from psycopg.generators import execute
+from psycopg.pq.abc import PGresult
 
 from onerow.core.task import COLUMN, Task, non_default_fields
 from onerow.stores.postgres.connections import Connection
-from onerow.stores.postgres.fast import prepared
 from onerow.stores.postgres.fast.binary import ENCODE, cells
 from onerow.stores.postgres.rows import KINDS, NEW_FIELDS, varying_and_shared_fields
 from onerow.stores.postgres.statements import quoted
@@ -24,6 +26,7 @@ CHUNK = 5_000
 _COPY_FROM = 20  # tasks; a COPY takes two round trips, so for fewer tasks one statement with arrays is as fast
 # Tasks with a given id set token and version, so they are excluded here.
 _FIELDS = NEW_FIELDS - {"token", "version", "unique_key", "unique_for", "held_key"}
+_MAX_PREPARED = 100  # statements per connection
 _HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 
@@ -43,7 +46,7 @@ def _insert_one(connection: Connection, schema: str, task: Task) -> bool:
     if not _FIELDS.issuperset(given):
         return False
     sql, encoders = _insert_sql(schema, tuple(given))
-    prepared.run(connection, sql, [encode(value) for encode, value in zip(encoders, given.values(), strict=True)])
+    _run_prepared(connection, sql, [encode(value) for encode, value in zip(encoders, given.values(), strict=True)])
     return True
 
 
@@ -69,6 +72,35 @@ def _send(connection: Connection, sql: str, rows: Sequence[tuple[bytes, ...]]) -
         connection.sending(sql)
     with connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
         copy.write(b"".join([_HEAD, *chain.from_iterable(rows), _END]))
+
+
+def _run_prepared(connection: Connection, sql: str, given: Sequence[bytes]) -> None:
+    """Run a statement with parameters $1, $2 … in binary format; it is prepared once per text."""
+    if connection.sending is not None:
+        connection.sending(sql)
+    formats = [pq.Format.BINARY] * len(given)
+    name = connection.prepared.get(sql) or _prepare(connection, sql)
+    if name is None:
+        connection.pgconn.send_query_params(sql.encode(), given, param_formats=formats)
+    else:
+        connection.pgconn.send_query_prepared(name, given, formats)
+    _finish(connection)
+
+
+def _prepare(connection: Connection, sql: str) -> bytes | None:
+    if connection.prepare_threshold is None or len(connection.prepared) == _MAX_PREPARED:
+        return None
+    name = b"onerow_%d" % len(connection.prepared)
+    connection.pgconn.send_prepare(name, sql.encode())
+    _finish(connection)
+    connection.prepared[sql] = name
+    return name
+
+
+def _finish(connection: Connection) -> None:
+    results: list[PGresult] = connection.wait(execute(connection.pgconn))
+    if results[-1].status == pq.ExecStatus.FATAL_ERROR:
+        raise errors.error_from_result(results[-1], connection.info.encoding)
 
 
 @lru_cache(maxsize=256)

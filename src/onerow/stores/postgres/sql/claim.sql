@@ -1,9 +1,6 @@
 -- claim: lease the first due tasks of the given phases.
 -- Differs from sqlite/sql/claim.sql: one statement selects and updates, skipping locked rows; = ANY(ARRAY(...)) keeps its plan where IN would not.
-WITH clock AS MATERIALIZED (
-  SELECT now, (now + %(lease)s::bigint * interval '1 millisecond')::timestamptz(3) AS until
-    FROM (SELECT coalesce(%(now)s, date_trunc('milliseconds', clock_timestamp()))::timestamptz(3) AS now OFFSET 0) AS server
-)
+WITH {include clock}
 UPDATE {schema}.task_queue AS ours
    SET status = (SELECT 'processing'::{schema}.task_status), leased_by = %(worker)s, token = ours.token + 1, attempt = ours.attempt + 1,
        version = ours.version + 1, started_at = (SELECT now FROM clock), updated_at = (SELECT now FROM clock),

@@ -1,6 +1,7 @@
 """Connection pool: size, reuse, forks, replicas, and translation of errors."""
 
 import os
+import pkgutil
 import threading
 import time
 from urllib.parse import urlsplit
@@ -24,7 +25,8 @@ from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
-from onerow.stores.postgres.connections import store_error
+from onerow.stores.postgres.connections import PSYCOPG_INTERNALS
+from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
 from tests.engine.kit import until
@@ -222,3 +224,21 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
 )
 def test_driver_errors_become_store_errors(error: type[psycopg.Error], becomes: type[StoreError]) -> None:
     assert type(store_error(error("it said so"), "here")) is becomes
+
+
+@pytest.mark.parametrize("name", PSYCOPG_INTERNALS)
+def test_psycopg_has_the_undocumented_names_that_the_store_uses(name: str) -> None:
+    path, _, attribute = name.rpartition(".")
+    owner = pkgutil.resolve_name(path)
+    declared = {field for kind in getattr(owner, "__mro__", ()) for field in getattr(kind, "__annotations__", {})}
+    assert hasattr(owner, attribute) or attribute in declared, (
+        f"psycopg {psycopg.__version__} has no {name}: adapt one_send and fast/insert_new.py, or exclude this version"
+    )
+
+
+def test_the_statements_of_a_transaction_are_sent_at_its_end(store: PostgresStore, sql: psycopg.Connection) -> None:
+    """Fails if psycopg sends by another function than the one that `one_send` replaces."""
+    active = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state <> 'idle'"
+    with store._connections.connection() as connection, store._connections.transaction(connection):
+        connection.execute("SELECT pg_notify('onerow.test', '')")
+        assert sql.execute(active, (connection.info.backend_pid,)).fetchone() == (0,)

@@ -1,15 +1,19 @@
 """Rounds: swaps and a claim together, on two connections if there are many swaps; writes by row location."""
 
+import threading
+
 import psycopg
 import pytest
 
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
+from onerow.core.task import Task
 from onerow.ports import Claim, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore, rounds
 from onerow.stores.postgres.rounds import MIN_PARALLEL
 from tests.conformance.kit import claim, every_row, put, put_many, want
+from tests.engine.kit import PATIENCE, until
 from tests.stores.postgres.test_plans import explained, of_table
 
 
@@ -65,6 +69,27 @@ def test_tasks_claimed_concurrently_with_failed_swaps_are_returned_by_the_next_c
     }, "nothing is held that its holder doesn't know"
     assert len(claim(hasty, 100)) == MIN_PARALLEL - 10
     hasty.close()
+
+
+def test_a_claim_whose_slot_another_writer_took_is_retried(
+    store: PostgresStore, sql: psycopg.Connection, postgres_url: str
+) -> None:
+    """A writer that does not take the phase's advisory lock, such as an operator with psql."""
+    put_many(store, 3)
+    found: list[Task] = []
+    claiming = threading.Thread(target=lambda: found.extend(claim(store, 2, slots=2)))
+    with psycopg.connect(postgres_url) as other:
+        other.execute(
+            "UPDATE onerow.task_queue SET status = 'processing', slot = 0, leased_by = 'psql', started_at = now(),"
+            " leased_until = now() + interval '1 minute' WHERE task_id = 't0000'"
+        )
+        claiming.start()
+        until(lambda: sql.execute(LOCK_WAITERS).fetchone(), "the claim waits for slot 0")
+    claiming.join(PATIENCE)
+    assert [(task.task_id, task.slot) for task in found] == [("t0001", 1)]
+
+
+LOCK_WAITERS = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def test_a_claimed_task_is_written_by_its_row_location(store: PostgresStore) -> None:
