@@ -128,7 +128,7 @@ def test_a_server_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    server.wait(timeout=10)
+    server.wait(timeout=60)
 
 
 def _one(connection: psycopg.Connection[Any], query: Any) -> Any:

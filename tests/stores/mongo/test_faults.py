@@ -15,6 +15,7 @@ from onerow.core.status import COMPLETED, OPEN, PROCESSING, WAITING, Status
 from onerow.ports import Existing, Filter, Held, Inserted, Lease, LogLine, Move, Note, Swapped
 from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import MINUTE, claim, claim_one, every_row, new, put, stored
+from tests.engine.kit import until
 from tests.servers.mongo import MongoServer
 
 pytestmark = pytest.mark.faults
@@ -96,6 +97,15 @@ def test_p1_acknowledged_writes_survive_a_kill_of_the_server(
         assert len(killable.read_log(f"w{number}", limit=10_000).lines) >= writer.lines
 
 
+def answers(store: MongoStore) -> bool:
+    """Whether the driver has found the server again; until then each call fails after half a second."""
+    try:
+        every_row(store)
+    except StoreUnavailable:
+        return False
+    return True
+
+
 def test_p4_moves_with_a_lost_answer_are_recorded_once(own_mongo: MongoServer, killable: MongoStore) -> None:
     """The server is killed during a large batch: some moves are written, some are not."""
     killable.insert([new(killable, f"t{n:04d}") for n in range(3_000)])
@@ -107,6 +117,7 @@ def test_p4_moves_with_a_lost_answer_are_recorded_once(own_mongo: MongoServer, k
         killable.swap(moves)
     killer.join()
     own_mongo.start()
+    until(lambda: answers(killable), "the server")
     before = every_row(killable)
     again = killable.swap(moves)
     after = every_row(killable)

@@ -185,7 +185,7 @@ def test_a_stopped_worker_exits_after_its_grace_period_without_a_busy_loop_while
         until(notes.exists, "the task")
         [worker] = psutil.Process(supervisor.pid).children()
         own_postgres.stop("immediate")
-        until(lambda: "away" in output.read_text(), "that it notices")
+        until(lambda: "store unavailable" in output.read_text(), "that it notices")
         before = after = sum(worker.cpu_times()[:2])
         supervisor.terminate()
         with contextlib.suppress(psutil.NoSuchProcess):
