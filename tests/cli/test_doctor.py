@@ -227,9 +227,9 @@ def works(run: Run, store: SqliteStore, reason: Reason) -> None:
         assert [task["task_id"] for task in found["tasks"]] == ["child"]
 
 
-@pytest.mark.parametrize("phase, limits", [("script", (2, 5)), ("video", (7, 2))])
+@pytest.mark.parametrize("phase, limits", [("script", {"concurrency": 2}), ("video", {"per_key": 2})])
 def test_the_command_that_raises_a_limit_leaves_the_other_limit_alone(
-    run: Run, tmp_path: Path, frozen: None, phase: str, limits: tuple[int, int]
+    run: Run, tmp_path: Path, frozen: None, phase: str, limits: dict[str, int]
 ) -> None:
     store = SqliteStore(tmp_path / "t.db")
     store.prepare()

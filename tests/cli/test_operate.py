@@ -181,6 +181,17 @@ def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
     assert answer == {"limit": None, "per_key": 1, "processing": 0}
     assert run("limit", "videos", "script", "--reset", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
     assert "whole number" in run("limit", "videos", "script", "many", "--store", town, code=64).stderr
+    assert "whole number" in run("limit", "videos", "script", "--per-key", "x", "--store", town, code=64).stderr
+    run("limit", "videos", "script", "5", "--reset", "--store", town, code=2)
+
+
+def test_setting_one_limit_leaves_the_other_as_it_is(run: Run, town: str) -> None:
+    limit = ("limit", "videos", "script", "--store", town)
+    assert run(*limit, "--per-key", "1").stdout == "videos.script: 2 at once, 1 for each key; 0 now\n"
+    assert run(*limit, "5").stdout == "videos.script: 5 at once, 1 for each key; 0 now\n"
+    assert run(*limit, "none").stdout == "videos.script: any number at once, 1 for each key; 0 now\n"
+    assert run(*limit, "--per-key", "none").stdout == "videos.script: any number at once; 0 now\n"
+    assert run(*limit, "--reset").stdout == "videos.script: 2 at once; 0 now\n"
 
 
 def test_purge_counts_and_deletes_old_ended_tasks(run: Run, town: str) -> None:

@@ -101,6 +101,17 @@ def test_racing_holds_keep_the_one_that_ends_last(queue: Queue) -> None:
     assert held_until == max(ends)
 
 
+def test_two_limits_that_are_set_at_the_same_time_are_both_stored(queue: Queue) -> None:
+    queue.serve(_videos())
+    for number in range(1, 11):
+        racing(
+            lambda number=number: queue.set_limit("videos", "image", concurrency=number),
+            lambda number=number: queue.set_limit("videos", "image", per_key=number),
+        )
+        stored = definitions.load_controls(queue.store).limits
+        assert stored == {("videos", "image"): {"concurrency": number, "per_key": number}}
+
+
 @pytest.fixture
 def always_lost(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue whose writes of notes always lose against another writer."""

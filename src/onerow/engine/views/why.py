@@ -227,7 +227,7 @@ def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for
             return Reason(
                 "limit",
                 f"The {of} is taken by {who}, held by worker {first.leased_by} until {_at(first.leased_until)}.",
-                _raise_limit(task.pipeline, phase.name, limit, per_key, of_key=key is not None),
+                _raise_limit(task.pipeline, phase.name, most + 1, of_key=key is not None),
                 first.leased_until,
             )
     return None
@@ -276,16 +276,11 @@ def _list_children(task: Task) -> str:
     return shlex.join(["onerow", "list", f'parent:"{task.task_id}" status:waiting,processing'])
 
 
-def _raise_limit(pipeline: str, phase: str, limit: int | None, per_key: int | None, *, of_key: bool) -> str:
-    """Return the command that raises a limit by one; it sets both limits, because an omitted one is removed."""
-    if of_key:
-        per_key = (per_key or 0) + 1
-    else:
-        limit = (limit or 0) + 1
-    if max(limit or 0, per_key or 0) > _HIGHEST_LIMIT:
+def _raise_limit(pipeline: str, phase: str, limit: int, *, of_key: bool) -> str:
+    """Return the command that sets one limit; '' if it would be too high."""
+    if limit > _HIGHEST_LIMIT:
         return ""
-    words = [str(limit) if limit is not None else "none"] + (["--per-key", str(per_key)] if per_key is not None else [])
-    return shlex.join(["onerow", "limit", pipeline, phase, *words])
+    return shlex.join(["onerow", "limit", pipeline, phase, *(["--per-key"] if of_key else []), str(limit)])
 
 
 def _for(span: timedelta) -> str:
