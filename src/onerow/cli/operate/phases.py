@@ -114,7 +114,7 @@ def purge(
     if dry_run:
         _print(session, {"would_purge": count}, f"would purge {count:,} tasks")
         return
-    session.confirm("purge", count, yes)
+    session.confirm("purge", count, yes, above=0)
     gone = 0
     with session.out.progress("purge") as report:
         while step := session.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):
