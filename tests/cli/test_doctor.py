@@ -22,7 +22,7 @@ from onerow.stores.sqlite import SqliteStore, maintenance
 from tests.cli.conftest import VIDEOS, Run
 from tests.samples import NOW, SECOND, a_task, claimed
 
-IRREVERSIBLE = {"cancel", "purge"}
+IRREVERSIBLE = {"cancel", "finish", "purge", "replay"}
 
 
 def filled(path: Path, count: int = 3_000) -> str:
@@ -200,7 +200,6 @@ def test_every_command_of_why_works_as_it_is_printed(run: Run, tmp_path: Path, f
         "children": replace(base, awaiting="children", children=1, run_at=NOW + 100 * SECOND),
         "queued": base,
         "failed": replace(base, status="failed", error="no", error_class="permanent", completed_at=NOW),
-        "completed": replace(base, status="completed", completed_at=NOW),
         "paused": replace(base, phase="video"),
         "no-phase": replace(base, phase="film"),
     }

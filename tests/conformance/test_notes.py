@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -105,8 +106,8 @@ def test_two_limits_that_are_set_at_the_same_time_are_both_stored(queue: Queue) 
     queue.serve(_videos())
     for number in range(1, 11):
         racing(
-            lambda number=number: queue.set_limit("videos", "image", concurrency=number),
-            lambda number=number: queue.set_limit("videos", "image", per_key=number),
+            partial(queue.set_limit, "videos", "image", concurrency=number),
+            partial(queue.set_limit, "videos", "image", per_key=number),
         )
         stored = definitions.load_controls(queue.store).limits
         assert stored == {("videos", "image"): {"concurrency": number, "per_key": number}}

@@ -43,6 +43,14 @@ def why(
         return _running(task, workers, now)
     if task.status is not WAITING:
         return _ended(task, now)
+    if plan is not None and not plan.knows(task.phase):
+        phases = ", ".join(phase.name for phase in plan.phases)
+        return Reason(
+            "no-phase",
+            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}. "
+            f"Put renamed_from={task.phase!r} on the phase that replaces it, and publish.",
+            "onerow publish APP",
+        )
     if task.awaiting is not None:
         return _parked(store, task, now)
     if task.run_at > now:
@@ -51,14 +59,6 @@ def why(
         return Reason(
             "no-pipeline",
             f"No code knows the pipeline {task.pipeline}: it was never published here.",
-            "onerow publish APP",
-        )
-    if not plan.knows(task.phase):
-        phases = ", ".join(phase.name for phase in plan.phases)
-        return Reason(
-            "no-phase",
-            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}. "
-            f"Put renamed_from={task.phase!r} on the phase that replaces it, and publish.",
             "onerow publish APP",
         )
     phase = plan.phase(task.phase)
@@ -97,7 +97,7 @@ def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason
 def _ended(task: Task, now: datetime) -> Reason:
     ago = "" if task.completed_at is None else f" {_for(now - task.completed_at)} ago"
     if task.status is COMPLETED:
-        return Reason("completed", f"It was completed{ago}.", task_command("replay", task))
+        return Reason("completed", f"It was completed{ago}.")
     if task.status is CANCELLED:
         return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
