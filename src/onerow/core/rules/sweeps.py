@@ -100,8 +100,8 @@ def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) ->
 def rename(task: Task, plan: Plan, now: datetime) -> Task:
     """Change the former phase name of a waiting task, and of its records, to the present one.
 
-    A task that waits for a signal under which the phase is no longer known waits for the present one, until the same
-    deadline; if that signal was received already, the task is due.
+    If the renamed phase waits for another signal, so does the task, until the same deadline; if that signal was
+    received already, the task is due.
     """
     must_be(task, WAITING)
     phase = plan.phase(task.phase)
