@@ -22,7 +22,7 @@ from onerow.stores.sqlite import SqliteStore, maintenance
 from tests.cli.conftest import VIDEOS, Run
 from tests.samples import NOW, SECOND, a_task, claimed
 
-IRREVERSIBLE = {"cancel", "purge"}
+IRREVERSIBLE = {"cancel", "finish", "purge", "replay"}
 
 
 def filled(path: Path, count: int = 3_000) -> str:
@@ -200,7 +200,6 @@ def test_every_command_of_why_works_as_it_is_printed(run: Run, tmp_path: Path, f
         "children": replace(base, awaiting="children", children=1, run_at=NOW + 100 * SECOND),
         "queued": base,
         "failed": replace(base, status="failed", error="no", error_class="permanent", completed_at=NOW),
-        "completed": replace(base, status="completed", completed_at=NOW),
         "paused": replace(base, phase="video"),
         "no-phase": replace(base, phase="film"),
     }
@@ -227,9 +226,9 @@ def works(run: Run, store: SqliteStore, reason: Reason) -> None:
         assert [task["task_id"] for task in found["tasks"]] == ["child"]
 
 
-@pytest.mark.parametrize("phase, limits", [("script", (2, 5)), ("video", (7, 2))])
+@pytest.mark.parametrize("phase, limits", [("script", {"concurrency": 2}), ("video", {"per_key": 2})])
 def test_the_command_that_raises_a_limit_leaves_the_other_limit_alone(
-    run: Run, tmp_path: Path, frozen: None, phase: str, limits: tuple[int, int]
+    run: Run, tmp_path: Path, frozen: None, phase: str, limits: dict[str, int]
 ) -> None:
     store = SqliteStore(tmp_path / "t.db")
     store.prepare()

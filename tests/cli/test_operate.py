@@ -92,9 +92,40 @@ def test_more_than_five_tasks_need_a_confirmation(run: Run, town: str) -> None:
     assert row(town, "many149").status is CANCELLED
 
 
+@pytest.mark.parametrize(
+    "words, task_id, text",
+    [
+        (["finish", "--where", "title:Tides"], "waits", "finish 1 task"),
+        (["cancel", "--where", "user:u1"], "later", "cancel 2 tasks"),
+        (["replay", "--where", ""], "done", "replay 2 tasks"),
+        (["purge", "--older-than", "26h"], "gone", "purge 1 task"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_final_operation_on_a_query_needs_yes_without_a_terminal(
+    run: Run, town: str, words: list[str], task_id: str, text: str
+) -> None:
+    before = row(town, task_id)
+    for options in ([], ["--json"]):
+        result = run(*words, *options, "--store", town, code=64)
+        assert result.stderr == (
+            f"onerow: this would {text}\n        confirm with --yes, or look first with --dry-run\n"
+        )
+        assert row(town, task_id) == before
+    run(*words, "--yes", "--store", town)
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    assert store.fetch([task_id]) != [before]
+    store.close()
+
+
+def test_a_final_operation_on_a_query_without_matches_does_not_ask(run: Run, town: str) -> None:
+    assert run("finish", "--where", "user:missing", "--store", town).stdout == "nothing to finish\n"
+    assert run("purge", "--older-than", "900d", "--store", town).stdout == "purged 0 tasks\n"
+
+
 def test_an_operation_by_query_leaves_a_record_and_one_by_id_does_not(run: Run, town: str) -> None:
     run("cancel", "waits", "--store", town)
-    run("cancel", "--where", "user:u1", "--by", "eve", "--store", town)
+    run("cancel", "--where", "user:u1", "--by", "eve", "--yes", "--store", town)
     store = SqliteStore(town.removeprefix("sqlite:///"))
     (record,) = bulk.records(Queue(store))
     store.close()
@@ -181,13 +212,24 @@ def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
     assert answer == {"limit": None, "per_key": 1, "processing": 0}
     assert run("limit", "videos", "script", "--reset", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
     assert "whole number" in run("limit", "videos", "script", "many", "--store", town, code=64).stderr
+    assert "whole number" in run("limit", "videos", "script", "--per-key", "x", "--store", town, code=64).stderr
+    run("limit", "videos", "script", "5", "--reset", "--store", town, code=2)
+
+
+def test_setting_one_limit_leaves_the_other_as_it_is(run: Run, town: str) -> None:
+    limit = ("limit", "videos", "script", "--store", town)
+    assert run(*limit, "--per-key", "1").stdout == "videos.script: 2 at once, 1 for each key; 0 now\n"
+    assert run(*limit, "5").stdout == "videos.script: 5 at once, 1 for each key; 0 now\n"
+    assert run(*limit, "none").stdout == "videos.script: any number at once, 1 for each key; 0 now\n"
+    assert run(*limit, "--per-key", "none").stdout == "videos.script: any number at once; 0 now\n"
+    assert run(*limit, "--reset").stdout == "videos.script: 2 at once; 0 now\n"
 
 
 def test_purge_counts_and_deletes_old_ended_tasks(run: Run, town: str) -> None:
     assert run("purge", "--older-than", "1d", "--dry-run", "--store", town).stdout == "would purge 2 tasks\n"
-    only = run("purge", "--older-than", "1d", "--status", "cancelled", "--json", "--store", town)
+    only = run("purge", "--older-than", "1d", "--status", "cancelled", "--yes", "--json", "--store", town)
     assert json.loads(only.stdout) == {"purged": 1}
-    assert run("purge", "--older-than", "1h", "--store", town).stdout == "purged 2 tasks\n"
+    assert run("purge", "--older-than", "1h", "--yes", "--store", town).stdout == "purged 2 tasks\n"
     answer = json.loads(run("counts", "--json", "--store", town).stdout)["overview"]
     assert (answer["completed"], answer["failed"], answer["cancelled"]) == (0, 0, 0)
     assert row(town, "waits").status is not COMPLETED

@@ -72,6 +72,14 @@ def test_watch_redraws_the_board_until_it_is_interrupted(town: str, tmp_path: Pa
     assert "Traceback" not in text
 
 
+def test_a_final_operation_on_a_query_is_confirmed_in_a_terminal(town: str, tmp_path: Path) -> None:
+    terminal = Terminal(["finish", "--where", "user:u1", "--store", town], tmp_path)
+    terminal.read_until(lambda seen: "finish 2 tasks? [y/N]" in seen)
+    os.write(terminal._ours, b"n\n")
+    terminal.read_until(lambda seen: False)
+    assert terminal.close() == 1
+
+
 def test_more_than_five_tasks_are_confirmed_in_a_terminal(town: str, tmp_path: Path) -> None:
     terminal = Terminal(["cancel", "--where", "status:waiting,processing,failed", "--store", town], tmp_path)
     terminal.read_until(lambda seen: "6 tasks? [y/N]" in seen)

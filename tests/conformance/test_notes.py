@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_racing_holds_keep_the_one_that_ends_last(queue: Queue) -> None:
     racing(*[lambda until=until: definitions.set_hold(store, "videos", "script", until, "429") for until in ends])
     held_until = definitions.load_controls(store).held_until("videos", "script", now)
     assert held_until == max(ends)
+
+
+def test_two_limits_that_are_set_at_the_same_time_are_both_stored(queue: Queue) -> None:
+    queue.serve(_videos())
+    for number in range(1, 11):
+        racing(
+            partial(queue.set_limit, "videos", "image", concurrency=number),
+            partial(queue.set_limit, "videos", "image", per_key=number),
+        )
+        stored = definitions.load_controls(queue.store).limits
+        assert stored == {("videos", "image"): {"concurrency": number, "per_key": number}}
 
 
 @pytest.fixture

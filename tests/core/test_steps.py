@@ -24,6 +24,26 @@ def test_a_step_is_stored_under_its_phase() -> None:
     assert (steps.records(later), list(later.steps)) == ({}, ["script"])
 
 
+def test_the_records_of_a_renamed_phase_follow_its_name() -> None:
+    plan = Plan(name="videos", phases=(PhasePlan(name="text", renamed_from=("script",)), PhasePlan(name="video")))
+    task = rules.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
+    moved = rules.rename(task, plan, NOW)
+    assert (moved.phase, moved.awaiting, moved.run_at) == ("text", "signal:go", NOW + DAY)
+    assert steps.records(moved) == steps.records(task) != {}
+
+
+def test_a_renamed_wait_phase_with_another_signal_waits_for_that_one() -> None:
+    wait = PhasePlan(name="review", kind="wait_for", signal="reviewed", renamed_from=("approval",))
+    plan = Plan(name="videos", phases=(wait, PhasePlan(name="video")))
+    task = a_task(phase="approval", awaiting="signal:approved", run_at=NOW + DAY)
+    moved = rules.rename(task, plan, NOW)
+    assert (moved.phase, moved.awaiting, moved.run_at) == ("review", "signal:reviewed", NOW + DAY)
+    signalled = rules.signal(task, "reviewed", '"yes"', "s1", NOW)
+    moved = rules.rename(signalled, plan, NOW)
+    assert (moved.awaiting, moved.run_at) == (None, NOW)
+    assert rules.pass_(moved, plan, NOW).results == {"review": "yes"}
+
+
 def test_the_deadline_of_a_wait_counts_from_its_first_start() -> None:
     first = rules.wait(claimed(a_task()), "wait:go", "signal:go", DAY, NOW)
     assert (first.status, first.awaiting, first.run_at) == (WAITING, "signal:go", NOW + DAY)

@@ -157,6 +157,15 @@ def test_a_time_is_skipped_while_the_last_task_is_open_if_configured(queue: Queu
     assert fired(queue) == [times[0], times[2]]
 
 
+def test_a_pause_of_a_schedule_records_the_user_of_the_process(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "kim")
+    queue.serve(reports())
+    queue.crons.pause("reports", "hourly")
+    (line,) = queue.crons.all()
+    assert line.pause is not None
+    assert line.pause.by == "kim"
+
+
 def test_a_paused_schedule_neither_fires_nor_catches_up(queue: Queue) -> None:
     role, start = scheduler(queue, reports(catch_up="all")), queue.store.now()
     times = hours(start, 3)

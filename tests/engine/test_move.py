@@ -103,7 +103,7 @@ def test_everything_is_moved(stores: tuple[Store, Store]) -> None:
     page = target.read_log("claimed0", limit=10_000)
     assert [line.text for line in page.lines] == [f"line {n} 조수" for n in range(2_300)]
     assert definitions.load_plans(target) == {"videos": PLAN}
-    assert definitions.load_controls(target).limits == {("videos", "script"): (3, None)}
+    assert definitions.load_controls(target).limits == {("videos", "script"): {"concurrency": 3}}
     assert [note.body for note in target.notes("cron")] == [{"at": "2026-01-01"}]
     assert target.notes("worker") == []
 
@@ -220,7 +220,7 @@ def test_moving_again_does_not_change_tasks_processed_in_the_target(stores: tupl
     moved = move(source, target, wait=no_wait)
     assert (moved.seen, moved.added, moved.renewed, moved.notes, moved.left) == (len(rows), 0, 0, 0, 0)
     assert stored(target, "waiting") == held
-    assert definitions.load_controls(target).limits == {("videos", "script"): (9, None)}
+    assert definitions.load_controls(target).limits == {("videos", "script"): {"concurrency": 9}}
 
 
 def test_moving_again_adds_tasks_added_to_the_source_since(stores: tuple[Store, Store]) -> None:

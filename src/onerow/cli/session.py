@@ -16,7 +16,7 @@ from onerow.ports import Administrable, Store
 from onerow.wiring import configured_store, open_store
 
 CONFIRM_ABOVE = 5
-"""Commands that change more tasks than this ask for confirmation."""
+"""Commands that change more tasks than this ask for confirmation; a final operation on a query always asks."""
 
 
 class Session:
@@ -52,9 +52,9 @@ class Session:
     def views(self) -> Views:
         return Views(self.queue)
 
-    def confirm(self, command: str, count: int, yes: bool) -> None:
-        """Ask before a command changes many tasks; raise BadInput if there is no terminal to ask in."""
-        if count <= CONFIRM_ABOVE or yes:
+    def confirm(self, command: str, count: int, yes: bool, *, above: int = CONFIRM_ABOVE) -> None:
+        """Ask before a command changes more than `above` tasks; raise BadInput if there is no terminal to ask in."""
+        if count <= above or yes:
             return
         if not sys.stdin.isatty() or self.out.as_json:
             raise BadInput(

@@ -84,6 +84,15 @@ def expired(task: Task, now: datetime) -> str:
     return task.steps_json
 
 
+def renamed(task: Task, name: str) -> str:
+    """Return the steps with the records of the task's phase under another name."""
+    known = {} if task.steps_json == "{}" else _decode(task.steps_json)
+    if task.phase not in known:
+        return task.steps_json
+    known[name] = known.pop(task.phase)
+    return _encode(known).decode()
+
+
 def without_last_expired(task: Task) -> str:
     """Return the steps without the wait that expired last, so that the next attempt waits again."""
     mine = records(task)

@@ -1,6 +1,6 @@
 """Validate the options of a phase: limits, durations, rates, retries. All functions raise PipelineError."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,11 @@ def check_importable(function: Callable[..., Any], where: str) -> None:
             f"{where} runs in a process of its own, so it must be importable by name; "
             f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
         )
+
+
+def names(renamed_from: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the former names of a phase."""
+    return (renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from)
 
 
 def limit(value: int | None, field: str) -> int | None:

@@ -169,7 +169,7 @@ class Pipeline:
                     retry=options.policy(retry),
                     timeout=options.span(timeout, "timeout"),
                     lease=options.lease(lease),
-                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    renamed_from=options.names(renamed_from),
                     isolated=handler.isolated,
                     rate=options.rate(rate, "rate"),
                     rate_per_key=options.rate(rate_per_key, "rate_per_key"),
@@ -232,7 +232,7 @@ class Pipeline:
                 retry=options.policy(retry),
                 timeout=options.span(timeout, "timeout"),
                 lease=options.lease(lease),
-                renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                renamed_from=options.names(renamed_from),
                 isolated=True,
                 rate=options.rate(rate, "rate"),
                 rate_per_key=options.rate(rate_per_key, "rate_per_key"),
@@ -282,7 +282,7 @@ class Pipeline:
                     retry=options.policy(retry),
                     timeout=options.span(timeout, "timeout"),
                     lease=options.lease(lease),
-                    renamed_from=(renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
+                    renamed_from=options.names(renamed_from),
                     rate=options.rate(rate, "rate"),
                     rate_per_key=options.rate(rate_per_key, "rate_per_key"),
                 )
@@ -292,11 +292,27 @@ class Pipeline:
 
         return add
 
-    def wait_until(self, name: str, *, field: str) -> None:
+    def wait_until(self, name: str, *, field: str, renamed_from: str | Sequence[str] = ()) -> None:
         """Add a phase without code that waits until the time in a payload field."""
-        self._append(PhasePlan(name=name, kind="wait_until", field=check_name(field, "field"), timeout=None))
+        self._append(
+            PhasePlan(
+                name=name,
+                kind="wait_until",
+                field=check_name(field, "field"),
+                timeout=None,
+                renamed_from=options.names(renamed_from),
+            )
+        )
 
-    def wait_for(self, name: str, *, signal: str, timeout: Duration | None = None, on_timeout: str = "") -> None:
+    def wait_for(
+        self,
+        name: str,
+        *,
+        signal: str,
+        timeout: Duration | None = None,
+        on_timeout: str = "",
+        renamed_from: str | Sequence[str] = (),
+    ) -> None:
         """Add a phase without code that waits for a signal; the signal's payload is the phase's result.
 
         After the timeout the task continues at the phase `on_timeout`, or fails with class timeout.
@@ -308,11 +324,18 @@ class Pipeline:
                 signal=check_name(signal, "signal"),
                 timeout=options.span(timeout, "timeout"),
                 on_timeout=on_timeout,
+                renamed_from=options.names(renamed_from),
             )
         )
 
     def wait_children(
-        self, name: str, *, all_must_succeed: bool = False, timeout: Duration | None = None, on_timeout: str = ""
+        self,
+        name: str,
+        *,
+        all_must_succeed: bool = False,
+        timeout: Duration | None = None,
+        on_timeout: str = "",
+        renamed_from: str | Sequence[str] = (),
     ) -> None:
         """Add a phase without code that waits until all spawned children have ended; its result is their counts.
 
@@ -325,6 +348,7 @@ class Pipeline:
                 timeout=options.span(timeout, "timeout"),
                 on_timeout=on_timeout,
                 all_must_succeed=all_must_succeed,
+                renamed_from=options.names(renamed_from),
             )
         )
 

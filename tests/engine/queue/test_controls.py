@@ -2,7 +2,10 @@
 
 import threading
 
-from onerow import Pipeline, Queue, Status
+import pytest
+
+from onerow import BadInput, Pipeline, Queue, Status
+from onerow.engine.control import definitions
 from tests.engine.kit import ended, finish_all, reached, until, work, working
 
 clips = Pipeline("clips")
@@ -117,6 +120,31 @@ def test_reset_limit_restores_the_limit_in_code(queue: Queue) -> None:
     assert queue.reset_limit(pipeline, "run") is True
     assert queue.reset_limit(pipeline, "run") is False
     assert len(queue.claim(pipeline, limit=10)) == 2
+
+
+def test_setting_one_limit_leaves_the_other_as_it_is(queue: Queue) -> None:
+    pipeline = Pipeline("both")
+
+    @pipeline.phase(concurrency=3, per_key=2)
+    def run(job: object) -> None: ...
+
+    def limits() -> tuple[int | None, int | None]:
+        return definitions.load_controls(queue.store).limits_of("both", pipeline.plan.first)
+
+    queue.serve(pipeline)
+    queue.set_limit(pipeline, "run", per_key=1)
+    assert limits() == (3, 1)
+    queue.add_many(pipeline, range(10), limit_key="k")
+    assert len(queue.claim(pipeline, limit=10)) == 1
+    queue.set_limit(pipeline, "run", concurrency=5)
+    assert limits() == (5, 1)
+    queue.set_limit(pipeline, "run", per_key=None)
+    assert limits() == (5, None)
+    assert len(queue.claim(pipeline, limit=10)) == 4
+    queue.reset_limit(pipeline, "run")
+    assert limits() == (3, 2)
+    with pytest.raises(BadInput, match="at least one limit"):
+        queue.set_limit(pipeline, "run")
 
 
 def test_a_lowered_limit_lets_the_running_ones_finish_first(queue: Queue) -> None:

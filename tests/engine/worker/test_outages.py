@@ -17,7 +17,7 @@ from onerow import Pipeline, Queue, Retry, Status, StoreUnavailable
 from onerow.core.errors import CodeTooOld
 from onerow.engine.events.events import RoleFailed, StoreBack, StoreUnreachable
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ended, everything, finish_all, history_of, until, work, working
+from tests.engine.kit import ended, everything, finish_all, history_of, reached, until, work, working
 
 
 def two_phases() -> Pipeline:
@@ -162,6 +162,39 @@ def test_rows_in_flight_follow_a_renamed_phase_and_keep_their_results(queue: Que
     with working(later, after):
         assert ended(later, first).results == {"cut": "old cut", "publish": "published old cut"}
         assert ended(later, second).results == {"trim": "new cut", "publish": "published new cut"}
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["parked", "signalled before the rename"])
+def test_tasks_in_wait_phases_follow_the_new_names(queue: Queue, early: bool) -> None:
+    before, after = Pipeline("clips"), Pipeline("clips")
+    before.wait_until("later", field="at")
+    before.wait_for("approval", signal="approved", timeout="1d")
+    before.wait_children("parts")
+    after.wait_until("start", field="at", renamed_from="later")
+    after.wait_for("review", signal="approved", timeout="1d", renamed_from="approval")
+    after.wait_children("pieces", renamed_from="parts")
+    at = (queue.store.now() + timedelta(hours=1)).isoformat()
+    scheduled, waits, gathers = queue.add_many(before, [{"at": at}, None, None])
+    queue.signal(scheduled.task_id, "approved", "early")
+    queue.serve(before)
+    for task in (waits, gathers):
+        queue.finish(task.task_id, phase_only=True)
+    queue.finish(gathers.task_id, phase_only=True)
+    if early:
+        queue.signal(waits.task_id, "approved", "yes")
+    deadlines = {task.task_id: queue.get(task.task_id).run_at for task in (scheduled, waits)}
+    later = type(queue)(queue.store)
+    with working(later, after):
+        assert ended(later, gathers).phase == "pieces"
+        moved = reached(later, scheduled, Status.WAITING, "start")
+        assert moved.run_at == deadlines[scheduled.task_id]
+        if not early:
+            moved = reached(later, waits, Status.WAITING, "review")
+            assert (moved.awaiting, moved.run_at) == ("signal:approved", deadlines[waits.task_id])
+            later.signal(waits.task_id, "approved", "yes")
+        assert ended(later, waits).results["review"] == "yes"
+        later.reschedule(scheduled.task_id, later.store.now())
+        assert ended(later, scheduled).results["review"] == "early"
 
 
 def test_a_holder_with_the_old_name_settles_into_the_new_plan(queue: Queue) -> None:

@@ -6,6 +6,7 @@ from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.status import ENDS, Status
+from onerow.engine.control.definitions import UNCHANGED, Limit
 from onerow.ports import Filter
 
 _PURGE_STEP = 2_000
@@ -48,26 +49,24 @@ def resume(session: Session, pipeline: str, phase: str) -> None:
 @click.argument("pipeline")
 @click.argument("phase")
 @click.argument("concurrency", required=False, metavar="[N]")
-@click.option("--per-key", type=click.IntRange(1, 10_000), help="Concurrency limit for each limit key.")
-@click.option("--reset", is_flag=True, help="Remove the override; the limit in the code applies again.")
+@click.option("--per-key", metavar="N", help="Concurrency limit for each limit key ('none': no limit).")
+@click.option("--reset", is_flag=True, help="Remove both overrides; the limits in the code apply again.")
 @with_session
 def limit(
-    session: Session, pipeline: str, phase: str, concurrency: str | None, per_key: int | None, reset: bool
+    session: Session, pipeline: str, phase: str, concurrency: str | None, per_key: str | None, reset: bool
 ) -> None:
-    """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without N, show the limit.
+    """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without N, show the limits.
 
-    The limit overrides the one in the code.
+    A limit overrides the one in the code. N and --per-key are separate limits: setting one leaves the other as it is.
     """
     queue = session.queue
+    given = concurrency is not None or per_key is not None
+    if reset and given:
+        raise click.UsageError("--reset removes both limits; leave N and --per-key out")
     if reset:
         queue.reset_limit(pipeline, phase)
-    elif concurrency is not None or per_key is not None:
-        most = None
-        if concurrency not in (None, "none"):
-            if not str(concurrency).isdecimal():
-                raise BadInput(f"a limit is a whole number or 'none', not {concurrency!r}", field="limit")
-            most = int(str(concurrency))
-        queue.set_limit(pipeline, phase, concurrency=most, per_key=per_key)
+    elif given:
+        queue.set_limit(pipeline, phase, concurrency=_limit(concurrency), per_key=_limit(per_key))
     queue.plan(pipeline).phase(phase)
     lane = next(
         lane for board in session.views.board().pipelines for lane in board.lanes
@@ -77,6 +76,16 @@ def limit(
     if lane.per_key:
         text += f", {lane.per_key} for each key"
     _print(session, {"limit": lane.limit, "per_key": lane.per_key, "processing": lane.processing}, f"{text}; {lane.processing} now")  # fmt: skip
+
+
+def _limit(given: str | None) -> Limit:
+    if given is None:
+        return UNCHANGED
+    if given == "none":
+        return None
+    if not given.isdecimal():
+        raise BadInput(f"a limit is a whole number or 'none', not {given!r}", field="limit")
+    return int(given)
 
 
 @click.command("purge")
@@ -105,7 +114,7 @@ def purge(
     if dry_run:
         _print(session, {"would_purge": count}, f"would purge {count:,} tasks")
         return
-    session.confirm("purge", count, yes)
+    session.confirm("purge", count, yes, above=0)
     gone = 0
     with session.out.progress("purge") as report:
         while step := session.queue.purge(older_than=span, statuses=chosen, pipeline=pipeline, limit=_PURGE_STEP):

@@ -21,19 +21,20 @@ from onerow.engine.queue.compare_and_swap import pages
 _SHOWN = 4 * CONFIRM_ABOVE
 
 
-def operation(*statuses: Status) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
+def operation(*statuses: Status, final: bool = False) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
     """Add ID…, --where, --dry-run, --yes, --by and --note to a command, and pass it the selected tasks.
 
-    statuses: the default statuses for --where, unless its query names some.
+    statuses: the default statuses for --where, unless its query names some. final: no operation undoes this one, so
+    --where always asks for confirmation.
     """
+
+    asked = f"asked from {CONFIRM_ABOVE + 1} tasks on" + (", and always with --where" if final else "")
 
     def decorate(function: Callable[..., Progress]) -> Callable[..., Any]:
         @click.argument("ids", nargs=-1, metavar="[ID]...")
         @click.option("--where", metavar="QUERY", help="All tasks that match the query, instead of ids.")
         @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-        @click.option(
-            "--yes", "-y", is_flag=True, help=f"Don't ask for confirmation (asked from {CONFIRM_ABOVE + 1} tasks on)."
-        )
+        @click.option("--yes", "-y", is_flag=True, help=f"Don't ask for confirmation ({asked}).")
         @click.option("--by", default="", help="Who does this; default: your user name.")
         @click.option("--note", default="", help="The reason; kept in the task's history.")
         @with_session
@@ -54,7 +55,7 @@ def operation(*statuses: Status) -> Callable[[Callable[..., Progress]], Callable
             if dry_run:
                 _show(session.out, name, tasks, count)
                 return
-            session.confirm(name, count, yes)
+            session.confirm(name, count, yes, above=0 if final and where is not None else CONFIRM_ABOVE)
             report = _Report(session.out, name)
             with session.out.progress(name) as show_share:
 
@@ -77,7 +78,7 @@ def retry(session: Session, tasks: Selection, **how: Any) -> Progress:
 
 
 @click.command("cancel")
-@operation(WAITING, PROCESSING, FAILED)
+@operation(WAITING, PROCESSING, FAILED, final=True)
 def cancel(session: Session, tasks: Selection, **how: Any) -> Progress:
     """Cancel tasks and their children. Running work is stopped within about a second."""
     return tasks.cancel(**how)
@@ -85,7 +86,7 @@ def cancel(session: Session, tasks: Selection, **how: Any) -> Progress:
 
 @click.command("replay")
 @click.option("--phase", help="The phase to start from; default: the first.")
-@operation(COMPLETED, FAILED)
+@operation(COMPLETED, FAILED, final=True)
 def replay(session: Session, tasks: Selection, phase: str | None, **how: Any) -> Progress:
     """Run completed or failed tasks again from an earlier phase; the results from that phase on are cleared."""
     return tasks.replay(phase, **how)
@@ -93,7 +94,7 @@ def replay(session: Session, tasks: Selection, phase: str | None, **how: Any) ->
 
 @click.command("finish")
 @click.option("--phase-only", is_flag=True, help="Complete only the current phase; the task continues with the next.")
-@operation(WAITING, FAILED)
+@operation(WAITING, FAILED, final=True)
 def finish(session: Session, tasks: Selection, phase_only: bool, **how: Any) -> Progress:
     """Mark waiting or failed tasks as completed without running them."""
     return tasks.finish(phase_only=phase_only, **how)

@@ -13,6 +13,7 @@ from onerow.core.plan import Plan
 from onerow.core.rules.transitions import ended, entered, must_be
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, OPEN, WAITING, Status
 from onerow.core.steps import expired as expired_steps
+from onerow.core.steps import renamed as renamed_steps
 from onerow.core.task import Task
 from onerow.core.times import spell
 
@@ -97,9 +98,19 @@ def gather(task: Task, plan: Plan, ends: Mapping[Status, int], now: datetime) ->
 
 
 def rename(task: Task, plan: Plan, now: datetime) -> Task:
-    """Change the former phase name of a waiting task to the present one."""
+    """Change the former phase name of a waiting task, and of its records, to the present one.
+
+    If the renamed phase waits for another signal, so does the task, until the same deadline; if that signal was
+    received already, the task is due.
+    """
     must_be(task, WAITING)
-    return task.with_changes(now, phase=plan.phase(task.phase).name)
+    phase = plan.phase(task.phase)
+    changes: dict[str, Any] = {"phase": phase.name, "steps_json": renamed_steps(task, phase.name)}
+    if phase.kind == "wait_for" and task.awaiting is not None and task.awaiting != f"signal:{phase.signal}":
+        changes["awaiting"] = f"signal:{phase.signal}"
+        if signals.has(task.signals_json, phase.signal):
+            changes |= {"awaiting": None, "run_at": now}
+    return task.with_changes(now, **changes)
 
 
 def release_key(task: Task, now: datetime) -> Task:

@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,9 @@ from onerow.engine.control import notes
 from onerow.ports import Note, Store
 
 PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
+UNCHANGED: Literal["unchanged"] = "unchanged"
+Limit = int | None | Literal["unchanged"]
+"""A limit to set: a number, None for no limit, or 'unchanged'."""
 WORKER = "worker"
 """Kind of the notes in which workers are registered."""
 
@@ -173,13 +176,16 @@ def _plan_of(note: Note) -> Plan | None:
 class Controls(msgspec.Struct, frozen=True):
     """Limits, pauses and holds in force; workers read them about once a second."""
 
-    limits: dict[tuple[str, str], tuple[int | None, int | None]] = {}
+    limits: dict[tuple[str, str], dict[str, int | None]] = {}  # only those that override the definition
     pauses: dict[tuple[str, str], Pause] = {}
     holds: dict[tuple[str, str], Hold] = {}
 
     def limits_of(self, pipeline: str, phase: PhasePlan) -> tuple[int | None, int | None]:
         """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
-        return self.limits.get((pipeline, phase.name), (phase.concurrency, phase.per_key))
+        own = self.limits.get((pipeline, phase.name))
+        if own is None:
+            return phase.concurrency, phase.per_key
+        return own.get("concurrency", phase.concurrency), own.get("per_key", phase.per_key)
 
     def terms(self, pipeline: str, phase: PhasePlan, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
@@ -204,7 +210,7 @@ class Controls(msgspec.Struct, frozen=True):
 
 def load_controls(store: Store) -> Controls:
     """Read the controls from the store."""
-    limits = {_pair(note.name): (note.body.get("concurrency"), note.body.get("per_key")) for note in store.notes(LIMIT)}
+    limits = {_pair(note.name): note.body for note in store.notes(LIMIT)}
     pauses = {_pair(note.name): msgspec.convert(note.body, Pause) for note in store.notes(PAUSE)}
     holds = {_pair(note.name): msgspec.convert(note.body, Hold) for note in store.notes(HOLD)}
     return Controls(limits, pauses, holds)
@@ -215,11 +221,17 @@ def set_pause(store: Store, pipeline: str, phase: str, by: str, reason: str) -> 
     notes.put(store, Note(PAUSE, f"{pipeline}/{phase}", body))
 
 
-def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Any]) -> None:
-    for field, value in limits.items():
+def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Limit]) -> None:
+    """Override the limits that are given; the others stay as they are."""
+    given = {field: value for field, value in limits.items() if value != UNCHANGED}
+    if not given:
+        raise BadInput("give at least one limit: concurrency or per_key", field="limit")
+    for field, value in given.items():
         if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
-            raise BadInput(f"{field} must be a whole number from 1 to 10,000, not {value!r}", field=field)
-    notes.put(store, Note(LIMIT, f"{pipeline}/{phase}", limits))
+            raise BadInput(
+                f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}", field=field
+            )
+    notes.update(store, LIMIT, f"{pipeline}/{phase}", lambda note: ({} if note is None else note.body) | given)
 
 
 def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str, by: str = "") -> None:

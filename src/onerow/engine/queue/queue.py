@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import Send, Webhook, watch
+from onerow.engine.control.definitions import UNCHANGED
 from onerow.engine.events.events import EventType, Hook, TaskAdded, TaskEvent
 from onerow.engine.events.hooks import name_of
 from onerow.engine.queue import insert, operations, purge
@@ -255,15 +256,23 @@ class Queue(Scope):
         return False
 
     def set_limit(
-        self, pipeline: Pipeline | str, phase: str, *, concurrency: int | None = None, per_key: int | None = None
+        self,
+        pipeline: Pipeline | str,
+        phase: str,
+        *,
+        concurrency: int | Literal["unchanged"] | None = UNCHANGED,
+        per_key: int | Literal["unchanged"] | None = UNCHANGED,
     ) -> None:
-        """Override the limits defined in code; running tasks above the new limit finish first."""
+        """Override one or both limits defined in code; running tasks above the new limit finish first.
+
+        None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
+        """
         self._require_all_users()
         name = self._check_phase(pipeline, phase)
         definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
-        """Return to the limits defined in code; return whether they were overridden."""
+        """Return to both limits defined in code; return whether one was overridden."""
         self._require_all_users()
         return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
 

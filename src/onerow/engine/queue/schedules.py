@@ -7,6 +7,7 @@ from onerow.core.times import read
 from onerow.engine.control import definitions
 from onerow.engine.control.definitions import PAUSE
 from onerow.engine.control.schedules import PROGRESS, Scheduled, pause_name, progress_name, read_progress
+from onerow.engine.queue import operations
 from onerow.engine.queue.scope import Scope
 
 
@@ -41,7 +42,8 @@ class Crons:
 
     def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
         """Pause a schedule; times that pass during the pause are not caught up."""
-        definitions.set_pause(self._queue.store, pipeline, f"cron:{self._known(pipeline, name).name}", by, reason)
+        phase = f"cron:{self._known(pipeline, name).name}"
+        definitions.set_pause(self._queue.store, pipeline, phase, operations.asking(by), reason)
 
     def resume(self, pipeline: str, name: str) -> bool:
         """Remove a pause; return whether there was one."""

@@ -43,6 +43,14 @@ def why(
         return _running(task, workers, now)
     if task.status is not WAITING:
         return _ended(task, now)
+    if plan is not None and not plan.knows(task.phase):
+        phases = ", ".join(phase.name for phase in plan.phases)
+        return Reason(
+            "no-phase",
+            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}. "
+            f"Put renamed_from={task.phase!r} on the phase that replaces it, and publish.",
+            "onerow publish APP",
+        )
     if task.awaiting is not None:
         return _parked(store, task, now)
     if task.run_at > now:
@@ -51,14 +59,6 @@ def why(
         return Reason(
             "no-pipeline",
             f"No code knows the pipeline {task.pipeline}: it was never published here.",
-            "onerow publish APP",
-        )
-    if not plan.knows(task.phase):
-        phases = ", ".join(phase.name for phase in plan.phases)
-        return Reason(
-            "no-phase",
-            f"No code knows the phase {task.phase}: {task.pipeline} has {phases}. "
-            f"Put renamed_from={task.phase!r} on the phase that replaces it, and publish.",
             "onerow publish APP",
         )
     phase = plan.phase(task.phase)
@@ -97,7 +97,7 @@ def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason
 def _ended(task: Task, now: datetime) -> Reason:
     ago = "" if task.completed_at is None else f" {_for(now - task.completed_at)} ago"
     if task.status is COMPLETED:
-        return Reason("completed", f"It was completed{ago}.", task_command("replay", task))
+        return Reason("completed", f"It was completed{ago}.")
     if task.status is CANCELLED:
         return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
@@ -227,7 +227,7 @@ def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for
             return Reason(
                 "limit",
                 f"The {of} is taken by {who}, held by worker {first.leased_by} until {_at(first.leased_until)}.",
-                _raise_limit(task.pipeline, phase.name, limit, per_key, of_key=key is not None),
+                _raise_limit(task.pipeline, phase.name, most + 1, of_key=key is not None),
                 first.leased_until,
             )
     return None
@@ -276,16 +276,11 @@ def _list_children(task: Task) -> str:
     return shlex.join(["onerow", "list", f'parent:"{task.task_id}" status:waiting,processing'])
 
 
-def _raise_limit(pipeline: str, phase: str, limit: int | None, per_key: int | None, *, of_key: bool) -> str:
-    """Return the command that raises a limit by one; it sets both limits, because an omitted one is removed."""
-    if of_key:
-        per_key = (per_key or 0) + 1
-    else:
-        limit = (limit or 0) + 1
-    if max(limit or 0, per_key or 0) > _HIGHEST_LIMIT:
+def _raise_limit(pipeline: str, phase: str, limit: int, *, of_key: bool) -> str:
+    """Return the command that sets one limit; '' if it would be too high."""
+    if limit > _HIGHEST_LIMIT:
         return ""
-    words = [str(limit) if limit is not None else "none"] + (["--per-key", str(per_key)] if per_key is not None else [])
-    return shlex.join(["onerow", "limit", pipeline, phase, *words])
+    return shlex.join(["onerow", "limit", pipeline, phase, *(["--per-key"] if of_key else []), str(limit)])
 
 
 def _for(span: timedelta) -> str:

@@ -112,7 +112,8 @@ class PhaseControls:
                 self._replaced[plan.name] = plan
                 self.replaced(served.plan, plan)
             phase = plan.phase(served.phase.name)
-            limits.setdefault((plan.name, served.phase.name), (phase.concurrency, phase.per_key))
+            key = (plan.name, served.phase.name)
+            limits[key] = {"concurrency": phase.concurrency, "per_key": phase.per_key} | limits.get(key, {})
         return Controls(limits, controls.pauses, controls.holds)
 
     def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
