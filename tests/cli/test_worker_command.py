@@ -85,3 +85,62 @@ def test_reload_without_watchfiles_says_what_to_install(project: Path) -> None:
     )  # fmt: skip
     assert result.returncode == 64
     assert "pip install 'onerow[reload]'" in result.stderr
+
+
+FAILING = """from onerow import Permanent, Pipeline, Queue
+
+posts = Pipeline("posts")
+
+
+@posts.phase
+def tag(job):
+    print("tagging")
+    raise Permanent("no \\x1b[2Jpost, password=hunter2hunter2")
+
+
+queue = Queue("sqlite:///tasks.db").serve(posts)
+"""
+
+
+def log_of(project: Path, *options: str) -> list[str]:
+    (project / "app.py").write_text(FAILING, encoding="utf-8")
+    onerow(project, "publish", "app")
+    onerow(project, "add", "posts")
+    done = subprocess.run(
+        [sys.executable, "-m", "onerow", "worker", "app", "--until-idle", *options], cwd=project, env=environment(),
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    assert "hunter2" not in done.stderr
+    assert "\x1b" not in done.stderr
+    return done.stderr.splitlines()
+
+
+def test_the_json_log_is_one_object_per_line_with_fields(project: Path) -> None:
+    found = [json.loads(line) for line in log_of(project, "--log-format", "json", "--output")]
+    (failed,) = [line for line in found if line.get("event") == "TaskFailed"]
+    assert (failed["level"], failed["pipeline"], failed["phase"], failed["attempt"]) == ("error", "posts", "tag", 1)
+    assert failed["error_class"] == "permanent"
+    (shown,) = [line for line in found if line.get("stream") == "out"]
+    assert (shown["task_id"], shown["message"]) == (failed["task_id"], f"{failed['task_id'][-8:]} tagging")
+
+
+def test_the_logfmt_log_is_key_value(project: Path) -> None:
+    (failed,) = [line for line in log_of(project, "--log-format", "logfmt") if "event=TaskFailed" in line]
+    assert " level=error logger=onerow message=" in failed
+    assert " pipeline=posts phase=tag attempt=1 error_class=permanent " in failed
+
+
+def test_the_text_log_shows_output_only_where_asked_if_there_is_no_terminal(project: Path) -> None:
+    assert not [line for line in log_of(project) if line.endswith(" tagging")]
+    assert [line for line in log_of(project, "--output") if line.endswith(" tagging")]
+
+
+def test_a_wrong_app_is_one_json_object_too(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "onerow", "worker", "nowhere", "--log-format", "json"], cwd=project, env=environment(),
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 64
+    assert "no module 'nowhere'" in found[0]["message"]
+    assert "PYTHONPATH" in found[0]["advice"]

@@ -11,17 +11,19 @@ from types import FrameType
 import click
 
 from onerow.cli.app import load_app
+from onerow.cli.exit_codes import exit_code, explain
+from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
 from onerow.core.durations import parse_duration
-from onerow.engine.events.log import write_log
+from onerow.core.errors import OnerowError
+from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
-from onerow.engine.runners.capture import MaskedFormatter
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
 from onerow.wiring import project_folder
 
-_FORMAT = "%(asctime)s %(levelname).1s %(message)s"
+log = logging.getLogger("onerow")
 
 
 @click.command("worker")
@@ -44,6 +46,20 @@ _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 @click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    envvar="ONEROW_LOG_FORMAT",
+    help="Format of the log on standard error.",
+)
+@click.option(
+    "--output/--no-output",
+    "show_output",
+    default=None,
+    help="Show in the log what handlers print, at most 100 lines a second. Default: if standard error is a terminal.",
+)
 def command(
     app: str,
     store: str | None,
@@ -55,34 +71,47 @@ def command(
     until_idle: bool,
     reload: bool,
     verbose: bool,
+    log_format: str,
+    show_output: bool | None,
 ) -> None:
     """Run the pipelines of APP (module[:queue]) until stopped.
 
     The first SIGTERM or Ctrl-C drains: the worker claims nothing more, and running work may end within the grace period.
     The second ends the grace period, the third kills the worker processes.
     """
-    logging.basicConfig(stream=sys.stderr, format=_FORMAT, level=logging.INFO)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     own_handlers = list(logging.getLogger().handlers)  # handlers that the app adds later keep their formatter
-    logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
-    if not is_supervised():
-        argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
-        seconds = parse_duration(grace, "grace").total_seconds()
-        supervisor = Supervisor(argv, processes, _say, grace=seconds, once=until_idle)
-        if reload:
-            watch_sources(project_folder(Path.cwd()), supervisor.restart, _say)
-        sys.exit(supervisor.run())
-    supervised = Supervised(_say)
-    queue = load_app(app, store)
     for handler in own_handlers:
-        handler.setFormatter(MaskedFormatter(_FORMAT, queue.masker))
-    worker = Worker(
-        queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=until_idle,
-        republish=reload,  # during development the latest code is the definition
-    )  # fmt: skip
-    write_log(queue.events, queue.masker)
-    _announce(queue)
-    ease_collector()
-    sys.exit(_run(worker, supervised))
+        handler.setFormatter(formatter(log_format, NO_SECRETS))
+    logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
+    say = _say if log_format == "text" else log.info
+    try:
+        if not is_supervised():
+            argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
+            seconds = parse_duration(grace, "grace").total_seconds()
+            supervisor = Supervisor(argv, processes, say, grace=seconds, once=until_idle)
+            if reload:
+                watch_sources(project_folder(Path.cwd()), supervisor.restart, say)
+            sys.exit(supervisor.run())
+        supervised = Supervised(say)
+        queue = load_app(app, store)
+        for handler in own_handlers:
+            handler.setFormatter(formatter(log_format, queue.masker))
+        worker = Worker(
+            queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=until_idle,
+            republish=reload,  # during development the latest code is the definition
+            show_output=sys.stderr.isatty() if show_output is None else show_output,
+        )  # fmt: skip
+        if log_format == "text":
+            _announce(queue)
+        ease_collector()
+        sys.exit(_run(worker, supervised))
+    except OnerowError as error:
+        if log_format == "text":
+            raise
+        what, advice = explain(error)
+        log.error(what, extra={"error_class": type(error).__name__} | ({"advice": advice} if advice else {}))
+        sys.exit(exit_code(error))
 
 
 def _say(line: str) -> None:

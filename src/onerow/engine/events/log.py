@@ -1,14 +1,29 @@
-"""Writes log lines for events; no other module does. Payloads are never logged, and secrets are masked."""
+"""Writes log lines for events to the logger 'onerow'; it installs no handler and changes no level.
+
+Payloads are never logged, secrets are masked, and control characters are replaced. Each record has the fields of its
+event as attributes: event, worker, task_id, pipeline, phase, attempt, error_class and so on.
+"""
 
 import logging
+import threading
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 from onerow.core.task import Task
 from onerow.engine.events import events as e
-from onerow.engine.output.masking import NO_SECRETS, Masker
+from onerow.engine.output.masking import Masker
 from onerow.engine.output.terminal import neutral, neutral_lines
 
 log = logging.getLogger("onerow")
+
+_LOGGED: tuple[type[e.Event], ...] = (
+    e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
+    e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
+    e.StoreBack, e.RoleFailed, e.AlertLost, e.HookOverdue, e.HookEventsDropped,
+)  # fmt: skip
+_PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted)  # only at level DEBUG
+_NO_FIELDS = frozenset({"task", "failure", "trace"})
 
 
 def describe(event: e.Event) -> tuple[int, str] | None:
@@ -61,34 +76,71 @@ def describe(event: e.Event) -> tuple[int, str] | None:
     return None
 
 
-def write_log(events: e.Events, masker: Masker = NO_SECRETS) -> None:
-    """Log events, with secrets masked and terminal control characters replaced."""
-    quiet = (e.TaskAdvanced, e.TaskCompleted)
+def fields_of(event: e.Event) -> dict[str, Any]:
+    """Return the fields of an event for its log record, without the empty ones."""
+    fields: dict[str, Any] = {"event": type(event).__name__}
+    if isinstance(event, e.TaskEvent):
+        task = event.task
+        fields |= {"task_id": task.task_id, "pipeline": task.pipeline, "phase": task.phase, "attempt": task.attempt}
+        fields |= {"error_class": task.error_class, "error": task.error}
+    fields |= {name: getattr(event, name) for name in event.__struct_fields__ if name not in _NO_FIELDS}
+    if isinstance(event, e.TaskRescued):
+        fields["rescued_from"] = fields.pop("worker")
+    return {name: value for name, value in fields.items() if value not in (None, "", ())}
 
-    def write(level: int, sentence: str, trace: str = "") -> None:
+
+class LogLines:
+    """The log lines of a queue's events: of failed hooks always, of all others while a worker runs in this process."""
+
+    def __init__(self, events: e.Events, masker: Callable[[], Masker]) -> None:
+        self._events = events
+        self._masker = masker
+        self._lock = threading.Lock()
+        self._workers: list[str] = []
+        self._kinds: tuple[type[e.Event], ...] = ()
+        events.on_hook_error = self._on_hook_error
+
+    def start(self, worker: str) -> None:
+        """Log events from now on; several workers of one queue write each line once."""
+        with self._lock:
+            self._workers.append(worker)
+            if len(self._workers) == 1:
+                self._kinds = _LOGGED + (_PER_TASK if log.isEnabledFor(logging.DEBUG) else ())
+                for kind in self._kinds:
+                    self._events.on(kind, self._line)
+
+    def stop(self, worker: str) -> None:
+        """Undo `start`."""
+        with self._lock:
+            self._workers.remove(worker)
+            if not self._workers:
+                for kind in self._kinds:
+                    self._events.off(kind, self._line)
+
+    def _line(self, event: e.Event) -> None:
+        found = describe(event)
+        if found is not None:
+            self._write(*found, fields_of(event), event.trace if isinstance(event, e.RoleFailed) else "")
+
+    def _on_hook_error(self, event: e.Event, error: BaseException) -> None:
+        fields = fields_of(event) | {"event": "HookFailed", "error_class": type(error).__name__, "error": str(error)}
+        trace = "".join(traceback.format_exception(error)).rstrip("\n")
+        self._write(logging.ERROR, f"a hook for {type(event).__name__} raised {error!r}", fields, trace)
+
+    def _write(self, level: int, sentence: str, fields: dict[str, Any], trace: str) -> None:
+        if not log.isEnabledFor(level):
+            return
+        masker = self._masker()
+        if len(self._workers) == 1:
+            fields.setdefault("worker", self._workers[0])
+        fields = {
+            name: neutral(masker.text(value)) if isinstance(value, str) else value for name, value in fields.items()
+        }
         # Only a traceback may span lines: a line feed in a title must not look like another log line.
         line = neutral(masker.text(sentence))
-        log.log(level, "%s", f"{line}\n{neutral_lines(masker.text(trace))}" if trace else line)
-
-    def line(event: e.Event) -> None:
-        found = describe(event)
-        if found is not None and log.isEnabledFor(found[0]):
-            write(*found, event.trace if isinstance(event, e.RoleFailed) else "")
-
-    kinds: list[type[e.Event]] = [
-        e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
-        e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone, e.StoreBack, e.RoleFailed, e.AlertLost,
-        e.HookOverdue, e.HookEventsDropped,
-    ]  # fmt: skip
-    if log.isEnabledFor(logging.DEBUG):
-        kinds += quiet
-    for kind in kinds:
-        events.on(kind, line)
-    events.on_hook_error = lambda event, error: write(
-        logging.ERROR,
-        f"a hook for {type(event).__name__} raised {error!r}",
-        "".join(traceback.format_exception(error)).rstrip("\n"),
-    )
+        record = log.makeRecord(log.name, level, __file__, 0, "%s", (line,), None, "_write", fields)
+        record.exc_text = neutral_lines(masker.text(trace)) if trace else None
+        log.handle(record)
 
 
 def _name(task: Task) -> str:

@@ -22,7 +22,8 @@ class Link(Protocol):
 
     def progress(self, text: str) -> None: ...
 
-    def log(self, level: str, text: str) -> None: ...
+    def log(self, level: str, text: str, *, echo: bool = True) -> None:
+        """Write a message to the task log; with `echo` also where output is shown."""
 
     def write(self, level: str, text: str) -> None:
         """Write a piece of output; complete lines go to the log."""

@@ -9,6 +9,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from onerow.core.task import Task
+from onerow.engine.output.echo import Echo
 from onerow.engine.output.lines import LONGEST_LINE, Lines, storable
 from onerow.engine.output.masking import Masker
 from onerow.ports import LogLine
@@ -25,7 +26,9 @@ _PER_SECOND = 2_000
 class Output:
     """Output of one attempt: filled by its runner, emptied by the LogWriter."""
 
-    def __init__(self, task: Task, masker: Masker, clock: Callable[[], datetime]) -> None:
+    def __init__(self, task: Task, masker: Masker, clock: Callable[[], datetime], echo: Echo | None = None) -> None:
+        self._task = task
+        self._echo = echo
         self._task_id, self._phase, self._attempt = task.task_id, task.phase, task.attempt
         self._masker = masker
         self._clock = clock
@@ -54,12 +57,11 @@ class Output:
         """Write a piece of output, cut anywhere."""
         self.keep(level, self.stream(level).feed(text))
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, *, echo: bool = True) -> None:
         """Write a message of one or more lines."""
         lines = self._masker.text(storable(text)).split("\n")
-        self.keep(
-            level, [line[at : at + LONGEST_LINE] for line in lines for at in range(0, len(line) or 1, LONGEST_LINE)]
-        )
+        parts = [line[at : at + LONGEST_LINE] for line in lines for at in range(0, len(line) or 1, LONGEST_LINE)]
+        self.keep(level, parts, echo=echo)
 
     def end(self) -> None:
         """End the output; incomplete lines are kept as lines."""
@@ -72,10 +74,12 @@ class Output:
             )
         self._ended = True
 
-    def keep(self, level: str, lines: list[str]) -> None:
-        """Append complete lines that are already masked."""
+    def keep(self, level: str, lines: list[str], *, echo: bool = True) -> None:
+        """Append complete lines that are already masked. echo: also show them, if output is shown."""
         if not lines:
             return
+        if echo and self._echo is not None:
+            self._echo.put(self._task, level, lines)
         now = self._clock()
         last = lines[-_MOST_LINES:]
         task_id, phase, attempt = self._task_id, self._phase, self._attempt

@@ -19,6 +19,7 @@ from onerow.engine.control.alerts import AlertRule
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.control.relocation import RelocationCheck
 from onerow.engine.events.events import Events, OperationApplied, TaskCancelled, TaskFailed
+from onerow.engine.events.log import LogLines
 from onerow.engine.output.files import LogFiles
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue import operations
@@ -48,6 +49,7 @@ class Scope:
         self.definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
         self.events = Events()
+        self.log_lines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
         self.keep = None if keep is None else parse_duration(keep, "keep")
         self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())

@@ -18,6 +18,7 @@ from onerow.core.task import Task
 from onerow.engine.handler.call import Call
 from onerow.engine.handler.requests import Request
 from onerow.engine.output.buffer import Output
+from onerow.engine.output.echo import Echo
 from onerow.engine.output.masking import NO_SECRETS, Masker
 from onerow.ports import LeaseRecord
 
@@ -134,9 +135,9 @@ class Attempt:
             text = values.encode(masker.value(values.decode(text)), "progress")
         self.progress_json = text
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, *, echo: bool = True) -> None:
         output = self.in_flight.output_of(self)
-        output.log(level, text)
+        output.log(level, text, echo=echo)
         self.in_flight.queue_output(output)
 
     def write(self, level: str, text: str) -> None:
@@ -179,6 +180,7 @@ class InFlight:
         self.speaking: deque[Output] = deque()
         self.awaited = False  # an outcome waits until its output lines are stored
         self.masker: Masker = NO_SECRETS
+        self.echo: Echo | None = None  # shows output in the worker's log too
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
         self.wake_log_writer: Callable[[], None] = lambda: None
@@ -219,7 +221,7 @@ class InFlight:
     def output_of(self, attempt: Attempt) -> Output:
         """Return the attempt's output buffer; created with its first line."""
         if attempt.output is None:
-            attempt.output = Output(attempt.task, self.masker, self._clock)
+            attempt.output = Output(attempt.task, self.masker, self._clock, self.echo)
         return attempt.output
 
     def queue_output(self, output: Output) -> None:

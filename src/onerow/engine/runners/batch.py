@@ -112,9 +112,9 @@ class Batch:
 
     def progress(self, text: str) -> None: ...
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, *, echo: bool = True) -> None:
         for attempt in list(self._open.values()):
-            attempt.log(level, text)
+            attempt.log(level, text, echo=echo)
 
     def write(self, level: str, text: str) -> None:
         for attempt in list(self._open.values()):

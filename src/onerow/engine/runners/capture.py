@@ -5,8 +5,8 @@ import sys
 from typing import Any, TextIO
 
 from onerow.engine.handler.context import current
+from onerow.engine.output.echo import Echo
 from onerow.engine.output.masking import NO_SECRETS, Masker
-from onerow.engine.output.terminal import neutral_lines
 
 
 class _Tee:
@@ -35,27 +35,32 @@ class _Records(logging.Handler):
         attempt = current.get()
         if attempt is not None and not record.name.startswith("onerow"):
             try:
-                attempt.log(record.levelname.lower(), self.format(record))
+                attempt.log(record.levelname.lower(), self.format(record), echo=False)  # other handlers show it
             except Exception:
                 self.handleError(record)
+        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level and _is_unhandled(record):
+            logging.lastResort.handle(record)  # as if this handler were not installed
 
 
-class MaskedFormatter(logging.Formatter):
-    """Formats log records with secrets masked and terminal control characters replaced."""
-
-    def __init__(self, format: str, masker: Masker) -> None:
-        super().__init__(format)
-        self._masker = masker
-
-    def format(self, record: logging.LogRecord) -> str:
-        return neutral_lines(self._masker.text(super().format(record)))
+def _is_unhandled(record: logging.LogRecord) -> bool:
+    """Whether no handler but that of a worker gets this record."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        if not all(isinstance(handler, _Records) for handler in logger.handlers):
+            return False
+        logger = logger.parent if logger.propagate else None
+    return True
 
 
 class Capture:
-    """While started, redirects output of handlers to their task's log; other output is unaffected."""
+    """While started, redirects output of handlers to their task's log; other output is unaffected.
 
-    def __init__(self, masker: Masker = NO_SECRETS) -> None:
+    show: write it to the logger 'onerow.output' too.
+    """
+
+    def __init__(self, masker: Masker = NO_SECRETS, *, show: bool = False) -> None:
         self._masker = masker
+        self.echo = Echo() if show else None
         self._records = _Records()
 
     def start(self) -> None:
@@ -65,7 +70,11 @@ class Capture:
             _Tee(sys.stderr, "err", self._masker),
         )
         logging.getLogger().addHandler(self._records)
+        if self.echo is not None:
+            self.echo.start()
 
     def stop(self) -> None:
         sys.stdout, sys.stderr = self._out, self._err
         logging.getLogger().removeHandler(self._records)
+        if self.echo is not None:
+            self.echo.stop()

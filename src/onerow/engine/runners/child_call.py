@@ -46,7 +46,7 @@ class _Wire:
     def progress(self, text: str) -> None:
         self._send({"t": "progress", "text": text})
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, *, echo: bool = True) -> None:
         self._send({"t": "log", "level": level, "text": text})
 
     def write(self, level: str, text: str) -> None:

@@ -59,6 +59,7 @@ class Worker:
     grace: how long running attempts may go on after a stop. phases: serve only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases of all workers on this host may take together; by default all that it has.
     republish: publish these pipelines' definitions even if newer ones have replaced them.
+    show_output: write what handlers print also to the logger 'onerow.output', at most 100 lines a second.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Worker:
         memory: Size | None = None,
         cpus: float | None = None,
         republish: bool = False,
+        show_output: bool = False,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
@@ -96,6 +98,7 @@ class Worker:
         self._until_idle = until_idle
         self._idle_rounds = 0
         self._republish = republish
+        self._show_output = show_output
         self._stopping = threading.Event()
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
@@ -147,6 +150,7 @@ class Worker:
     def run(self) -> int:
         """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
         self.queue.events.defer()
+        self.queue.log_lines.start(self.name)
         try:
             self._build()
             try:
@@ -158,6 +162,7 @@ class Worker:
                 self._end()
         finally:
             self.queue.events.undefer(within=LAST_CALLS)
+            self.queue.log_lines.stop(self.name)
         return self.exit_code
 
     def _build(self) -> None:
@@ -167,11 +172,11 @@ class Worker:
         check_not_relocated(store)
         definitions.publish(store, own.values(), force=self._republish)
         self._waker = store.waker()
-        self._capture = Capture(queue.masker)
+        self._capture = Capture(queue.masker, show=self._show_output)
         self._outage = Outage(queue.events)
         self._outage.moved = self._on_moved
         self._in_flight = in_flight = InFlight(store.now)
-        in_flight.masker = queue.masker
+        in_flight.masker, in_flight.echo = queue.masker, self._capture.echo
         in_flight.stop_asked = self._stopping.wait
         in_flight.was_signalled = lambda: self._signalled
         in_flight.answer = CheckpointService(queue, queue.children).answer

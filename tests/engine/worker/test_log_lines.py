@@ -1,0 +1,140 @@
+"""The logger 'onerow': every worker writes the same lines, with fields, and installs no handler."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onerow import Permanent, Pipeline, Queue, TaskCompleted
+from onerow.asgi import lifespan
+from onerow.engine.output import echo
+from tests.engine.kit import ON_SQLITE, ended, work
+
+
+def posts() -> Pipeline:
+    pipeline = Pipeline("posts")
+
+    @pipeline.phase
+    def tag(job: dict[str, str]) -> None:
+        print(f"tagging {job['name']}")
+        logging.getLogger("mine").warning("from logging")
+        if job["name"] == "bad":
+            raise Permanent("no such \x1b[2Jpost sk-abcdefghijklmnopqrstuvwx")
+
+    return pipeline
+
+
+def records(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if getattr(record, "event", "") == event]
+
+
+@ON_SQLITE
+def test_a_worker_in_a_program_logs_a_failed_task_with_its_fields(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = queue.add(pipeline := posts(), {"name": "bad"})
+    worker = work(queue, pipeline)
+    (record,) = records(caplog, "TaskFailed")
+    fields = vars(record)
+    assert (record.name, record.levelname) == ("onerow", "ERROR")
+    assert fields["task_id"] == task.task_id
+    assert (fields["pipeline"], fields["phase"], fields["attempt"]) == ("posts", "tag", 1)
+    assert (fields["worker"], fields["error_class"]) == (worker.name, "permanent")
+    assert "sk-***" in record.getMessage()
+    assert "\x1b" not in record.getMessage() + fields["error"]
+
+
+@ON_SQLITE
+def test_two_workers_of_one_queue_write_each_line_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    queue.log_lines.start("another")
+    queue.add(pipeline := posts(), {"name": "bad"})
+    work(queue, pipeline)
+    queue.log_lines.stop("another")
+    assert len(records(caplog, "TaskFailed")) == 1
+
+
+@ON_SQLITE
+def test_a_hook_that_raises_is_logged_with_its_traceback(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    def notify(event: TaskCompleted) -> None:
+        raise RuntimeError("no mail server")
+
+    queue.on(TaskCompleted, notify)
+    queue.add(pipeline := posts(), {"name": "good"})
+    work(queue, pipeline)
+    (record,) = records(caplog, "HookFailed")
+    assert vars(record)["error_class"] == "RuntimeError"
+    assert "in notify" in (record.exc_text or "")
+
+
+@ON_SQLITE
+def test_a_worker_in_an_asgi_application_logs_the_same(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = posts()
+
+    async def serve() -> None:
+        async with lifespan(queue, pipeline)(None):
+            task = queue.add(pipeline, {"name": "bad"})
+            await asyncio.to_thread(ended, queue, task)
+
+    asyncio.run(serve())
+    assert len(records(caplog, "TaskFailed")) == 1
+
+
+@ON_SQLITE
+def test_output_of_handlers_is_shown_once_with_the_short_id_of_the_task(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    task = queue.add(pipeline := posts(), {"name": "good"})
+    work(queue, pipeline, show_output=True)
+    shown = [record.getMessage() for record in caplog.records if record.name == "onerow.output"]
+    assert shown == [f"{task.task_id[-8:]} tagging good"]
+    assert [record.name for record in caplog.records if "from logging" in record.getMessage()] == ["mine"]
+
+
+@ON_SQLITE
+def test_output_is_not_shown_by_default(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    queue.add(pipeline := posts(), {"name": "good"})
+    work(queue, pipeline)
+    assert not [record for record in caplog.records if record.name == "onerow.output"]
+
+
+@ON_SQLITE
+def test_a_flood_of_output_is_bounded_where_it_is_shown(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(echo, "PER_SECOND", 0)
+    caplog.set_level(logging.INFO)
+    pipeline = Pipeline("flood")
+
+    @pipeline.phase
+    def speak(job: None) -> None:
+        print("\n".join(map(str, range(5_000))))
+
+    task = queue.add(pipeline)
+    work(queue, pipeline, show_output=True)
+    shown = [record.getMessage() for record in caplog.records if record.name == "onerow.output"]
+    assert len(shown) <= echo.BURST + 10
+    assert any("lines of output are left out here" in line for line in shown)
+    assert queue.logs(task.task_id, tail=1).lines[-1].text == "4999", "the task log has all of it"
+
+
+def test_a_program_that_configures_no_logging_sees_failures_on_standard_error(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import logging\n"
+        "from onerow import Permanent, Pipeline, Queue, Worker\n"
+        "posts = Pipeline('posts')\n"
+        "@posts.phase\n"
+        "def tag(job):\n"
+        "    raise Permanent('no such post')\n"
+        "queue = Queue('memory://')\n"
+        "queue.add(posts, {})\n"
+        "Worker(queue, [posts], until_idle=True).run()\n"
+        "assert not logging.getLogger().handlers and not logging.getLogger('onerow').handlers\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stderr.count("no such post") == 1
