@@ -19,7 +19,7 @@ from onerow.engine.runners.capture import MaskedFormatter
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
-from onerow.wiring import project_folder
+from onerow.settings import project_folder
 
 _FORMAT = "%(asctime)s %(levelname).1s %(message)s"
 
