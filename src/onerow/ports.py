@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from onerow.core.errors import BadInput, UnknownName
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
 
@@ -60,7 +62,10 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on tasks; all that are set must hold. Tombstones match only if `hidden` is set."""
+    """Conditions on tasks; all that are set must hold. Tombstones match only if `hidden` is set.
+
+    `statuses` and `phases` take any iterable of names and store a frozenset: `Filter(statuses=["failed"])`.
+    """
 
     statuses: frozenset[Status] = frozenset()
     pipeline: str | None = None
@@ -88,6 +93,29 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
     ahead_of: tuple[int, datetime, str] | None = None  # claimed before this (priority, run_at, id)
     hidden: bool = False
+
+    def __post_init__(self) -> None:
+        if self.statuses or type(self.statuses) is not frozenset:
+            force_setattr(self, "statuses", frozenset(map(_status, _names(self.statuses, "statuses", "failed"))))
+        if self.phases or type(self.phases) is not frozenset:
+            force_setattr(self, "phases", _names(self.phases, "phases", "video"))
+
+
+def _names(given: Any, field: str, example: str) -> frozenset[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadInput(f"{field} takes several names; write {field}=[{given or example!r}]", field=field)
+    names = given if type(given) is frozenset else frozenset(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise BadInput(f"{field} takes names like {example!r}, not {name!r}", field=field)
+    return names
+
+
+def _status(name: str) -> Status:
+    try:
+        return Status(name)
+    except ValueError:
+        raise UnknownName(f"no status {name!r}; there are {', '.join(Status)}", field="statuses") from None
 
 
 Order = Literal["newest", "oldest", "due", "ended", "latest"]

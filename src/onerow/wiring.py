@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from onerow.core.errors import BadStoreUrl
 from onerow.core.urls import mask_password
 from onerow.engine.queue import queue as engine
 from onerow.ports import Store
+from onerow.settings import find_store, project_folder
 
 FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"
 
@@ -70,35 +70,14 @@ def _needs(extra: str, module: str, name: str) -> Any:
         ) from None
 
 
-def project_folder(start: Path) -> Path:
-    """Return the nearest folder at or above `start` with onerow.toml or pyproject.toml, or `start` if there is none."""
-    for folder in (start, *start.parents):
-        if (folder / "onerow.toml").is_file() or (folder / "pyproject.toml").is_file():
-            return folder
-    return start
-
-
-def configured_store(start: Path) -> str | None:
-    """Return the store URL in onerow.toml or in [tool.onerow] of pyproject.toml."""
-    folder = project_folder(start)
-    for name, table in (("onerow.toml", ()), ("pyproject.toml", ("tool", "onerow"))):
-        path = folder / name
-        if path.is_file():
-            try:
-                found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise BadStoreUrl(f"{path} can't be read: {error}", field="store") from None
-            for key in table:
-                found = found.get(key, {})
-            if isinstance(found, dict) and found.get("store"):
-                return str(found["store"])
-    return None
+_FROM_SETTINGS: Any = object()
 
 
 class Queue(engine.Queue):
     """A queue in the store at a URL. It connects at the first use.
 
-    The path of `Queue("sqlite:///studio.db")` starts at the nearest folder with pyproject.toml or onerow.toml at or above
+    `Queue()` takes the URL from ONEROW_STORE, else from the nearest onerow.toml or [tool.onerow] in pyproject.toml at or
+    above the current folder, like every command. The path of `Queue("sqlite:///studio.db")` starts at the nearest folder with pyproject.toml or onerow.toml at or above
     the file that contains the call, independent of the working directory. keep: how long ended tasks are stored ('30d');
     None: for ever. secrets: environment variables whose values are masked in output, in addition to variables whose
     names mark them as secret. mask: more patterns to mask. log_files: a folder with one output file for each attempt.
@@ -106,7 +85,7 @@ class Queue(engine.Queue):
 
     def __init__(
         self,
-        store: str | Store,
+        store: str | Store = _FROM_SETTINGS,
         *,
         keep: Duration | None = None,
         secrets: Iterable[str] = (),
@@ -114,8 +93,16 @@ class Queue(engine.Queue):
         log_files: str | Path | None = None,
     ) -> None:
         base = _callers_project(sys._getframe(1).f_globals.get("__file__"))
-        if isinstance(store, str):
+        if store is _FROM_SETTINGS:
+            found = find_store(None, Path.cwd())
+            store = open_store(found.url, base=found.folder)
+        elif isinstance(store, str):
             store = open_store(store, base=base)
+        elif not hasattr(store, "settle_and_claim"):
+            raise BadStoreUrl(
+                f"Queue({store!r}): the store must be a URL or a store; leave it out to use ONEROW_STORE or onerow.toml",
+                field="store",
+            )
         files = None if log_files is None else base / Path(log_files).expanduser()
         super().__init__(store, keep=keep, secrets=secrets, mask=mask, log_files=files)
 

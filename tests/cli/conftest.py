@@ -97,7 +97,7 @@ def town(tmp_path: Path, frozen: None) -> str:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `onerow …` in this process, in a folder without a project and without a terminal."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ONEROW_STORE", raising=False)
+    monkeypatch.setenv("ONEROW_STORE", "")  # restored after the test, also if a command sets it for its app
 
     def call(*words: str, code: int = 0, stdin: str | None = None) -> Result:
         result = CliRunner().invoke(main, list(words), input=stdin, prog_name="onerow")

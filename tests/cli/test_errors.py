@@ -39,7 +39,7 @@ OPERATING = {
     "workers": [],
 }
 """Every command that needs a store and no app, with valid arguments."""
-WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate", "move"}
+WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate", "move", "config"}
 
 
 def two_lines(text: str) -> tuple[str, str]:
@@ -146,7 +146,7 @@ queue = Queue("sqlite:///tasks.db")
 """
 APPS = {
     "missing": (None, "no module 'missing' here", "run the command in the folder that holds it"),
-    "empty": ("", "empty has no Queue and no store is named", "add queue = Queue("),
+    "empty": ("", "no store is named", "pass --store sqlite:///tasks.db or Queue("),
     "bare": ("from onerow import Queue\nqueue = Queue('sqlite:///t.db')", "bare has no pipelines", "make one"),
     "typo": ("import nosuchthing", "typo imports 'nosuchthing', which is not installed", ""),
     "broken": ("1 / 0", "broken can't be imported: ZeroDivisionError", ""),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -193,3 +194,30 @@ def test_a_hook_that_raises_does_not_affect_the_add(queue: Queue) -> None:
     queue.on(TaskAdded, hook)
     queue.add(posts)
     assert len(queue.find(Filter()).tasks) == 1
+
+
+def test_a_delay_counts_from_the_creation_of_the_task(queue: Queue) -> None:
+    ten_minutes = timedelta(minutes=10)
+    tasks = [
+        queue.add(posts, delay="10m"),
+        *queue.add_many(posts, [{"n": 1}, {"n": 2}], delay=600),
+        *queue.add_many(posts, [Addition({"n": 3}, delay=ten_minutes)]),
+    ]
+    for task in tasks:
+        assert queue.get(task.task_id).run_at == task.scheduled_time == task.created_at + ten_minutes
+
+
+@pytest.mark.parametrize(
+    "terms, hint",
+    [
+        ({"delay": "10m", "run_at": datetime.now(UTC)}, "give one of them"),
+        ({"delay": "soon"}, "can't read the duration 'soon'"),
+        ({"delay": -1}, "between 0 seconds"),
+    ],
+)
+def test_an_invalid_delay_is_refused(queue: Queue, terms: dict[str, Any], hint: str) -> None:
+    with pytest.raises(BadInput, match=hint):
+        queue.add(posts, **terms)
+    with pytest.raises(BadInput, match=hint):
+        queue.add_many(posts, [1, 2], **terms)
+    assert not queue.find().tasks

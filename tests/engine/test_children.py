@@ -407,3 +407,18 @@ def test_a_slow_sweep_over_parked_tasks_runs_less_often(monkeypatch: pytest.Monk
     clock[0] += 5
     store.takes = 1.5  # the sweep queries twice: for parents, and for cancelled ones
     assert role.tick(store.now()) == 60
+
+
+def test_children_may_start_after_a_delay(queue: Queue) -> None:
+    songs, albums = tracks(), Pipeline("albums")
+
+    @albums.phase
+    def press(job: Any, ctx: Context) -> None:
+        ctx.spawn(songs, ["a"], delay="10m")
+        ctx.spawn(songs, [Addition("b", delay="10m")])
+
+    with working(queue, albums, songs):
+        task = ended(queue, queue.add(albums).task_id)
+    found = children_of(queue, task.task_id)
+    assert sorted(child.payload for child in found) == ["a", "b"]
+    assert all(child.run_at >= task.created_at + timedelta(minutes=10) for child in found)

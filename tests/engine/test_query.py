@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from onerow.core.errors import BadInput
-from onerow.core.status import FAILED, PROCESSING, WAITING
+from onerow.core.status import FAILED, PROCESSING, WAITING, Status
 from onerow.engine.views.query import KEYS, read_query
 from onerow.ports import Filter
 from tests.samples import NOW, texts
@@ -83,3 +83,33 @@ def test_every_key_is_documented() -> None:
     for key in KEYS:
         assert KEYS[key]
         assert read_query(f"{key.replace('…', 'x')}:{samples.get(key, 'x')}", NOW) != Filter()
+
+
+@pytest.mark.parametrize(
+    "names", [["failed", "waiting"], ("failed", WAITING), {FAILED, "waiting"}, iter(["failed", "waiting"])]
+)
+def test_a_filter_takes_any_iterable_of_statuses(names: Any) -> None:
+    assert Filter(statuses=names) == Filter(statuses=frozenset({FAILED, WAITING}))
+    assert all(type(status) is Status for status in Filter(statuses=["failed"]).statuses)  # type: ignore[arg-type]
+
+
+def test_a_filter_takes_any_iterable_of_phases() -> None:
+    assert Filter(phases=["video", "image"]).phases == frozenset({"video", "image"})  # type: ignore[arg-type]
+    assert Filter(phases=[]) == Filter()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields, hint",
+    [
+        ({"statuses": "failed"}, "write statuses=['failed']"),
+        ({"phases": "video"}, "write phases=['video']"),
+        ({"phases": 7}, "phases takes several names"),
+        ({"phases": None}, "write phases=['video']"),
+        ({"phases": [7]}, "phases takes names like 'video', not 7"),
+        ({"statuses": ["borken"]}, "no status 'borken'; there are waiting"),
+    ],
+)
+def test_an_invalid_filter_is_refused_with_a_hint(fields: dict[str, Any], hint: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        Filter(**fields)
+    assert hint in str(refused.value)

@@ -1,6 +1,7 @@
 """Load the APP argument, `module[:queue]`, with errors that say what to do."""
 
 import importlib
+import os
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +9,8 @@ from types import ModuleType
 from onerow.core.errors import BadInput
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
-from onerow.wiring import Queue, configured_store, open_store
+from onerow.settings import VARIABLE
+from onerow.wiring import Queue, open_store
 
 
 class AppError(BadInput):
@@ -17,6 +19,8 @@ class AppError(BadInput):
 
 def load_app(name: str, store: str | None) -> engine.Queue:
     """Return the app's queue, which serves every pipeline of its module."""
+    if store is not None:
+        os.environ[VARIABLE] = store  # for each Queue() of the app, here and in processes that this one starts
     module_name, _, attribute = name.partition(":")
     module = _import(module_name)
     queue = _queue_of(module, attribute, store)
@@ -60,18 +64,12 @@ def _queue_of(module: ModuleType, attribute: str, store: str | None) -> engine.Q
         raise AppError(f"{module.__name__} has several queues; name one: {module.__name__}:NAME")
     if queues:
         return _same_store(queues[0], store)
-    url = store or configured_store(Path.cwd())
-    if url is None:
-        raise AppError(
-            f"{module.__name__} has no Queue and no store is named; add queue = Queue('sqlite:///tasks.db') to it, "
-            f"or pass --store"
-        )
-    return Queue(open_store(url))
+    return Queue()
 
 
 def _same_store(queue: engine.Queue, store: str | None) -> engine.Queue:
     if store is not None and open_store(store).url != queue.url:
         raise AppError(
-            f"--store says {open_store(store).url}, but the app's queue is in {queue.url}; leave --store out, or change one"
+            f"--store says {open_store(store).url}, but the app's queue is in {queue.url}; leave --store out, or write Queue() in the app"
         )
     return queue

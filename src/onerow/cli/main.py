@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Maintain": {
         "check": ("onerow.cli.maintain.maintenance:check", "Load an app and report its problems."),
+        "config": ("onerow.cli.maintain.config:command", "Show the settings and where each comes from."),
         "doctor": ("onerow.cli.maintain.maintenance:doctor", "Check store, clock, workers and leases."),
         "migrate": ("onerow.cli.maintain.maintenance:migrate", "Create or update the tables."),
         "backup": ("onerow.cli.maintain.maintenance:backup", "Copy the store while it is in use."),

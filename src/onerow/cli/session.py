@@ -13,7 +13,8 @@ from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Administrable, Store
-from onerow.wiring import configured_store, open_store
+from onerow.settings import StoreSetting, find_store
+from onerow.wiring import open_store
 
 CONFIRM_ABOVE = 5
 """Commands that change more tasks than this ask for confirmation; a final operation on a query always asks."""
@@ -23,13 +24,14 @@ class Session:
     """What a command works with: a store, opened when first used, and an output."""
 
     def __init__(self, store: str | None, as_json: bool) -> None:
-        self._url = store
+        self.url = store
         self.out = Output(as_json)
 
     @functools.cached_property
     def bare_store(self) -> Store:
         """The store, without a check of its schema."""
-        return open_store(store_url(self._url))
+        found = find_shared_store(self.url)
+        return open_store(found.url, base=found.folder)
 
     @functools.cached_property
     def queue(self) -> Queue:
@@ -67,20 +69,14 @@ def tasks_text(count: int) -> str:
     return f"{count:,} task" + ("" if count == 1 else "s")
 
 
-def store_url(given: str | None) -> str:
-    """Return the store URL from --store, ONEROW_STORE or the project settings."""
-    url = given or configured_store(Path.cwd())
-    if url is None:
-        raise BadStoreUrl(
-            "no store is named; pass --store sqlite:///tasks.db, set ONEROW_STORE, "
-            'or write store = "…" in onerow.toml or under [tool.onerow]',
-            field="store",
-        )
-    if url.startswith("memory:"):
+def find_shared_store(given: str | None) -> StoreSetting:
+    """Return the store URL from --store, ONEROW_STORE or the settings file; refuse memory://."""
+    found = find_store(given, Path.cwd())
+    if found.url.startswith("memory:"):
         raise BadStoreUrl(
             "memory:// lives and dies with its process; name a store that commands and workers can share", field="store"
         )
-    return url
+    return found
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from onerow.core.durations import Duration, parse_duration, spell_duration
 from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.task import DEFAULTS, Task
-from onerow.core.times import FAR, parse_time, since_epoch
+from onerow.core.times import FAR, parse_time, since_epoch, to_millis
 
 
 class Addition(msgspec.Struct, frozen=True):
@@ -29,6 +29,7 @@ class Addition(msgspec.Struct, frozen=True):
     max_retries: int | None = None
     metadata: dict[str, Any] | None = None
     parent_id: str | None = None
+    delay: Duration | None = None
 
 
 _NEW = Task(**DEFAULTS, task_id="", phase="", created_at=FAR, run_at=FAR, updated_at=FAR)
@@ -40,6 +41,10 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
     if user is not None and given.user_id not in ("", user):
         raise BadInput(f"this queue adds for user {user!r} only, not for {given.user_id!r}", field="user_id")
     requested = None if given.run_at is None else parse_time(given.run_at, "run_at")
+    if given.delay is not None:
+        if requested is not None:
+            raise BadInput("run_at and delay both set the earliest start; give one of them", field="delay")
+        requested = to_millis(now + parse_duration(given.delay, "delay"))
     for phase in plan.timed:
         rules.due_time(phase, values.decode(payload), now)  # reject an invalid time now, not when the phase is entered
     entered = rules.entering(plan.first, now, payload)

@@ -29,7 +29,7 @@ async def deliver(job, translate):
     print(translate)
 
 
-queue = Queue("sqlite:///tasks.db").serve(greetings)
+queue = Queue().serve(greetings)
 '''
 
 TEST = """from app import compose, greetings
@@ -48,7 +48,9 @@ def test_the_whole_pipeline(tmp_path):
     assert queue.get(task.task_id).results["translate"] == "HELLO, ANN!"
 """
 
-SETTINGS = 'store = "sqlite:///tasks.db"\n'
+SETTINGS = """# Queue() and every command use this store. ONEROW_STORE or --store replaces it: onerow config
+store = "sqlite:///tasks.db"
+"""
 
 FILES = {"app.py": APP, "test_app.py": TEST, "onerow.toml": SETTINGS}
 

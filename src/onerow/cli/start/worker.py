@@ -21,7 +21,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
-from onerow.wiring import project_folder
+from onerow.settings import project_folder
 
 log = logging.getLogger("onerow")
 

@@ -118,7 +118,7 @@ def _is_set(item: Addition, field: str) -> bool:
 
 _DEFAULTS = Addition()
 _PAGE = 500
-_TERMS = ("title", "run_at", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
+_TERMS = ("title", "run_at", "delay", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
 
 
 class Checkpoints:

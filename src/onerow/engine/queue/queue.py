@@ -84,6 +84,7 @@ class Queue(Scope):
         user_id: str = "",
         title: str | None = None,
         run_at: datetime | str | None = None,
+        delay: Duration | None = None,
         priority: int = 0,
         unique: str | None = None,
         unique_for: Duration | None = None,
@@ -95,13 +96,13 @@ class Queue(Scope):
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
 
-        run_at: earliest start. unique: no second open task with this key (per pipeline and user);
+        run_at: earliest start; delay ('10m'): the same, from now on by the store's clock. unique: no second open task with this key (per pipeline and user);
         unique_for ('7d', 'forever') holds the key after the task has ended. limit_key: group for per_key limits.
         tx: your own open transaction on the same database; the task becomes visible when you commit.
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            parent_id,
+            parent_id, delay,
         )  # fmt: skip
         return self._add(pipeline, [addition], addition, tx)[0]
 

@@ -1,0 +1,86 @@
+"""Settings of a project: which store to use, from an argument, the environment or a settings file.
+
+The settings file is the nearest onerow.toml, or pyproject.toml with a table [tool.onerow], at or above a folder.
+"""
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onerow.core.errors import BadStoreUrl
+
+VARIABLE = "ONEROW_STORE"
+KEYS = {"store": "the URL of the store"}
+"""Every key of the settings file, and its meaning."""
+
+
+class StoreSetting(NamedTuple):
+    """A store URL, its source, and the folder at which a relative SQLite path starts."""
+
+    url: str
+    source: str
+    folder: Path
+
+
+def find_store(given: str | None, start: Path) -> StoreSetting:
+    """Return the store URL: the given one, else ONEROW_STORE, else that of the settings file; raise if there is none."""
+    if given:
+        return StoreSetting(given, "--store", project_folder(start))
+    if url := os.environ.get(VARIABLE):
+        return StoreSetting(url, VARIABLE, project_folder(start))
+    path = settings_file(start)
+    values = {} if path is None else read_settings(path)
+    if path is None or "store" not in values:
+        raise BadStoreUrl(
+            f"no store is named; pass --store sqlite:///tasks.db or Queue('sqlite:///tasks.db'), set {VARIABLE}, "
+            'or write store = "…" in onerow.toml or under [tool.onerow] in pyproject.toml',
+            field="store",
+        )
+    return StoreSetting(values["store"], str(path), path.parent)
+
+
+def project_folder(start: Path) -> Path:
+    """Return the nearest folder at or above `start` with onerow.toml or pyproject.toml, or `start` if there is none."""
+    for folder in (start, *start.parents):
+        if (folder / "onerow.toml").is_file() or (folder / "pyproject.toml").is_file():
+            return folder
+    return start
+
+
+def settings_file(start: Path) -> Path | None:
+    """Return the settings file for a folder; a pyproject.toml without [tool.onerow] is not one."""
+    for folder in (start, *start.parents):
+        if (path := folder / "onerow.toml").is_file():
+            return path
+        if (path := folder / "pyproject.toml").is_file() and _table(path) is not None:
+            return path
+    return None
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Return the values of a settings file; raise BadStoreUrl for an unknown key or an invalid value."""
+    values = _table(path)
+    if not isinstance(values, dict):
+        raise BadStoreUrl(f"{path}: tool.onerow is not a table; write [tool.onerow] above its keys", field="store")
+    for key, value in values.items():
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(KEYS)}"
+            raise BadStoreUrl(f"{path}: unknown key {key!r}; {hint}", field=key)
+        if not isinstance(value, str) or not value:
+            raise BadStoreUrl(f'{path}: {key} must be text; write {key} = "sqlite:///tasks.db"', field=key)
+    return values
+
+
+def _table(path: Path) -> Any:
+    """Return the onerow table of a file; None if a pyproject.toml has none."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadStoreUrl(f"{path} can't be read: {error}", field="store") from None
+    if path.name == "onerow.toml":
+        return found
+    tool = found.get("tool", {})
+    return tool.get("onerow") if isinstance(tool, dict) else None
