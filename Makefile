@@ -52,6 +52,7 @@ lint: setup ## format, lint, words, types and layers
 	$(BIN)/ruff check
 	$(BIN)/python -m tools.plain_words
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin src
 	$(BIN)/lint-imports
 
 check: lint test ## lint and test

@@ -191,3 +191,18 @@ def test_a_worker_that_is_too_old_for_the_store_is_not_started_again(supervisor:
     assert supervisor.wait() == 78
     assert len(supervisor.workers(2)) == 2
     assert "another starts" not in supervisor.output()
+
+
+def test_a_worker_that_never_becomes_ready_is_started_five_times_and_not_again(supervisor: SupervisorProcess) -> None:
+    supervisor.start("os.write(signs, b'\\n')\nos.kill(os.getpid(), 11)")
+    assert supervisor.wait() == 71
+    assert len(supervisor.workers(5)) == 5
+    assert "was killed by SIGSEGV; 5 starts in a row ended before the worker was ready" in supervisor.output()
+
+
+def test_a_worker_that_was_ready_is_replaced_however_often_it_dies(supervisor: SupervisorProcess) -> None:
+    supervisor.start("if number in (3, 6): sign()\nif number < 8: sys.exit(75)\nsign()\norder()")
+    supervisor.workers(9)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert "starts in a row" not in supervisor.output()

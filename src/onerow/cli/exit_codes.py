@@ -21,6 +21,7 @@ EXIT_CODES = {
     66: "the database file was deleted, moved or replaced while it was in use",
     69: "the store can't be reached, or can't be used as it is",
     70: "a worker ended and left work in progress behind (it will be rescued)",
+    71: "worker processes kept ending before they were ready; their output has the cause",
     75: "a worker gave way because of work that would not stop; start it again",
     78: "the store was migrated by a newer onerow (upgrade it here), or its queue was moved to another store",
     130: "interrupted",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from onerow.core.errors import BadInput, RetryTransaction, SchemaMissing
 from onerow.engine.queue.queue import Queue
 from onerow.pipelines.pipeline import Pipeline
 from onerow.stores.postgres import PostgresStore
+from tests.servers.postgres import Databases, PostgresServer
 
 posts = Pipeline("posts")
 posts.phase(name="tag")(lambda job: None)
@@ -338,10 +339,106 @@ def test_an_unknown_object_is_refused(queue: Queue) -> None:
         queue.add(posts, {}, tx=object())
 
 
-def test_another_database_is_refused(queue: Queue, postgres_url: str, opened: Opened) -> None:
+@pytest.fixture
+def other_url(postgres_server: Databases) -> Iterator[str]:
+    """Another database of the same server, with onerow's tables."""
+    url = postgres_server.fresh_database()
+    other = PostgresStore(url)
+    other.prepare()
+    other.close()
+    yield url
+    postgres_server.drop_database(url)
+
+
+def test_a_database_with_its_own_tables_is_refused(queue: Queue, other_url: str, opened: Opened) -> None:
+    with opened(other_url) as tx:
+        with pytest.raises(BadInput, match="another database") as refused:
+            queue.add(posts, {}, tx=tx)
+        assert refused.value.field == "tx"
+    assert count_tasks(other_url) == 0
+    assert ids(queue) == set()
+
+
+def test_async_a_database_with_its_own_tables_is_refused(
+    queue: Queue, other_url: str, opened_async: OpenedAsync
+) -> None:
+    async def main() -> None:
+        async with opened_async(other_url) as tx:
+            with pytest.raises(BadInput, match="another database"):
+                await queue.aadd(posts, {}, tx=tx)
+
+    asyncio.run(main())
+    assert count_tasks(other_url) == 0
+    assert ids(queue) == set()
+
+
+def test_a_database_without_tables_is_refused(queue: Queue, postgres_url: str, opened: Opened) -> None:
     elsewhere = urlsplit(postgres_url)._replace(path="/postgres").geturl()
-    with pytest.raises(SchemaMissing), opened(elsewhere) as tx:
+    with opened(elsewhere) as tx, pytest.raises(BadInput, match="another database"):
         queue.add(posts, {}, tx=tx)
+
+
+def test_a_queue_without_tables_takes_no_transaction_and_creates_none(postgres_url: str, opened: Opened) -> None:
+    missing = pytest.raises(SchemaMissing, match="has no onerow tables; run: onerow migrate")
+    with closing(Queue(PostgresStore(postgres_url))) as queue, opened(postgres_url) as tx, missing:
+        queue.add(posts, {}, tx=tx)
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT to_regnamespace('onerow')").fetchone() == (None,)
+
+
+def test_each_connection_is_asked_once_for_its_database(queue: Queue, postgres_url: str) -> None:
+    engine = sqlalchemy.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"), pool_size=1)
+    sent: list[str] = []
+    sqlalchemy.event.listen(engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
+    try:
+        for _ in range(3):
+            with orm.Session(engine) as session, session.begin():
+                queue.add(posts, {}, tx=session)
+    finally:
+        engine.dispose()
+    assert [("pg_postmaster_start_time" in sql, "INSERT" in sql) for sql in sent] == [
+        (True, False), (False, True), (False, True), (False, True),
+    ]  # fmt: skip
+
+
+def test_a_restarted_server_is_still_the_same_database(own_postgres: PostgresServer) -> None:
+    url = own_postgres.fresh_database()
+    with closing(Queue(PostgresStore(url))) as queue:
+        assert ids(queue) == set()
+        for _ in range(2):
+            with by_psycopg(url) as tx:
+                queue.add(posts, {}, tx=tx)
+            own_postgres.stop()
+            own_postgres.start()
+        assert len(ids(queue)) == 2
+
+
+def test_a_sqlalchemy_connection_in_autocommit_is_refused(queue: Queue, postgres_url: str) -> None:
+    for driver in ("psycopg", "asyncpg"):
+        url = postgres_url.replace("postgresql://", f"postgresql+{driver}://")
+
+        async def add(url: str = url) -> None:
+            engine = sqlalchemy_async.create_async_engine(url, isolation_level="AUTOCOMMIT")
+            async with engine.connect() as tx:
+                with pytest.raises(BadInput, match="AUTOCOMMIT"):
+                    await queue.aadd(posts, {}, tx=tx)
+            async with sqlalchemy_async.AsyncSession(engine) as session:
+                with pytest.raises(BadInput, match="AUTOCOMMIT"):
+                    await queue.aadd(posts, {}, tx=session)
+            await engine.dispose()
+
+        asyncio.run(add())
+    engine = sqlalchemy.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    refused = pytest.raises(BadInput, match="AUTOCOMMIT")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as tx, refused:
+        queue.add(posts, {}, tx=tx)
+    engine.dispose()
+    assert ids(queue) == set()
+
+
+def count_tasks(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        return len(connection.execute("SELECT task_id FROM onerow.task_queue").fetchall())
 
 
 # ── serialization failures and deadlocks ──────────────────────────────────────────────────────────────────────────

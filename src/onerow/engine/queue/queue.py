@@ -109,7 +109,7 @@ class Queue(Scope):
     def add_new(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **terms: Any) -> Task | None:
         """Like `add`, but return None if the unique key or id is taken."""
         addition = Addition(payload, **terms)
-        tasks = self._new_tasks(pipeline, [addition], addition)
+        tasks = self._new_tasks(pipeline, [addition], addition, tx)
         (answer,) = self._insert(tasks, tx)
         task = insert.own(tasks[0], answer)
         return task if isinstance(answer, Inserted) else None
@@ -138,13 +138,14 @@ class Queue(Scope):
         tx: Any,
         not_before: datetime | None = None,
     ) -> list[Task]:
-        tasks = self._new_tasks(pipeline, items, common)
+        tasks = self._new_tasks(pipeline, items, common, tx)
         if not_before is not None:
             tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
         answers = self._insert(tasks, tx)
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
-    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
+    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+        store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
         declared = None
@@ -152,8 +153,8 @@ class Queue(Scope):
             plan, declared = pipeline.plan, pipeline.payload_type
         else:
             plan = self.plan(pipeline)
-        self._check_relocation(self.store)
-        return insert.new_tasks(self.store, plan, declared, items, common, self._user)
+        self._check_relocation(store)
+        return insert.new_tasks(store, plan, declared, items, common, self._user)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = insert.insert(self.store, tasks, tx)
@@ -370,7 +371,7 @@ class Queue(Scope):
 
     async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
         """Add in the caller's transaction, in the caller's thread, because connections must not change threads."""
-        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common)
+        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx)
         insert_async = getattr(self.store, "insert_async", None)
         answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]

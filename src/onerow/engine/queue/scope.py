@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -72,6 +72,16 @@ class Scope:
             self._store.prepare()
             self._ready = True
         return self._store
+
+    def _store_for(self, tx: Any) -> Store:
+        """Return the store for an add. In a caller's transaction it must have its tables already.
+
+        Creating them could wait for that transaction, which in turn waits for this call.
+        """
+        if tx is not None and not self._ready:
+            self._store.check()
+            self._ready = True
+        return self.store
 
     @property
     def user_id(self) -> str | None:

@@ -21,11 +21,14 @@ LIVENESS = "ONEROW_LIVENESS"
 DRAIN, HURRY = b"d", b"h"
 # Exit codes of a worker. With the first three a restart would not help.
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
-LEFT_BEHIND, HUNG = 70, 75
+LEFT_BEHIND, NEVER_READY, HUNG = 70, 71, 75
 
 _ROUND = 0.05
 _STABLE = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+
+# After this many starts in a row without a ready worker, the supervisor gives up.
+_MOST_FAILED_STARTS = 5
 
 # Seconds until a worker says how long it may be silent: it starts an interpreter and imports the user's code.
 _SILENT_AT_START = 120.0
@@ -42,6 +45,8 @@ class _WorkerProcess:
         self.started_at = 0.0
         self.start_at = 0.0
         self.pause = _FIRST_PAUSE
+        self.ready = False  # whether the process has sent the sign of a worker that serves
+        self.failed_starts = 0
         self.orders = -1
         self.signs = -1
         self.last_sign_at = 0.0
@@ -71,6 +76,7 @@ class _WorkerProcess:
             os.close(orders)
             os.close(signs)
         self.silent_at_most, self.running = _SILENT_AT_START, 0
+        self.ready = False
         self.kill_at, self.killed = float("inf"), ""
 
     def order(self, order: bytes) -> None:
@@ -89,6 +95,7 @@ class _WorkerProcess:
             silent_at_most, _, running = line.partition(b" ")
             try:
                 self.silent_at_most, self.running = float(silent_at_most), int(running)
+                self.ready = True
             except ValueError:
                 pass  # an incomplete line; the next one comes soon
         return bool(received)
@@ -203,6 +210,7 @@ class Supervisor:
     def _ended(self, worker: _WorkerProcess, code: int) -> None:
         assert worker.process is not None
         pid, worker.process = worker.process.pid, None
+        worker.has_sign()  # it may have become ready after the last round
         worker.close()
         if self._stops:
             if worker.killed:
@@ -216,12 +224,21 @@ class Supervisor:
             self._code = code
             self._stop(None)
             return
+        how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
+        worker.failed_starts = 0 if worker.ready or code == 0 else worker.failed_starts + 1
+        if worker.failed_starts >= _MOST_FAILED_STARTS:
+            self._code = NEVER_READY
+            self._say(
+                f"worker process {pid} {how}; {worker.failed_starts} starts in a row ended before the worker was ready, "
+                "so it is not started again: its output above has the cause"
+            )
+            self._stop(None)
+            return
         lived = self._now - worker.started_at
         worker.pause = _FIRST_PAUSE if lived > _STABLE else min(worker.pause * 2, _LONGEST_PAUSE)
         # A worker that ended because of hung work behaved as designed: its replacement starts at once.
         wait = 0.0 if code in (0, HUNG) or lived > _STABLE else worker.pause
         worker.start_at = self._now + wait
-        how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))
 
     def _stop(self, number: int | None) -> None:

@@ -4,6 +4,7 @@ A psycopg connection uses the same code as our own connections. All others (SQLA
 run statements with a single text parameter, which every driver supports.
 """
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from onerow.core.errors import BadInput, OnerowError
 from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.core.times import spell
 from onerow.stores.postgres import inserting
+from onerow.stores.postgres.callers_database import IDENTITY, CallersDatabase
 from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.fast.binary import Jsons, Moments, register_adapters
 from onerow.stores.postgres.rows import INSERT_FIELDS, KINDS, SQL_TYPE, is_new, task_of_texts
 from onerow.stores.postgres.statements import statement
+from onerow.stores.shared.callers_django import comes_from, django_connection
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -35,23 +38,33 @@ class _Query(NamedTuple):
     given: str
 
 
-def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> inserting.Answers:
+def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str, database: CallersDatabase) -> inserting.Answers:
     """Insert tasks in the caller's transaction."""
     with _translated(where):
         if isinstance(tx, psycopg.Connection):
             _must_be_begun(tx)
             with psycopg.Cursor(tx, row_factory=tuple_row) as cursor:  # ignores the caller's cursor and row factories
+                if not database.is_verified(tx):
+                    cursor.execute(IDENTITY.replace("{given}", "''").encode())
+                    database.verify(tx, cursor.fetchall()[0][0])
                 cursor.format = pq.Format.BINARY
                 register_adapters(cursor.adapters)
                 return inserting.insert(cursor, schema, tasks)
-        run = _runner(tx)
+        run, connection = _runner(tx)
+        if not database.is_verified(connection):
+            database.verify(connection, run(_Query(IDENTITY, ""))[0])
         return inserting.execute(tasks, lambda step: _result(step, run(_query(schema, step))))
 
 
-async def insert_async(tx: Any, schema: str, tasks: Sequence[Task], where: str) -> inserting.Answers:
+async def insert_async(
+    tx: Any, schema: str, tasks: Sequence[Task], where: str, database: CallersDatabase
+) -> inserting.Answers:
     """Like `insert`, for async connections and sessions."""
     with _translated(where):
-        run = _async_runner(tx)
+        run, connection = await _async_runner(tx)
+        if not database.is_verified(connection):
+            identity = (await run(_Query(IDENTITY, "")))[0]
+            await asyncio.to_thread(database.verify, connection, identity)
         steps = inserting.steps(tasks)
         step = next(steps)
         while True:
@@ -124,22 +137,26 @@ def _existing_sql(schema: str) -> str:
     return statement("existing_json", schema).replace("{columns}", ", ".join(columns))
 
 
-# ── runners: one for each kind of connection or session ───────────────────────────────────────────────────────────
+# ── runners: one for each kind of connection or session, with the driver's connection that it uses ────────────────
+
+_Run = Callable[[_Query], list[str]]
+_RunAsync = Callable[[_Query], Awaitable[list[str]]]
 
 
-def _runner(tx: Any) -> Callable[[_Query], list[str]]:
-    if isinstance(tx, str) or _comes_from(tx, "django"):
-        return _django(tx)
-    if _comes_from(tx, "sqlalchemy"):
-        if _comes_from(tx, "sqlalchemy.ext.asyncio"):
+def _runner(tx: Any) -> tuple[_Run, Any]:
+    if (connection := django_connection(tx, "postgresql")) is not None:
+        return _django(connection), connection.connection
+    if comes_from(tx, "sqlalchemy"):
+        if comes_from(tx, "sqlalchemy.ext.asyncio"):
             raise _must_be_awaited(tx)
-        return lambda query: _texts(tx.execute(*_for_sqlalchemy(query)))
-    if isinstance(tx, psycopg.AsyncConnection) or _comes_from(tx, "asyncpg"):
+        connection = tx.connection() if callable(tx.connection) else tx  # of a Session, or a Connection itself
+        return lambda query: _texts(tx.execute(*_for_sqlalchemy(query))), _driver_connection(connection)
+    if isinstance(tx, psycopg.AsyncConnection) or comes_from(tx, "asyncpg"):
         raise _must_be_awaited(tx)
     raise _unknown(tx)
 
 
-def _async_runner(tx: Any) -> Callable[[_Query], Awaitable[list[str]]]:
+async def _async_runner(tx: Any) -> tuple[_RunAsync, Any]:
     if isinstance(tx, psycopg.AsyncConnection):
         _must_be_begun(tx)
 
@@ -148,8 +165,8 @@ def _async_runner(tx: Any) -> Callable[[_Query], Awaitable[list[str]]]:
                 await cursor.execute(query.sql.replace("{given}", "%s").encode(), (query.given,))
                 return [row[0] for row in await cursor.fetchall()]
 
-        return by_psycopg
-    if _comes_from(tx, "asyncpg"):
+        return by_psycopg, tx
+    if comes_from(tx, "asyncpg"):
         if not tx.is_in_transaction():
             raise BadInput(
                 "tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx"
@@ -159,35 +176,24 @@ def _async_runner(tx: Any) -> Callable[[_Query], Awaitable[list[str]]]:
             rows = await tx.fetch(query.sql.replace("{given}", "$1::text"), query.given)
             return [row[0] for row in rows]
 
-        return by_asyncpg
-    if _comes_from(tx, "sqlalchemy.ext.asyncio"):
+        return by_asyncpg, getattr(tx, "_con", tx)  # a pool lends a new proxy each time, around the same connection
+    if comes_from(tx, "sqlalchemy.ext.asyncio"):
 
         async def by_sqlalchemy(query: _Query) -> list[str]:
             return _texts(await tx.execute(*_for_sqlalchemy(query)))
 
-        return by_sqlalchemy
+        connection = tx if hasattr(tx, "sync_connection") else await tx.connection()
+        return by_sqlalchemy, _driver_connection(connection.sync_connection)
 
-    run = _runner(tx)
+    run, connection = _runner(tx)
 
     async def by_waiting(query: _Query) -> list[str]:
         return run(query)  # blocks the event loop, like any other use of a sync session in async code
 
-    return by_waiting
+    return by_waiting, connection
 
 
-def _django(tx: Any) -> Callable[[_Query], list[str]]:
-    if isinstance(tx, str):
-        try:
-            from django.db import connections
-
-            tx = connections[tx]
-        except Exception as error:  # no Django, no settings, or no such alias
-            raise BadInput(f"tx: {tx!r} is not an alias of a Django connection: {error}", field="tx") from error
-    if tx.vendor != "postgresql":
-        raise BadInput(f"tx: the Django connection {tx.alias!r} is to {tx.vendor}, not PostgreSQL", field="tx")
-    if tx.get_autocommit() and not tx.in_atomic_block:
-        raise BadInput("tx: no transaction is open; use it inside transaction.atomic()", field="tx")
-
+def _django(tx: Any) -> _Run:
     def run(query: _Query) -> list[str]:
         with tx.cursor() as cursor:
             cursor.execute(query.sql.replace("{given}", "%s"), [query.given])
@@ -205,8 +211,16 @@ def _texts(result: Any) -> list[str]:
     return [row[0] for row in result.fetchall()]
 
 
-def _comes_from(tx: Any, module: str) -> bool:
-    return any(f"{kind.__module__}.".startswith(f"{module}.") for kind in type(tx).__mro__)
+def _driver_connection(connection: Any) -> Any:
+    """Return the driver's connection of a SQLAlchemy Connection; raise BadInput if it is in AUTOCOMMIT mode."""
+    pooled = connection.connection
+    if getattr(pooled.dbapi_connection, "autocommit", False):
+        raise BadInput(
+            "tx: this SQLAlchemy connection is in AUTOCOMMIT mode, so no transaction is open; "
+            "use another isolation level",
+            field="tx",
+        )
+    return pooled.driver_connection
 
 
 def _must_be_begun(tx: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:

@@ -37,6 +37,7 @@ from onerow.stores.postgres import (
     schema,
     task_log,
 )
+from onerow.stores.postgres.callers_database import CallersDatabase
 from onerow.stores.postgres.connections import Connection, Connections
 from onerow.stores.postgres.fast import insert_new
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
@@ -83,6 +84,7 @@ class PostgresStore(Reading):
         self._rounds = Rounds(self._connections, name, self._low_water, self._own_now, self.now)
         self._counter_updater = counts.CounterUpdater(self._connections, name)
         self._output_bound = OutputBound(log_lines, log_size)
+        self._callers_database = CallersDatabase(self._connections)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
@@ -146,7 +148,7 @@ class PostgresStore(Reading):
         if not tasks:
             return []
         if tx is not None:
-            return caller_transaction.insert(tx, self._schema, tasks, self.url)
+            return caller_transaction.insert(tx, self._schema, tasks, self.url, self._callers_database)
         answers = without_unreadable(
             lambda: self._connections.write(lambda connection: self._insert(connection, tasks)), self._quarantine
         )
@@ -156,7 +158,9 @@ class PostgresStore(Reading):
 
     async def insert_async(self, tasks: Sequence[Task], tx: Any) -> list[Inserted | Existing]:
         """Like `insert` with `tx`, for an async connection or session."""
-        return await caller_transaction.insert_async(tx, self._schema, tasks, self.url) if tasks else []
+        if not tasks:
+            return []
+        return await caller_transaction.insert_async(tx, self._schema, tasks, self.url, self._callers_database)
 
     def claim(self, claim: Claim) -> list[Task]:
         return self.settle_and_claim((), claim)[1]

@@ -19,5 +19,7 @@ def check_code(known: int, stored: int, min_code: int) -> None:
 def check_version(store: str, known: int, stored: int, min_code: int) -> None:
     """Raise CodeTooOld if the store needs newer code, SchemaMissing if it is not migrated."""
     check_code(known, stored, min_code)
+    if stored == 0:
+        raise SchemaMissing(f"{store} has no onerow tables; run: onerow migrate")
     if stored < known:
         raise SchemaMissing(f"{store} has schema {stored}, this code needs {known}; run: onerow migrate")

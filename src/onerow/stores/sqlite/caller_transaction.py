@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from onerow.core.errors import BadInput
+from onerow.stores.shared.callers_django import django_connection
 
 
 def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
     """Return a cursor in the caller's transaction; raise BadInput if `tx` is not a connection to this database file."""
     connection = _sqlite3_connection(tx)
-    if connection.isolation_level is None and not connection.in_transaction:
+    # `autocommit` exists since Python 3.12; True means that the driver never begins a transaction.
+    begins_none = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    if begins_none and not connection.in_transaction:
         raise BadInput("tx: no transaction is open on this connection; execute BEGIN IMMEDIATE first", field="tx")
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -32,12 +35,14 @@ def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
 def _sqlite3_connection(tx: Any) -> sqlite3.Connection:
     if isinstance(tx, sqlite3.Connection):
         return tx
+    if (django := django_connection(tx, "sqlite")) is not None and isinstance(django.connection, sqlite3.Connection):
+        return django.connection
     # A SQLAlchemy Session or Connection exposes the driver's connection.
     connection = tx.connection() if callable(getattr(tx, "connection", None)) else tx
     driver = getattr(getattr(connection, "connection", None), "driver_connection", None)
     if isinstance(driver, sqlite3.Connection):
         return driver
     raise BadInput(
-        f"tx: give the open sqlite3.Connection (or SQLAlchemy Session) of your transaction, not {type(tx).__name__}",
+        f"tx: pass the open connection of your transaction (sqlite3, SQLAlchemy, Django), not {type(tx).__name__}",
         field="tx",
     )

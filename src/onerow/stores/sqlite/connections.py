@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +80,22 @@ class Connections:
             finally:
                 if self._pid == os.getpid():
                     self._readers.append(connection)
+
+    @contextmanager
+    def look(self) -> Iterator[sqlite3.Connection | None]:
+        """Lend a connection for reading, without creating the file or waiting for a lock; None if there is no file.
+
+        `read` opens the database and switches it to WAL, which waits until no other connection has a transaction.
+        """
+        if self._file is not None and self._pid == os.getpid():
+            with self.read() as connection:
+                yield connection
+            return
+        if not self.path.exists():
+            yield None
+            return
+        with translated(self.path), closing(sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True)) as connection:
+            yield connection
 
     def data_version(self) -> int:
         """Return a number that changes when another connection commits, but not when this one does."""

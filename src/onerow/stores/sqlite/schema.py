@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from importlib.resources import files
 
+from onerow.core.errors import SchemaMissing
 from onerow.stores.shared.schema_version import check_code, check_version
 from onerow.stores.sqlite.connections import Connections
 from onerow.stores.sqlite.statements import statement
@@ -37,9 +38,12 @@ def migrate(connections: Connections) -> None:
 
 
 def check(connections: Connections) -> None:
-    """Raise SchemaMissing if the file is not migrated, CodeTooOld if it needs newer code."""
-    with connections.read() as connection:
-        version, min_code = versions(connection)
+    """Raise SchemaMissing if the file is not migrated, CodeTooOld if it needs newer code; change nothing."""
+    with connections.look() as connection:
+        version, min_code = (0, 0) if connection is None else versions(connection)
+        if version and connection is not None and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            # A restored backup: the first use of the file switches it, which waits for every open transaction.
+            raise SchemaMissing(f"{connections.path} is not in WAL mode yet; run: onerow migrate")
     check_version(str(connections.path), SCHEMA, version, min_code)
 
 

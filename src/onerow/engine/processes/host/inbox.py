@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import socket
+import sys
 
 from .frames import Message, receive_message
 
@@ -70,7 +71,9 @@ def watch(pid: int) -> int | None:
 
     End of file on a socket is not enough: a process that user code forked from the worker holds a copy of it.
     """
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            pass  # an old kernel, or a Python built for one
+    return None
