@@ -33,6 +33,7 @@ def test_the_starter_project_runs(run: Run, tmp_path: Path) -> None:
             check=True,
         ).stdout
 
+    assert "!" not in onerow("check", "app")
     onerow("publish", "app")
     task_id = onerow("add", "greetings", "name=Ann").strip()
     onerow("worker", "app", "--until-idle")

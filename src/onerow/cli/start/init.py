@@ -13,7 +13,7 @@ from onerow import Context, Pipeline, Queue, Retry
 greetings = Pipeline("greetings", title="Hello {name}")
 
 
-@greetings.phase
+@greetings.phase(timeout="1m")
 def compose(job):
     return f"Hello, {job['name']}!"
 
