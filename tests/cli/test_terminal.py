@@ -18,6 +18,11 @@ import pytest
 PATIENCE = 100.0
 
 
+def _with_control_c() -> None:
+    """Undo an ignored SIGINT, which a shell sets for programs in the background and every child inherits."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command in a pseudo-terminal of 120 by 40."""
 
@@ -27,7 +32,7 @@ class Terminal:
         environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "onerow", *words], cwd=folder, env=environment, stdin=theirs, stdout=theirs,
-            stderr=theirs, start_new_session=True,
+            stderr=theirs, start_new_session=True, preexec_fn=_with_control_c,
         )  # fmt: skip
         os.close(theirs)
         self._ours = ours
