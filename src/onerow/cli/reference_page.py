@@ -57,7 +57,7 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
     lines = [f"### `{usage}`", ""]
     for part in inspect.cleandoc(command.help or "").split("\n\n"):
         if part.startswith("\b"):
-            lines += ["```sh", *part.removeprefix("\b\n").splitlines(), "```", ""]
+            lines += ["<!-- fixture: some_videos -->", "```sh", *part.removeprefix("\b\n").splitlines(), "```", ""]
         else:
             lines += [" ".join(part.split()), ""]
     options = [

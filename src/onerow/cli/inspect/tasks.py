@@ -22,7 +22,7 @@ def list_(session: Session, query: tuple[str, ...], limit: int, after: str | Non
 
     \b
     onerow list status:failed phase:video
-    onerow list error:timeout age:<1h
+    onerow list "error:timeout age:<1h"
     onerow list user:u1 payload.topic:tides
     onerow list is:parked some text
     """
