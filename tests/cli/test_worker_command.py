@@ -143,4 +143,4 @@ def test_a_wrong_app_is_one_json_object_too(project: Path) -> None:
     found = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == 64
     assert "no module 'nowhere'" in found[0]["message"]
-    assert "PYTHONPATH" in found[0]["advice"]
+    assert "PYTHONPATH" in found[0]["fix"]

@@ -139,7 +139,7 @@ def test_an_illegal_move_names_the_task_and_its_status() -> None:
 
 
 def test_a_task_rejects_a_status_that_is_not_allowed_to_follow() -> None:
-    with pytest.raises(IllegalMove, match="cancelled; it can't become waiting"):
+    with pytest.raises(IllegalMove, match="cancelled and can't become waiting"):
         in_status(Status.CANCELLED).to(WAITING, NOW)
 
 

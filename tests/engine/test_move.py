@@ -317,7 +317,7 @@ def test_a_queue_can_be_moved_back(stores: tuple[Store, Store]) -> None:
 def test_a_moved_queue_is_moved_further_from_its_current_store(sqlite: Store, tmp_path: Path) -> None:
     sqlite.prepare()
     move(sqlite, SqliteStore(tmp_path / "second.db"), wait=no_wait)
-    with pytest.raises(BadInput, match=r"was moved to sqlite:///.*second.db; move it on from there"):
+    with pytest.raises(BadInput, match=r"was moved to sqlite:///.*second.db\nmove it on from there"):
         move(sqlite, SqliteStore(tmp_path / "third.db"), wait=no_wait)
 
 

@@ -1,16 +1,11 @@
-"""Exit codes, and errors as two lines: the problem and the fix."""
+"""Exit codes of the commands."""
 
 from onerow.core.errors import (
     BadInput,
     CodeTooOld,
-    IllegalMove,
-    KeyTaken,
-    LostRace,
     QueueRelocated,
-    SchemaMissing,
     StoreError,
     StoreMoved,
-    StoreUnavailable,
 )
 
 EXIT_CODES = {
@@ -42,24 +37,3 @@ def exit_code(error: BaseException) -> int:
         case StoreError():
             return 69
     return 1
-
-
-def explain(error: BaseException) -> tuple[str, str]:
-    """Return the problem and the fix. Error messages separate them with a semicolon."""
-    if isinstance(error, KeyboardInterrupt):
-        return "", ""
-    what, _, fix = str(error).partition("; ")
-    if fix:
-        return what, fix
-    match error:
-        case StoreUnavailable():
-            return what, "check that it runs and that the URL is right; the same command may succeed later"
-        case CodeTooOld():
-            return what, "upgrade onerow here: pip install -U onerow"
-        case SchemaMissing():
-            return what, "run: onerow migrate"
-        case IllegalMove():
-            return what, "see where it stands: onerow show" + (f" {error.task_id}" if error.task_id else " ID")
-        case KeyTaken() | LostRace():
-            return what, "try again"
-    return what, ""

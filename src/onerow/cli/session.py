@@ -41,13 +41,11 @@ class Session:
             there = store.migration()
             if there.stored == 0:
                 raise SchemaMissing(
-                    f"there is no onerow database at {store.url}; "
-                    f"start a worker there, run: onerow migrate, or name another with --store"
+                    f"there is no onerow database at {store.url}",
+                    fix="start a worker there, run: onerow migrate, or name another with --store",
                 )
             if there.stored < there.known:
-                raise SchemaMissing(
-                    f"{store.url} has schema {there.stored}, this code needs {there.known}; run: onerow migrate"
-                )
+                raise SchemaMissing(f"{store.url} has schema {there.stored}, this code needs {there.known}")
         return Queue(store)
 
     @functools.cached_property
@@ -60,7 +58,7 @@ class Session:
             return
         if not sys.stdin.isatty() or self.out.as_json:
             raise BadInput(
-                f"this would {command} {tasks_text(count)}; confirm with --yes, or look first with --dry-run"
+                f"this would {command} {tasks_text(count)}", fix="confirm with --yes, or look first with --dry-run"
             )
         click.confirm(f"{command} {tasks_text(count)}?", abort=True, err=True)
 
@@ -74,7 +72,9 @@ def find_shared_store(given: str | None) -> StoreSetting:
     found = find_store(given, Path.cwd())
     if found.url.startswith("memory:"):
         raise BadStoreUrl(
-            "memory:// lives and dies with its process; name a store that commands and workers can share", field="store"
+            "memory:// lives and dies with its process",
+            fix="name a store that commands and workers can share",
+            field="store",
         )
     return found
 

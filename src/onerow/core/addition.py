@@ -43,7 +43,7 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
     requested = None if given.run_at is None else parse_time(given.run_at, "run_at")
     if given.delay is not None:
         if requested is not None:
-            raise BadInput("run_at and delay both set the earliest start; give one of them", field="delay")
+            raise BadInput("run_at and delay both set the earliest start", fix="give one of them", field="delay")
         requested = to_millis(now + parse_duration(given.delay, "delay"))
     for phase in plan.timed:
         rules.due_time(phase, values.decode(payload), now)  # reject an invalid time now, not when the phase is entered
@@ -100,7 +100,7 @@ def _task_id(task_id: str) -> str:
 def _key(key: str) -> str:
     values.check_text(key, "unique", 500)
     if not key:
-        raise BadInput("unique must not be empty; leave it out for a task that may stand many times", field="unique")
+        raise BadInput("unique must not be empty", fix="leave it out", field="unique")
     return key
 
 

@@ -1,7 +1,7 @@
 """Every error that onerow raises.
 
 OnerowError
-├── BadInput                    (also a ValueError) an invalid value; names the field and the fix
+├── BadInput                    (also a ValueError) an invalid value; names the field
 │   ├── BadPayload              not a JSON value, too large, or not of the declared type
 │   ├── PipelineError           a mistake in a pipeline's definition
 │   └── UnknownName             an unknown pipeline, phase, status or task
@@ -20,20 +20,35 @@ OnerowError
     ├── QueueRelocated          `onerow move` moved the queue to another store, which accepts its new tasks
     └── CodeTooOld, SchemaMissing
 
+The message says what is wrong. What to do about it is a field, `fix`, which a traceback shows below the message.
 The exceptions that handlers raise are in outcomes.py.
 """
 
 
 class OnerowError(Exception):
-    """Base class of all errors that onerow raises to its caller."""
+    """Base class of all errors that onerow raises to its caller. fix: what to do about it; '' if nothing general helps."""
+
+    fix = ""
+
+    def __init__(self, message: str = "", *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix or self.fix
+        if self.fix:
+            self.add_note(self.fix)
+
+
+def with_fix(error: BaseException) -> str:
+    """Return the message and the fix in one line, for a log line or the stored error of a task."""
+    fix = error.fix if isinstance(error, OnerowError) else ""
+    return f"{error}; {fix}" if fix else str(error)
 
 
 class BadInput(OnerowError, ValueError):
     """An invalid value; nothing was stored."""
 
-    def __init__(self, message: str, *, field: str = "") -> None:
+    def __init__(self, message: str, *, fix: str = "", field: str = "") -> None:
         self.field = field
-        super().__init__(message)
+        super().__init__(message, fix=fix)
 
 
 class BadPayload(BadInput):
@@ -51,18 +66,18 @@ class UnknownName(BadInput):
 class IllegalMove(OnerowError):
     """The task's status doesn't allow the operation."""
 
-    def __init__(self, message: str, *, task_id: str = "", status: str = "") -> None:
+    def __init__(self, message: str, *, fix: str = "", task_id: str = "", status: str = "") -> None:
         self.task_id = task_id
         self.status = status
-        super().__init__(message)
+        super().__init__(message, fix=fix or f"see its status: onerow show {task_id or 'ID'}")
 
 
 class CorruptRow(OnerowError):
     """The row can't be read; `onerow doctor` names it and says how to repair it."""
 
-    def __init__(self, message: str, *, task_id: str = "") -> None:
+    def __init__(self, message: str, *, fix: str = "", task_id: str = "") -> None:
         self.task_id = task_id
-        super().__init__(message)
+        super().__init__(message, fix=fix)
 
 
 class KeyTaken(OnerowError):
@@ -73,13 +88,15 @@ class KeyTaken(OnerowError):
         self.other_id = other_id
         self.unique_key = unique_key
         super().__init__(
-            f"cannot requeue task {task_id}: unique key {unique_key!r} is now held by task {other_id}; "
-            f"cancel that task or wait until it ends"
+            f"cannot requeue task {task_id}: unique key {unique_key!r} is now held by task {other_id}",
+            fix="cancel that task or wait until it ends",
         )
 
 
 class LostRace(OnerowError):
     """Other processes changed the task during each try of the operation."""
+
+    fix = "try again"
 
 
 class LeaseLost(OnerowError):
@@ -97,6 +114,8 @@ class BadStoreUrl(StoreError, BadInput):
 class StoreUnavailable(StoreError):
     """The store can't be reached now; the same call may succeed later."""
 
+    fix = "check that it runs and that the URL is right; the same call may succeed later"
+
 
 class RowRefused(StoreError):
     """The store rejects the values of a row; the same call without that row succeeds."""
@@ -105,6 +124,8 @@ class RowRefused(StoreError):
 class RetryTransaction(StoreError):
     """The caller must roll back its transaction and run it again."""
 
+    fix = "roll back the transaction and run it again"
+
 
 class StoreReadOnly(StoreError):
     """The store can be read but not written."""
@@ -112,6 +133,8 @@ class StoreReadOnly(StoreError):
 
 class StoreFull(StoreError):
     """The store's disk or quota is full."""
+
+    fix = "make room; nothing was lost"
 
 
 class StoreMoved(StoreError):
@@ -125,6 +148,10 @@ class QueueRelocated(StoreError):
 class CodeTooOld(StoreError):
     """A newer version of onerow migrated the store, and this version is not compatible with it."""
 
+    fix = "upgrade onerow here: pip install -U onerow"
+
 
 class SchemaMissing(StoreError):
     """The store has no onerow tables, or their schema is older than this code needs."""
+
+    fix = "run: onerow migrate"

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable
+from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable, with_fix
 from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
 
 ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
@@ -103,7 +103,7 @@ def _classify(error: BaseException) -> Failure:
 def text_of(error: BaseException) -> str:
     """Return the message of an exception as text that every store accepts; never raises, even if `__str__` does."""
     try:
-        return _printable(str.__getitem__(str(error), slice(0, MAX_MESSAGE + 1)))
+        return _printable(str.__getitem__(with_fix(error), slice(0, MAX_MESSAGE + 1)))
     except BaseException as raised:
         return f"its text could not be read, because __str__ raised {_name_of(raised)}"
 
@@ -176,14 +176,19 @@ def _class_of(error: BaseException) -> str:
 
 
 def where_in_user_code(error: BaseException) -> str:
-    """Return `file.py:12 in function` of the innermost frame that is neither in onerow nor in a library."""
-    found = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = PurePath(frame.filename)
-        if "site-packages" in path.parts or ("onerow" in path.parts and "src" in path.parts) or "lib" in path.parts:
-            continue
-        found = f"{path.name}:{frame.lineno} in {frame.name}"
-    return found
+    """Return `file.py:12 in function` of the innermost frame of the user's code, '' if there is none."""
+    frame = user_frame(error)
+    return "" if frame is None else f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
+
+
+def user_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the innermost frame that is neither in onerow nor in a library."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        parts = PurePath(frame.filename).parts
+        library = "site-packages" in parts or ("onerow" in parts and "src" in parts) or "lib" in parts
+        if not library and not frame.filename.startswith("<"):
+            return frame
+    return None
 
 
 def _printable(text: str) -> str:

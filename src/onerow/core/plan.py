@@ -9,6 +9,7 @@ import msgspec
 from onerow.core.errors import UnknownName
 from onerow.core.retry import Retry
 from onerow.core.schedule import Cron
+from onerow.core.suggest import did_you_mean
 
 Kind = Literal["run", "batch", "command", "wait_until", "wait_for", "wait_children"]
 
@@ -86,9 +87,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
         try:
             return self._positions[name]
         except KeyError:
-            names = ", ".join(phase.name for phase in self.phases)
             raise UnknownName(
-                f"pipeline {self.name!r} has no phase {name!r}; its phases are {names}", field="phase"
+                f"pipeline {self.name!r} has no phase {name!r}", fix=did_you_mean(name, self._positions), field="phase"
             ) from None
 
     def phase(self, name: str) -> PhasePlan:

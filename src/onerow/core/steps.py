@@ -120,13 +120,13 @@ def with_record(task: Task, name: str, record: Record) -> str:
     mine = known.setdefault(task.phase, {})
     mine[name] = record
     if len(mine) > MAX_STEPS:
-        raise BadPayload(f"{task.phase} has more than {MAX_STEPS:,} steps; make children of them", field="step")
+        raise BadPayload(f"{task.phase} has more than {MAX_STEPS:,} steps", fix="make children of them", field="step")
     text = _encode(known).decode()
     size = len(text) + len(task.results_json) + len(task.payload_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
-            f"step {name!r} of {task.phase} would make the row {size:,} bytes; at most {values.MAX_ROW:,}. "
-            f"Store it elsewhere and return a path or key",
+            f"step {name!r} of {task.phase} would make the row {size:,} bytes, at most {values.MAX_ROW:,} are stored",
+            fix="store it elsewhere and return a path or key",
             field="step",
         )
     return text

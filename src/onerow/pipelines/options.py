@@ -1,6 +1,7 @@
 """Validate the options of a phase: limits, durations, rates, retries. All functions raise PipelineError."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,21 @@ def check_importable(function: Callable[..., Any], where: str) -> None:
     qualname = getattr(function, "__qualname__", "")
     if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
         raise PipelineError(
-            f"{where} runs in a process of its own, so it must be importable by name; "
-            f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
+            f"{where} runs in a process of its own, so it must be importable by name, and {qualname or function!r} is a "
+            f"lambda or closure",
+            fix="define it at the top of a module",
         )
+
+
+@contextmanager
+def of(where: str) -> Iterator[None]:
+    """Name the phase in errors of its options."""
+    try:
+        yield
+    except PipelineError as error:
+        if where not in str(error):
+            error.args = (f"{where}: {error}",)
+        raise
 
 
 def names(renamed_from: str | Sequence[str]) -> tuple[str, ...]:
@@ -38,7 +51,7 @@ def span(value: Duration | None, field: str) -> timedelta | None:
         return None
     span = duration(value, field)
     if not span:
-        raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
+        raise PipelineError(f"{field} must be longer than nothing", fix=f"write {field}=None for no {field}")
     return span
 
 
@@ -47,7 +60,7 @@ def duration(value: Duration, field: str) -> timedelta:
     try:
         return parse_duration(value, field)
     except BadInput as error:
-        raise PipelineError(str(error), field=field) from None
+        raise PipelineError(str(error), fix=error.fix, field=field) from None
 
 
 def lease(value: Duration) -> timedelta:
@@ -64,7 +77,7 @@ def rate(text: str, field: str) -> str:
         try:
             parse_rate(text, field)
         except BadInput as error:
-            raise PipelineError(str(error), field=field) from None
+            raise PipelineError(str(error), fix=error.fix, field=field) from None
     return text
 
 

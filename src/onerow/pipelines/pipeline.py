@@ -62,7 +62,7 @@ class Pipeline:
         """The pipeline as data; raises PipelineError if it has no phases or refers to an unknown one."""
         if self._plan is None:
             if not self._phases:
-                raise PipelineError(f"pipeline {self.name!r} has no phases; add one with @{self.name}.phase")
+                raise PipelineError(f"pipeline {self.name!r} has no phases", fix=f"add one with @{self.name}.phase")
             schema, required = payload_schema(self.payload_type)
             plan = Plan(
                 name=self.name,
@@ -161,20 +161,21 @@ class Pipeline:
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
             handler = self._handler(function, phase_name, isolated=isolate == "process")
-            self._append(
-                PhasePlan(
-                    name=phase_name,
-                    concurrency=options.limit(concurrency, "concurrency"),
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    isolated=handler.isolated,
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+            with options.of(self._where(phase_name)):
+                self._append(
+                    PhasePlan(
+                        name=phase_name,
+                        concurrency=options.limit(concurrency, "concurrency"),
+                        per_key=options.limit(per_key, "per_key"),
+                        retry=options.policy(retry),
+                        timeout=options.span(timeout, "timeout"),
+                        lease=options.lease(lease),
+                        renamed_from=options.names(renamed_from),
+                        isolated=handler.isolated,
+                        rate=options.rate(rate, "rate"),
+                        rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                    )
                 )
-            )
             self.handlers[phase_name] = handler
             return function
 
@@ -216,30 +217,31 @@ class Pipeline:
         memory_limit, cpu_limit (seconds): limits of each process. memory, cpus: reserved on the host for each attempt;
         the attempts on one host never reserve more than it has.
         """
-        where = f"phase {name!r} of pipeline {self.name!r}"
+        where = self._where(name)
         program = command.build(
             where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin, nice=nice, umask=umask,
             memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
             steps=steps,
         )  # fmt: skip
         reserved = command.host_resources(where, memory, cpus)
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="command",
-                concurrency=options.limit(concurrency, "concurrency"),
-                per_key=options.limit(per_key, "per_key"),
-                retry=options.policy(retry),
-                timeout=options.span(timeout, "timeout"),
-                lease=options.lease(lease),
-                renamed_from=options.names(renamed_from),
-                isolated=True,
-                rate=options.rate(rate, "rate"),
-                rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                memory=reserved[0],
-                cpus=reserved[1],
+        with options.of(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="command",
+                    concurrency=options.limit(concurrency, "concurrency"),
+                    per_key=options.limit(per_key, "per_key"),
+                    retry=options.policy(retry),
+                    timeout=options.span(timeout, "timeout"),
+                    lease=options.lease(lease),
+                    renamed_from=options.names(renamed_from),
+                    isolated=True,
+                    rate=options.rate(rate, "rate"),
+                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                    memory=reserved[0],
+                    cpus=reserved[1],
+                )
             )
-        )
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 
     def batch(
@@ -271,22 +273,23 @@ class Pipeline:
 
         def add(function: Function) -> Function:
             handler = self._handler(function, name, isolated=False, items=True)
-            self._append(
-                PhasePlan(
-                    name=name,
-                    kind="batch",
-                    batch_size=size,
-                    batch_within=options.duration(within, "within"),
-                    concurrency=limit,
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+            with options.of(self._where(name)):
+                self._append(
+                    PhasePlan(
+                        name=name,
+                        kind="batch",
+                        batch_size=size,
+                        batch_within=options.duration(within, "within"),
+                        concurrency=limit,
+                        per_key=options.limit(per_key, "per_key"),
+                        retry=options.policy(retry),
+                        timeout=options.span(timeout, "timeout"),
+                        lease=options.lease(lease),
+                        renamed_from=options.names(renamed_from),
+                        rate=options.rate(rate, "rate"),
+                        rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+                    )
                 )
-            )
             self.handlers[name] = handler
             return function
 
@@ -294,15 +297,16 @@ class Pipeline:
 
     def wait_until(self, name: str, *, field: str, renamed_from: str | Sequence[str] = ()) -> None:
         """Add a phase without code that waits until the time in a payload field."""
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_until",
-                field=check_name(field, "field"),
-                timeout=None,
-                renamed_from=options.names(renamed_from),
+        with options.of(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_until",
+                    field=check_name(field, "field"),
+                    timeout=None,
+                    renamed_from=options.names(renamed_from),
+                )
             )
-        )
 
     def wait_for(
         self,
@@ -317,16 +321,17 @@ class Pipeline:
 
         After the timeout the task continues at the phase `on_timeout`, or fails with class timeout.
         """
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_for",
-                signal=check_name(signal, "signal"),
-                timeout=options.span(timeout, "timeout"),
-                on_timeout=on_timeout,
-                renamed_from=options.names(renamed_from),
+        with options.of(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_for",
+                    signal=check_name(signal, "signal"),
+                    timeout=options.span(timeout, "timeout"),
+                    on_timeout=on_timeout,
+                    renamed_from=options.names(renamed_from),
+                )
             )
-        )
 
     def wait_children(
         self,
@@ -341,16 +346,17 @@ class Pipeline:
 
         all_must_succeed: fail the task if a child did not complete. The timeout works as in `wait_for`.
         """
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_children",
-                timeout=options.span(timeout, "timeout"),
-                on_timeout=on_timeout,
-                all_must_succeed=all_must_succeed,
-                renamed_from=options.names(renamed_from),
+        with options.of(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_children",
+                    timeout=options.span(timeout, "timeout"),
+                    on_timeout=on_timeout,
+                    all_must_succeed=all_must_succeed,
+                    renamed_from=options.names(renamed_from),
+                )
             )
-        )
 
     def cron(
         self,
@@ -372,7 +378,7 @@ class Pipeline:
         label = values.check_text(name or f"{expression} {tz}", "name", 200)
         if any(cron.name == label for cron in self._crons):
             raise PipelineError(
-                f"pipeline {self.name!r} already has a schedule {label!r}; give one a name", field="name"
+                f"pipeline {self.name!r} already has a schedule {label!r}", fix="give one a name", field="name"
             )
         cron = Cron(
             name=label, expression=expression, tz=tz, payload=values.to_plain(payload, "payload"), user_id=user_id,
@@ -380,6 +386,9 @@ class Pipeline:
         )  # fmt: skip
         self._crons.append(schedule.check(cron))
         self._plan = None
+
+    def _where(self, phase_name: str) -> str:
+        return f"phase {phase_name!r} of pipeline {self.name!r}"
 
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")
@@ -393,11 +402,11 @@ class Pipeline:
     def _handler(
         self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
     ) -> Handler:
-        where = f"phase {phase_name!r} of pipeline {self.name!r}"
+        where = self._where(phase_name)
         if not callable(function):
             raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
+            raise PipelineError(f"{where} is a generator", fix="return the result; report progress with ctx.progress")
         if isolated:
             options.check_importable(function, where)
         parameters = self._items(function, where) if items else self._parameters(function, where)
@@ -411,7 +420,8 @@ class Pipeline:
         given = list(inspect.signature(function).parameters.values())
         if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
             raise PipelineError(
-                f"{where} takes a list of items and nothing else; each item has its payload, results and log"
+                f"{where} must take a list of items and nothing else",
+                fix="read payload, results and log from each item",
             )
         name = given[0].name
         return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
@@ -422,7 +432,9 @@ class Pipeline:
         found: list[Parameter] = []
         for index, given in enumerate(inspect.signature(function).parameters.values()):
             if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
-                raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
+                raise PipelineError(
+                    f"{where}: *{given.name} can't be filled", fix="name the phases whose results it takes"
+                )
             keyword = given.kind is given.KEYWORD_ONLY
             if given.name == CONTEXT:
                 found.append(Parameter(CONTEXT, "context", Any, keyword))
@@ -437,7 +449,7 @@ class Pipeline:
             else:
                 known = ", ".join(sorted(earlier)) or "none yet"
                 raise PipelineError(
-                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}); "
-                    f"besides the payload, parameters are earlier phases and 'ctx'"
+                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known})",
+                    fix="besides the payload, parameters are earlier phases and 'ctx'",
                 )
         return tuple(found)

@@ -28,8 +28,8 @@ def parameter_types(function: Callable[..., Any], where: str = "a handler") -> M
                 hint = typing.get_type_hints(probe, globalns=names)[name]
             except Exception as error:
                 raise PipelineError(
-                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error}); "
-                    f"define or import the type at the top of the module"
+                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error})",
+                    fix="define or import the type at the top of the module",
                 ) from None
         hints[name] = Any if hint is inspect.Parameter.empty else hint
     return hints

@@ -95,7 +95,7 @@ class MemoryStore:
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if tx is not None:
-            raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
+            raise BadInput("the memory store has no transactions to join", fix="leave tx out", field="tx")
         with self._lock:
             answers = [self._insert(task) for task in tasks]
             if any(wakes(None, task) for task in tasks):
@@ -269,7 +269,7 @@ class MemoryStore:
         return Migration(1, 1)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        raise BadInput("the memory store can't be backed up; it lives and dies with its process", field="store")
+        raise BadInput("the memory store can't be backed up: it lives and dies with its process", field="store")
 
     # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────
 

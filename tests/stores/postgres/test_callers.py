@@ -379,7 +379,7 @@ def test_a_database_without_tables_is_refused(queue: Queue, postgres_url: str, o
 
 
 def test_a_queue_without_tables_takes_no_transaction_and_creates_none(postgres_url: str, opened: Opened) -> None:
-    missing = pytest.raises(SchemaMissing, match="has no onerow tables; run: onerow migrate")
+    missing = pytest.raises(SchemaMissing, match="has no onerow tables\nrun: onerow migrate")
     with closing(Queue(PostgresStore(postgres_url))) as queue, opened(postgres_url) as tx, missing:
         queue.add(posts, {}, tx=tx)
     with psycopg.connect(postgres_url) as connection:

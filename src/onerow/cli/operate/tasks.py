@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onerow.cli.output import Output, status_cell
 from onerow.cli.session import CONFIRM_ABOVE, Session, tasks_text, with_session
 from onerow.cli.values import moment, payload
-from onerow.core.errors import BadInput, OnerowError
+from onerow.core.errors import BadInput, OnerowError, with_fix
 from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.engine.queue.bulk import Progress, Selection
@@ -196,7 +196,9 @@ class _Report:
                 {
                     "operation": self._name,
                     "done": [{"task_id": t.task_id, "status": t.status, "phase": t.phase} for t in self._done],
-                    "refused": [{"task_id": t.task_id, "reason": str(error)} for t, error in self._refused],
+                    "refused": [
+                        {"task_id": t.task_id, "reason": str(error), "fix": error.fix} for t, error in self._refused
+                    ],
                 }
             )
         else:
@@ -214,6 +216,6 @@ class _Report:
         if not done and not refused:
             out.line(f"nothing to {name}")
         for _, error in self._refused:
-            out.aside(f"onerow: {error}")
+            out.aside(f"onerow: {with_fix(error)}")
         if refused > _SHOWN:
             out.aside(f"… {tasks_text(refused)} refused in all")

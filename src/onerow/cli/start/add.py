@@ -79,7 +79,9 @@ def add(
         terms["metadata"] = payload((), metadata)
     if lines is not None:
         if fields or text is not None or terms["task_id"]:
-            raise BadInput("--lines brings the payloads; leave FIELD=VALUE, --payload and --id out", field="lines")
+            raise BadInput(
+                "--lines brings the payloads", fix="leave FIELD=VALUE, --payload and --id out", field="lines"
+            )
         _add_lines(session, pipeline, lines, {name: value for name, value in terms.items() if name != "task_id"})
         return
     before = queue.store.fetch([terms["task_id"]]) if terms["task_id"] else []
@@ -119,4 +121,4 @@ def _payloads(lines: Any) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise BadInput(f"line {number} is not JSON ({error}); the lines before it were added", field="lines") from None  # fmt: skip
+                raise BadInput(f"line {number} is not JSON ({error}); the lines before it were added", fix="correct that line and add the rest", field="lines") from None  # fmt: skip

@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from onerow.cli.app import load_app
-from onerow.cli.exit_codes import exit_code, explain
+from onerow.cli.exit_codes import exit_code
 from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
 from onerow.core.durations import parse_duration
@@ -109,8 +109,7 @@ def command(
     except OnerowError as error:
         if log_format == "text":
             raise
-        what, advice = explain(error)
-        log.error(what, extra={"error_class": type(error).__name__} | ({"advice": advice} if advice else {}))
+        log.error(str(error), extra={"error_class": type(error).__name__} | ({"fix": error.fix} if error.fix else {}))
         sys.exit(exit_code(error))
 
 

@@ -8,7 +8,7 @@ import msgspec
 from onerow.core import signals, values
 from onerow.core.corruption import problems, quarantine
 from onerow.core.durations import spell_duration
-from onerow.core.errors import BadInput, IllegalMove
+from onerow.core.errors import BadInput, IllegalMove, with_fix
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.history import Entry
 from onerow.core.outcomes import WaitExpired
@@ -318,7 +318,7 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
             try:
                 return _jump_finish_or_wait(task, plan, outcome, now, by)
             except BadInput as error:
-                return fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
+                return fail(task, failure(with_fix(error), "permanent", exception="BadInput"), plan, now, by=by)
         case Snoozed(for_=span):
             return snooze(task, span, now, by=by)
         case Crashed(why=why):

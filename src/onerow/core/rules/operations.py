@@ -100,7 +100,8 @@ def _allowed_by(policy: Retry, task: Task) -> timedelta:
         return wait
     why = f"class {task.error_class}" if wait is None else f"retried {task.retry_count} times"
     raise IllegalMove(
-        f"task {task.task_id} is not to be tried again by itself ({why}); to insist: onerow retry {task.task_id}",
+        f"task {task.task_id} is not to be tried again by itself ({why})",
+        fix=f"to insist: onerow retry {task.task_id}",
         task_id=task.task_id,
         status=task.status,
     )
@@ -113,7 +114,8 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
     start = plan.first if phase is None else plan.phase(phase)
     if plan.knows(task.phase) and plan.position(start.name) > plan.position(task.phase):
         raise IllegalMove(
-            f"task {task.task_id} never reached {start.name}; replay it from {task.phase} or before",
+            f"task {task.task_id} never reached {start.name}",
+            fix=f"replay it from {task.phase} or before",
             task_id=task.task_id,
             status=task.status,
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.plan import PhasePlan, Plan, followed
+from onerow.core.suggest import did_you_mean
 from onerow.core.times import read, spell
 from onerow.engine.control import notes
 from onerow.ports import Note, Store
@@ -250,7 +251,9 @@ def known_plan(plans: dict[str, Plan], name: str) -> Plan:
         return plans[name]
     there = ", ".join(sorted(plans)) or "none published yet"
     raise UnknownName(
-        f"no pipeline {name!r} in the store ({there}); run its worker once, or: onerow publish APP", field="pipeline"
+        f"no pipeline {name!r} in the store ({there})",
+        fix=did_you_mean(name, plans, "run its worker once, or: onerow publish APP"),
+        field="pipeline",
     )
 
 

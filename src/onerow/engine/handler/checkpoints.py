@@ -83,7 +83,9 @@ class Additions:
     ) -> None:
         wrong = set(terms) - set(_TERMS)
         if wrong:
-            raise BadInput(f"spawn can't take {', '.join(sorted(wrong))}; only {', '.join(_TERMS)}", field="spawn")
+            raise BadInput(
+                f"spawn can't take {', '.join(sorted(wrong))}", fix=f"only {', '.join(_TERMS)}", field="spawn"
+            )
         self.pipeline = pipeline
         self._payloads = payloads
         self._key = key
@@ -155,7 +157,9 @@ class Checkpoints:
 
     def _recall(self, name: str) -> Record | None:
         if name in self._used:
-            raise BadInput(f"{self._phase} has two steps named {name!r}; each needs a name of its own", field="step")
+            raise BadInput(
+                f"{self._phase} has two steps named {name!r}", fix="each needs a name of its own", field="step"
+            )
         record = self._records.get(name)
         if record is not None:
             self._used.add(name)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
+from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName, with_fix
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
@@ -199,7 +199,7 @@ class _Run:
                     raise after
                 check_readable(before, after)
             except (*refusals, KeyTaken, LostRace, CorruptRow) as error:
-                problems = (*self._progress.problems, (before.task_id, str(error)))[:_PROBLEMS]
+                problems = (*self._progress.problems, (before.task_id, with_fix(error)))[:_PROBLEMS]
                 self._count(refused=self._progress.refused + 1, problems=problems)
                 self._each(before, error)
             else:

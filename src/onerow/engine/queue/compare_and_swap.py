@@ -121,7 +121,7 @@ def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Ta
     }
     for task_id in ids:
         if task_id not in found:
-            raise UnknownName(f"no task {task_id!r}; look at: onerow list", field="task_id")
+            raise UnknownName(f"no task {task_id!r}", fix="look at: onerow list", field="task_id")
     return [found[task_id] for task_id in ids]
 
 
@@ -129,19 +129,19 @@ def check_readable(before: Task, after: Task) -> None:
     """Raise CorruptRow if the task was quarantined instead of changed by the rule."""
     if after.error_class == "corrupt" and before.error_class != "corrupt":
         raise CorruptRow(
-            f"task {after.task_id} was quarantined: {after.error}; run: onerow doctor", task_id=after.task_id
+            f"task {after.task_id} was quarantined: {after.error}", fix="run: onerow doctor", task_id=after.task_id
         )
 
 
 def lease_lost(task: Task) -> LeaseLost:
     return LeaseLost(
-        f"the lease on task {task.task_id} expired or was taken; nothing was written. "
-        f"Ask for a longer lease_for, or extend() in time"
+        f"the lease on task {task.task_id} expired or was taken; nothing was written",
+        fix="ask for a longer lease_for, or call extend() in time",
     )
 
 
 def _lost_race(task: Task) -> LostRace:
-    return LostRace(f"task {task.task_id} was changed by others at each try; nothing was written, try again")
+    return LostRace(f"task {task.task_id} was changed by others at each try; nothing was written")
 
 
 class Findable(Protocol):

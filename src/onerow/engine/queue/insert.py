@@ -84,7 +84,7 @@ def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing
 def own(asked: Task, answer: Inserted | Existing) -> Task:
     """Return the inserted or existing task; raise, without details, if it belongs to another user."""
     if answer.task.user_id != asked.user_id:
-        raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
+        raise BadInput("task_id is taken", fix="choose another or leave it out", field="task_id")
     return answer.task
 
 
@@ -93,7 +93,7 @@ def for_all(terms: dict[str, Any]) -> dict[str, Any]:
     unknown = set(terms) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(terms))
     if unknown:
         raise BadInput(
-            f"add_many can't take {', '.join(sorted(unknown))} for all; use Addition items", field="add_many"
+            f"add_many can't take {', '.join(sorted(unknown))} for all", fix="use Addition items", field="add_many"
         )
     return terms
 

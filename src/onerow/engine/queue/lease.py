@@ -15,6 +15,7 @@ from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
 from onerow.core.plan import Plan
 from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.events.events import Events, events_of
@@ -94,7 +95,9 @@ class Leased:
         """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""
         if error_class not in ERROR_CLASSES:
             raise BadInput(
-                f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
+                f"unknown error class {error_class!r}",
+                fix=did_you_mean(error_class, ERROR_CLASSES),
+                field="error_class",
             )
         why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
         why = replace(why, message=self._masker.text(why.message), trace=self._masker.text(why.trace))

@@ -70,7 +70,7 @@ class Puller:
     def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
         """Claim due tasks; see `Queue.claim`."""
         if self._closed:
-            raise BadInput("this puller is closed; create another one", field="puller")
+            raise BadInput("this puller is closed", fix="create another one", field="puller")
         with self._claiming:  # the search for lost claims requires that no claim is in progress
             leases = self._claim(limit, ids)
             with self._lock:  # drops settled leases, because a program may run for years

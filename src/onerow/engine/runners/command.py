@@ -185,7 +185,7 @@ def _read_result(file: Path | None) -> str | None:
     with file.open("rb") as opened:
         raw = opened.read(values.MAX_VALUE + 1)
     if len(raw) > values.MAX_VALUE:
-        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes; write a path instead")
+        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes", fix="write a path instead")
     try:
         return values.encode(values.decode(raw.decode()), "result")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from time import monotonic
 
 import msgspec
 
+from onerow.core.errors import with_fix
 from onerow.core.failure import failure
 from onerow.core.outcomes import Cancelled
 from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrupted, Jumped, Outcome, Stopped
@@ -111,7 +112,7 @@ class _Conversation:
         except Cancelled as stopped:
             frame["stop"] = str(stopped)
         except Exception as error:
-            frame["error"] = [type(error).__name__, str(error)]
+            frame["error"] = [type(error).__name__, with_fix(error)]
         with suppress(BadFrame):
             self.send(frame)
 

@@ -1,6 +1,5 @@
 """Query language for tasks: `status:failed phase:video error:timeout user:u1 age:>1h payload.topic:tide some text`."""
 
-import difflib
 import re
 from datetime import datetime
 from typing import Any
@@ -9,6 +8,7 @@ from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.failure import ERROR_CLASSES
 from onerow.core.status import WAITING, Status
+from onerow.core.suggest import did_you_mean
 from onerow.core.times import parse_time
 from onerow.ports import Filter
 
@@ -57,7 +57,7 @@ def read_query(text: str, now: datetime) -> Filter:
             continue
         for field, found in _term(key, value, now).items():
             if fields.get(field, found) != found:
-                raise BadInput(f"the query says {key}: twice; no task can be both", field="query")
+                raise BadInput(f"the query says {key}: twice, and no task can be both", field="query")
             fields[field] = found
     if words:
         fields["text"] = " ".join(words)
@@ -82,9 +82,8 @@ def _term(key: str, value: str, now: datetime) -> dict[str, Any]:
             return _is(value, now)
     if key in _EQUAL:
         return {_EQUAL[key]: value}
-    near = difflib.get_close_matches(key, KEYS, 1)
-    hint = f"did you mean {near[0]}:" if near else f"there are {', '.join(f'{known}:' for known in KEYS)}"
-    raise UnknownName(f'the query has no word {key}: ({hint}); to look for the text itself, quote it: "{key}:…"', field="query")  # fmt: skip
+    hint = did_you_mean(f"{key}:", [f"{known}:" for known in KEYS])
+    raise UnknownName(f"the query has no key {key}:", fix=f'{hint}; for the text itself, quote it: "{key}:…"', field="query")  # fmt: skip
 
 
 def _is(value: str, now: datetime) -> dict[str, Any]:
@@ -95,7 +94,9 @@ def _is(value: str, now: datetime) -> dict[str, Any]:
             return {"statuses": frozenset({WAITING}), "parked": False, "due_before": now}
         case "cancelling":
             return {"cancel_requested": True}
-    raise UnknownName(f"is:{value} means nothing; is:parked, is:due and is:cancelling do", field="query")
+    raise UnknownName(
+        f"is:{value} means nothing", fix=did_you_mean(value, ["parked", "due", "cancelling"]), field="query"
+    )
 
 
 def _ago(key: str, value: str, now: datetime, before: str, since: str) -> dict[str, Any]:
@@ -112,4 +113,4 @@ def _status(name: str) -> Status:
     try:
         return Status(name)
     except ValueError:
-        raise UnknownName(f"no status {name!r}; there are {', '.join(Status)}", field="query") from None
+        raise UnknownName(f"no status {name!r}", fix=did_you_mean(name, Status), field="query") from None

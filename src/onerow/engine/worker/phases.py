@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from onerow.core.errors import UnknownName
 from onerow.core.plan import PhasePlan
+from onerow.core.suggest import did_you_mean
 from onerow.engine.handler.call import Call
 from onerow.engine.processes import ProcessHost
 from onerow.engine.queue.queue import Queue
@@ -27,7 +28,7 @@ def check_phases(queue: Queue, only: Sequence[str]) -> frozenset[str]:
     }
     for name in only:
         if name not in known:
-            raise UnknownName(f"no phase {name!r} in this app; there are {', '.join(sorted(known))}", field="phases")
+            raise UnknownName(f"no phase {name!r} in this app", fix=did_you_mean(name, known), field="phases")
     return frozenset(only)
 
 

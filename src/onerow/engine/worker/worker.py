@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
 
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, RowRefused, StoreError, StoreMoved
+from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, RowRefused, StoreError, StoreMoved, with_fix
 from onerow.core.plan import DEFAULT_LEASE, Plan
 from onerow.core.resources import Resources
 from onerow.core.rules.attempts import Stopped, Unstarted
@@ -81,7 +81,9 @@ class Worker:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
         queue.serve(*pipelines)
         if not queue.pipelines:
-            raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
+            raise BadInput(
+                "no pipelines to work on", fix="pass them, or call queue.serve(pipeline) first", field="pipelines"
+            )
         self.queue = queue
         self.identity = Identity.of_this_process()
         self.exit_code = 0
@@ -390,12 +392,12 @@ class Worker:
         """Stop at once, because the store has moved and writes would be lost."""
         self._store_moved.set()
         self.exit_code = STORE_MOVED
-        self.queue.events.send(StoreGone(self.name, str(error)))
+        self.queue.events.send(StoreGone(self.name, with_fix(error)))
         self.stop(hurry=True)
 
     def _on_outdated(self, error: CodeTooOld | QueueRelocated) -> None:
         if self.exit_code != TOO_OLD:
-            self.queue.events.send(WorkerOutdated(self.name, str(error)))
+            self.queue.events.send(WorkerOutdated(self.name, with_fix(error)))
         self.exit_code = TOO_OLD
         self.stop()
 

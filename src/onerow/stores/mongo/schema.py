@@ -168,8 +168,8 @@ def _make_indexes(collections: Collections) -> None:
         if error.code in _OTHER_INDEX:
             wrong = ", ".join(index.name for index in missing_indexes(collections))
             raise StoreError(
-                f"{collections.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong}); "
-                f"drop it, then run: onerow migrate"
+                f"{collections.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong})",
+                fix="drop it, then run: onerow migrate",
             ) from error
         raise
 

@@ -202,7 +202,8 @@ class MongoStore:
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput(
-            f"MongoDB makes its own backups, of everything at once: mongodump --uri <url> --archive={path}",
+            "MongoDB is backed up with its own tools, of everything at once",
+            fix=f"mongodump --uri <url> --archive={path}",
             field="path",
         )
 

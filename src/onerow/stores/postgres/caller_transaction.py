@@ -169,7 +169,7 @@ async def _async_runner(tx: Any) -> tuple[_RunAsync, Any]:
     if comes_from(tx, "asyncpg"):
         if not tx.is_in_transaction():
             raise BadInput(
-                "tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx"
+                "tx: no transaction is open on this connection", fix="begin one with conn.transaction()", field="tx"
             )
 
         async def by_asyncpg(query: _Query) -> list[str]:
@@ -216,8 +216,8 @@ def _driver_connection(connection: Any) -> Any:
     pooled = connection.connection
     if getattr(pooled.dbapi_connection, "autocommit", False):
         raise BadInput(
-            "tx: this SQLAlchemy connection is in AUTOCOMMIT mode, so no transaction is open; "
-            "use another isolation level",
+            "tx: this SQLAlchemy connection is in AUTOCOMMIT mode, so no transaction is open",
+            fix="use another isolation level",
             field="tx",
         )
     return pooled.driver_connection
@@ -225,17 +225,19 @@ def _driver_connection(connection: Any) -> Any:
 
 def _must_be_begun(tx: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
     if tx.autocommit and tx.info.transaction_status == pq.TransactionStatus.IDLE:
-        raise BadInput("tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx")
+        raise BadInput(
+            "tx: no transaction is open on this connection", fix="begin one with conn.transaction()", field="tx"
+        )
 
 
 def _must_be_awaited(tx: Any) -> BadInput:
-    return BadInput(f"tx: {type(tx).__name__} is async; use: await queue.aadd(…, tx=…)", field="tx")
+    return BadInput(f"tx: {type(tx).__name__} is async", fix="use: await queue.aadd(…, tx=…)", field="tx")
 
 
 def _unknown(tx: Any) -> BadInput:
     return BadInput(
-        f"tx: pass an open connection or session (psycopg, SQLAlchemy, asyncpg) or the alias of a Django connection, "
-        f"not {type(tx).__name__}",
+        f"tx: {type(tx).__name__} is not a transaction",
+        fix="pass an open connection or session (psycopg, SQLAlchemy, asyncpg) or the alias of a Django connection",
         field="tx",
     )
 

@@ -32,7 +32,8 @@ class CallersDatabase:
         if identity != self._own:
             raise BadInput(
                 f"tx: this connection is to another database (named {identity.split('/', 2)[-1]!r}) than the queue's "
-                f"{self._connections.address.masked}; a task can join only a transaction on its own database",
+                f"{self._connections.address.masked}",
+                fix="use a connection to the queue's own database",
                 field="tx",
             )
         try:

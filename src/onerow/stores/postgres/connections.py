@@ -80,8 +80,8 @@ class Connections:
             self._permits.get(timeout=self._patience)
         except Empty:
             raise StoreUnavailable(
-                f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
-                f"allow more with pool_size, or find out what holds them"
+                f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s",
+                fix="allow more with pool_size, or find out what holds them",
             ) from None
         return _Checkout(self, self._permits, retried=retried)
 

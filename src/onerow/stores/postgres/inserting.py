@@ -53,7 +53,7 @@ def steps(tasks: Sequence[Task]) -> Generator[Step, Any, Answers]:
             left = [index for index in left if index not in answers]  # their conflict is gone: try again
         if not left:
             return [answers[index] for index in range(len(tasks))]
-    raise RetryTransaction("conflicting tasks kept changing; retry the transaction")
+    raise RetryTransaction("conflicting tasks kept changing")
 
 
 def execute(tasks: Sequence[Task], run: Callable[[Step], Any]) -> Answers:

@@ -131,7 +131,8 @@ class PostgresStore(Reading):
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Raise BadInput: PostgreSQL has its own backup tools."""
         raise BadInput(
-            f"{self.url}: back up PostgreSQL with its own tools: pg_dump --schema={self._schema}, or continuous archiving",
+            f"{self.url}: PostgreSQL is backed up with its own tools",
+            fix=f"pg_dump --schema={self._schema}, or continuous archiving",
             field="store",
         )
 

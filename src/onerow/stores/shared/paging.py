@@ -94,4 +94,4 @@ def _read_cursor(text: str | None) -> Position | None:
         moment, task_id = _decode(base64.urlsafe_b64decode(text))
         return times.read(moment), task_id
     except Exception:
-        raise BadInput(f"{text!r} is not a cursor; pass the `next` of a page unchanged", field="after") from None
+        raise BadInput(f"{text!r} is not a cursor", fix="pass the `next` of a page unchanged", field="after") from None

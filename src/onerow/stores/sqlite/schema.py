@@ -43,7 +43,7 @@ def check(connections: Connections) -> None:
         version, min_code = (0, 0) if connection is None else versions(connection)
         if version and connection is not None and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             # A restored backup: the first use of the file switches it, which waits for every open transaction.
-            raise SchemaMissing(f"{connections.path} is not in WAL mode yet; run: onerow migrate")
+            raise SchemaMissing(f"{connections.path} is not in WAL mode yet")
     check_version(str(connections.path), SCHEMA, version, min_code)
 
 

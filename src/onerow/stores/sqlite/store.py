@@ -82,9 +82,12 @@ class SqliteStore:
         log_size: int = 1_000_000,
     ) -> None:
         if sqlite3.sqlite_version_info < FLOOR:
-            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; onerow needs 3.35 or later")
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old; onerow needs 3.35 or later",
+                fix="use a newer Python, or one that is linked to a newer SQLite",
+            )
         if str(path) in ("", ":memory:"):
-            raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
+            raise StoreError("SQLite needs a file that workers can share", fix="for tests use memory://")
         self.path = Path(path).absolute()
         self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
         self._connections = Connections(self.path, profile)

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from onerow.core import schedule
 from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import UnknownName
 from onerow.core.status import PROCESSING, WAITING, Status
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine.control.definitions import Definitions
@@ -43,6 +45,7 @@ class Rehearsal:
         self._runner = InlineRunner(self._accidents)
         self._borrowed: list[tuple[Queue, dict[str, Any]]] = []
         self._roles: _Roles | None = None
+        self._named: list[str] = []  # phases of failures and stubs that were planned before any pipeline was served
         self.serve(*pipelines)
 
     def __enter__(self) -> Self:
@@ -94,28 +97,47 @@ class Rehearsal:
 
     def fail(self, phase: str, error: BaseException, *, times: int = 1) -> Self:
         """Let the next attempts of a phase ('phase' or 'pipeline.phase') raise this error instead of running."""
-        self._accidents.plan("failure", phase, error, times)
+        self._accidents.plan("failure", self._known(phase), error, times)
         return self
 
     def time_out(self, phase: str, *, times: int = 1) -> Self:
         """Let the next attempts of a phase time out."""
-        self._accidents.plan("timeout", phase, None, times)
+        self._accidents.plan("timeout", self._known(phase), None, times)
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
         """Kill the process before the handler starts: first the worker's process, after that the task's own."""
-        self._accidents.plan("crash before", phase, None, times)
+        self._accidents.plan("crash before", self._known(phase), None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
         """Kill the process after the handler (or the given step) has run, before its outcome is stored."""
-        self._accidents.plan("crash after" if step is None else "crash after step", phase, step, times)
+        self._accidents.plan("crash after" if step is None else "crash after step", self._known(phase), step, times)
         return self
 
     def stub(self, phase: str, result: Any = None) -> Self:
         """Replace the handler of a phase by a result, or by a function of the payload that returns it."""
-        self._runner.stubs[phase] = lambda attempt: result(attempt.task.payload) if callable(result) else result
+        self._runner.stubs[self._known(phase)] = lambda attempt: (
+            result(attempt.task.payload) if callable(result) else result
+        )
         return self
+
+    def _known(self, phase: str) -> str:
+        """Return the name of a phase, or remember it until a pipeline is served; raise UnknownName for any other."""
+        self._named.append(phase)
+        self._check_names()
+        return phase
+
+    def _check_names(self) -> None:
+        """Raise UnknownName if a failure or stub was planned for a phase that no pipeline has."""
+        plans = [pipeline.plan for pipeline in self.queue.pipelines.values()]
+        if not plans:
+            return  # checked when the first pipeline is served
+        known = [name for plan in plans for phase in plan.phases for name in (phase.name, f"{plan.name}.{phase.name}")]
+        for phase in self._named:
+            if phase not in known:
+                raise UnknownName(f"no pipeline has a phase {phase!r}", fix=did_you_mean(phase, known), field="phase")
+        self._named.clear()
 
     # ── running ──
 
@@ -136,6 +158,8 @@ class Rehearsal:
 
     def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | None = None) -> Task:
         """Run tasks and advance time until the task is in a phase or status; without either, until it has ended."""
+        if phase is not None:
+            self.queue.pipelines[self.get(task).pipeline].plan.position(phase)  # raises for an unknown phase
 
         def reached(found: Task) -> bool:
             if phase is None and status is None:
@@ -174,6 +198,7 @@ class Rehearsal:
     @property
     def _current_roles(self) -> "_Roles":
         if self._roles is None or self._roles.pipelines != self.queue.pipelines:
+            self._check_names()
             self._roles = _Roles(self.queue, self.store, self._runner)
         return self._roles
 
