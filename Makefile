@@ -10,7 +10,9 @@ BIN := .venv/bin
 # The project with its tools, and each application that is there, all editable.
 PARTS = -e '.[dev]' $(patsubst %/pyproject.toml,-e ./%,$(wildcard apps/*/pyproject.toml))
 UV := $(shell command -v uv 2>/dev/null)
-INSTALL = $(if $(UV),$(UV) pip install --python,$(PYTHON) -m pip --python) $(BIN)/python $(if $(UV),,install) -q -c constraints.txt
+# A pip outside of .venv can fill it, which saves its set-up; Debian's Python may have only the one or the other.
+PIP = $(if $(shell $(PYTHON) -m pip --version 2>/dev/null),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip)
+INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(PIP) install) -q -c constraints.txt
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
@@ -28,20 +30,20 @@ setup: .venv/.ready ## .venv with the project (editable) and its tools
 ifneq ($(UV),)
 	@$(UV) venv -q --python $(PYTHON) .venv
 else
-# Debian's Python has no ensurepip without python3-venv; pip can fill a venv from outside.
-	@$(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
+	@$(PYTHON) -m venv $(if $(shell $(PYTHON) -m pip --version 2>/dev/null),--without-pip) .venv
 endif
 
 .venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml) | .venv/bin/python
 	@echo "installing onerow and the tools for its tests into .venv"
 	@$(INSTALL) $(PARTS)
-	@touch $@ .venv/.library
+	@touch $@ .venv/packages.txt
 
-# What the demo needs: the library and its few packages, without the tools.
-.venv/.library: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "installing onerow into .venv"
-	@$(INSTALL) -e .
-	@touch $@
+# What the demo needs: the packages that the library itself uses. It runs from src/, so nothing has to be built.
+.venv/packages.txt: pyproject.toml constraints.txt | .venv/bin/python
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > $@.new
+	@echo "installing into .venv:" $$(cut -d'>' -f1 $@.new)
+	@$(INSTALL) -r $@.new
+	@mv $@.new $@
 
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
 	@$(BIN)/python -m tests.servers.fetch
@@ -71,8 +73,8 @@ format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: .venv/.library ## see it work
-	$(BIN)/onerow demo $(ARGS)
+demo: .venv/packages.txt ## see it work
+	@PYTHONPATH=$(CURDIR)/src $(BIN)/python -m onerow demo $(ARGS)
 
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)
