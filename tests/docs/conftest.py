@@ -481,3 +481,8 @@ def some_videos(folder: Path) -> None:
     queue = Queue(f"sqlite:///{folder}/tasks.db")
     queue.publish(pipeline("videos", "script"))
     queue.close()
+
+
+@pytest.fixture
+def published_videos(queue: Queue) -> None:
+    queue.publish(pipeline("videos", "script"))

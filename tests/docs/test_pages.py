@@ -4,10 +4,15 @@ import re
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
-from onerow.cli.main import COMMANDS
+import onerow
+from onerow import settings
+from onerow.cli.main import COMMANDS, main
 from onerow.cli.reference_page import reference_page
+from onerow.core import errors
+from onerow.core.errors import OnerowError
 from onerow.stores.postgres.maintenance import OLDEST_VERSION
 from onerow.stores.sqlite.connections import FLOOR
 
@@ -56,3 +61,26 @@ def test_decision_records_are_numbered_without_gaps_and_listed_in_the_index() ->
     for number, record in enumerate(records, start=1):
         title = record.read_text(encoding="utf-8").splitlines()[0].removeprefix(f"# {number}. ")
         assert f"| [{number}]({record.name}) | {title} |" in index
+
+
+def words_of_pages() -> set[str]:
+    pages = [ROOT / "README.md", *(path for path in ROOT.glob("docs/**/*.md") if "adr" not in path.parts)]
+    return {word for page in pages for word in re.findall(r"[A-Za-z_][\w-]*", page.read_text(encoding="utf-8"))}
+
+
+def test_every_public_name_error_and_setting_stands_in_a_page() -> None:
+    names = {name for name in onerow.__all__ if not name.startswith("_")}
+    names |= {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnerowError)}
+    names |= set(settings.KEYS) | {settings.VARIABLE}
+    assert names - words_of_pages() == set()
+
+
+def test_every_command_and_option_stands_in_a_page() -> None:
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        section = page.partition(f"### `onerow {name} ")[2].partition("\n### ")[0]
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.is_eager and not option.hidden:
+                assert option.opts[0] in section, f"onerow {name} {option.opts[0]}"
