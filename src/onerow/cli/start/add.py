@@ -58,7 +58,7 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, help="-100…100, lower runs first.")
 @click.option("--unique", help="Unique key: no second open task is added with it.")
 @click.option("--unique-for", help="Keep the unique key after the end of the task ('7d', 'forever').")
-@click.option("--key", "limit_key", default="", help="Limit key: the group for limits per key.")
+@click.option("--limit-key", default="", help="Limit key: the group for limits per key.")
 @click.option("--max-retries", type=click.IntRange(0, 1000), help="Retry limit, instead of that of each phase.")
 @click.option("--metadata", help="Your own JSON object, stored with the task.")
 @with_session
