@@ -139,7 +139,7 @@ def _videos() -> Pipeline:
     ids=["pause", "publish", "limit", "hold", "relocation"],
 )
 def test_a_write_that_loses_every_race_raises(always_lost: Queue, write: Callable[[Queue], Any]) -> None:
-    with pytest.raises(LostRace, match=r"changed by others.*nothing was written, try again"):
+    with pytest.raises(LostRace, match=r"changed by others.*nothing was written\ntry again"):
         write(always_lost)
 
 

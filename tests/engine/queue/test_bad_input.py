@@ -215,7 +215,7 @@ def test_the_error_for_a_wrong_store_url_shows_the_correct_form(url: str) -> Non
 
 def test_the_error_for_a_missing_folder_names_it(tmp_path: Path) -> None:
     queue = Queue(f"sqlite:///{tmp_path}/missing/onerow.db")
-    with pytest.raises(StoreError, match=r"missing/onerow\.db.*folder"):
+    with pytest.raises(StoreError, match=r"missing/onerow\.db.*\n.*folder"):
         queue.add(posts)
 
 
