@@ -256,7 +256,7 @@ def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
         isinstance(error, errors.PyMongoError)
         and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
     ):
-        return StoreUnavailable(f"{url}: can't be reached ({_message(error)}); it is tried again")
+        return StoreUnavailable(f"{url}: can't be reached ({_message(error)})")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: the connection was closed")
     return StoreError(f"{url}: {_message(error)}")

@@ -123,7 +123,7 @@ class MongoStore:
     def claim(self, claim: Claim) -> list[Task]:
         def claim_once() -> list[Task]:
             with self._connections.open() as collections:
-                return claiming.claim(collections, claim, self.now, self._stamp())
+                return claiming.Claiming(collections, claim, self.now, self._stamp(), self._set_aside).run()
 
         return self._without_refused(claim_once)
 
@@ -216,7 +216,11 @@ class MongoStore:
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
         with self._connections.open() as collections:
-            return quarantine.set_aside(collections, ids, self.now())
+            count = quarantine.set_aside(collections, ids, self.now())
+            if count:
+                self._wake_counter.increment(collections)
+                self._wake()
+        return count
 
     def _without_refused(self, write: Callable[[], T]) -> T:
         """Call `write`; if the server refuses a document, quarantine the unreadable ones and call it again."""

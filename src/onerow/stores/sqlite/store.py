@@ -210,7 +210,10 @@ class SqliteStore:
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
         with self._connections.write() as connection:
-            return quarantine.set_aside(connection, ids, self.now())
+            count = quarantine.set_aside(connection, ids, self.now())
+        if count:
+            self._wake()
+        return count
 
     def _set_suspects_aside(self) -> set[Any]:
         """Quarantine all unreadable rows, after a write was refused; return their ids."""
