@@ -16,14 +16,13 @@ from pymongo.errors import BulkWriteError, WriteError
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.mongo.connections import Collections, is_refusal
+from onerow.stores.mongo.connections import DUPLICATE, Collections, is_refusal
 from onerow.stores.mongo.documents import CLAIM_ID, ID, Document, Stamp, task_of
 from onerow.stores.mongo.schema import READY, READY_INDEX
 from onerow.stores.mongo.slots import Assignment, assign_slots
 
 ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 _TRIES = 8
-_DUPLICATE = 11000
 
 
 class Claiming:
@@ -110,7 +109,7 @@ class Claiming:
             self._tasks.bulk_write(writes, ordered=False)
         except BulkWriteError as error:
             details: Document = dict(error.details)
-            others = [each for each in details["writeErrors"] if each["code"] != _DUPLICATE]
+            others = [each for each in details["writeErrors"] if each["code"] != DUPLICATE]
             ids = [assigned[each["index"]].task_id for each in others]
             if details.get("writeConcernErrors") or (ids and not self._set_aside(ids)):
                 raise

@@ -52,17 +52,8 @@ def search(
 ) -> Search:
     """See ports.Searchable.search."""
     scanned = _scanned(where, order)
-    if scanned is None:
-        page = find(collections, where, limit, order, after)
-        return Search(page.tasks, page.next)
-    return paging.search(
-        partial(_first, collections, where, order),
-        partial(_end_of_batch, collections, scanned, order),
-        limit,
-        order,
-        after,
-        within,
-    )
+    end_of_batch = None if scanned is None else partial(_end_of_batch, collections, scanned, order)
+    return paging.search(partial(_first, collections, where, order), end_of_batch, limit, order, after, within)
 
 
 def _first(
