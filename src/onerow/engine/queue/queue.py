@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onerow.core.addition import Addition
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
@@ -245,17 +246,17 @@ class Queue(Scope):
     def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
         """Stop claims from a phase (default: the whole pipeline) until it is resumed; running attempts continue."""
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_pause(self.store, name, phase, operations.asking(by), reason)
+        plan, names = self._names_of(pipeline, phase)
+        definitions.set_pause(self.store, plan.name, names[0], operations.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Remove a pause; return whether there was one."""
         self._require_all_users()
         name = pipeline if isinstance(pipeline, str) else pipeline.name
-        if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
+        if definitions.drop_controls(self.store, definitions.PAUSE, name, [phase]):
             return True  # also for a phase that no code defines any more
-        self._check_phase(pipeline, phase)
-        return False
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.PAUSE, plan.name, names)
 
     def set_limit(
         self,
@@ -270,13 +271,15 @@ class Queue(Scope):
         None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
         """
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
+        plan = self._plan_of(pipeline)
+        limits = {"concurrency": concurrency, "per_key": per_key}
+        definitions.set_limit(self.store, plan.name, plan.phase(phase), limits)
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Return to both limits defined in code; return whether one was overridden."""
         self._require_all_users()
-        return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, names)
 
     @property
     def crons(self) -> Crons:
@@ -298,10 +301,10 @@ class Queue(Scope):
         self.definitions.refresh()
         return written
 
-    def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
+    def _names_of(self, pipeline: Pipeline | str, phase: str) -> tuple[Plan, tuple[str, ...]]:
+        """Return the definition, and the present and former names of a phase ('*': the whole pipeline)."""
         plan = self._plan_of(pipeline)
-        definitions.known_phases(plan, [phase])
-        return plan.name
+        return plan, ("*",) if phase == "*" else plan.phase(phase).names
 
     # ── pulling ──
 
