@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         UnknownName,
     )
+    from onerow.core.filters import Filter
     from onerow.core.outcomes import (
         Cancelled,
         ChildrenFailed,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from onerow.engine.queue.puller import Puller
     from onerow.engine.worker import Worker
     from onerow.pipelines.pipeline import Pipeline
-    from onerow.ports import Filter
     from onerow.wiring import Queue
 
 __version__ = "0.1.0"
@@ -98,6 +98,7 @@ _HOMES = {
     "RetryTransaction StoreError StoreUnavailable UnknownName",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",
+    "onerow.core.filters": "Filter",
     "onerow.core.retry": "Retry",
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
@@ -108,7 +109,6 @@ _HOMES = {
     "onerow.engine.queue.lease": "Leased",
     "onerow.engine.queue.puller": "Puller",
     "onerow.engine.worker": "Worker",
-    "onerow.ports": "Filter",
     "onerow.wiring": "Queue",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

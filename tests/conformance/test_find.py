@@ -10,10 +10,11 @@ import pytest
 
 from onerow.core import rules
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter, Order
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.engine.views.counts import count_matching
-from onerow.ports import Filter, LogLine, Order, Searchable, Store, TaskCount
+from onerow.ports import LogLine, Searchable, Store, TaskCount
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from onerow.cli.main import main
 from onerow.core import rules
 from onerow.core.errors import BadInput, IllegalMove, QueueRelocated
+from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED, Status
 from onerow.core.task import Task
 from onerow.engine.control import definitions, rates, schedules
@@ -20,7 +21,7 @@ from onerow.engine.queue.move import Moved, move
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, LogLine, Note, Store
+from onerow.ports import Existing, LogLine, Note, Store
 from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
 from onerow.core.status import FAILED, PROCESSING, WAITING, Status
 from onerow.engine.views.query import KEYS, read_query
-from onerow.ports import Filter
 from tests.samples import NOW, texts
 
 HOUR = timedelta(hours=1)

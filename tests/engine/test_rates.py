@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, PipelineError, RateLimited, Retry, Status
+from onerow.core.filters import Filter
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter
 from tests.conformance.stores import Entry
 from tests.engine.conftest import until, working
 

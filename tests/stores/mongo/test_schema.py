@@ -10,8 +10,9 @@ from pymongo.errors import WriteError
 
 from onerow.core import rules
 from onerow.core.errors import BadInput, BadStoreUrl, CodeTooOld, SchemaMissing, StoreError, StoreUnavailable
+from onerow.core.filters import Filter
 from onerow.core.status import Status
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 from onerow.stores.mongo import MongoStore, schema
 from tests.conformance.kit import claim_one, new, put, stored, swap
 

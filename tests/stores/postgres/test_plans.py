@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from onerow.core import rules
+from onerow.core.filters import Filter, Order
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
-from onerow.ports import Claim, Filter, Lease, Move, Order
+from onerow.ports import Claim, Lease, Move
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.claiming import _claim_sql
 from onerow.stores.postgres.fast import low_water

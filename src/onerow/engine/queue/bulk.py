@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
@@ -19,7 +20,7 @@ from onerow.engine.queue import operations
 from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 
 BULK = "bulk"
 _PAGE = 200

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onerow.core.addition import Addition
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
@@ -30,7 +31,7 @@ from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, Inserted
+from onerow.ports import Existing, Inserted
 
 
 class Queue(Scope):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.filters import Filter, Order
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED
 from onerow.core.task import Task
@@ -28,7 +29,7 @@ from onerow.engine.queue.compare_and_swap import find_task
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, LeaseRecord, LogPage, Order, Page, Store, TaskCount
+from onerow.ports import LeaseRecord, LogPage, Page, Store, TaskCount
 
 
 class Scope:

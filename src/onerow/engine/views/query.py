@@ -8,9 +8,9 @@ from typing import Any
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.failure import ERROR_CLASSES
+from onerow.core.filters import Filter
 from onerow.core.status import WAITING, Status
 from onerow.core.times import parse_time
-from onerow.ports import Filter
 
 KEYS = {
     "status": "waiting, processing, completed, failed or cancelled; several with commas",

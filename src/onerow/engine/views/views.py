@@ -5,6 +5,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from onerow.core.errors import UnknownName
+from onerow.core.filters import Filter, Order
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -21,7 +22,7 @@ from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
 from onerow.engine.views.workers import WorkerLine, roll, serving
-from onerow.ports import Filter, Note, Order, Searchable, Store
+from onerow.ports import Note, Searchable, Store
 
 SEARCH_FOR = timedelta(milliseconds=80)
 COUNT_FOR = timedelta(seconds=2)

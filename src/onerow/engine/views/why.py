@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from onerow.core.durations import spell_duration
+from onerow.core.filters import Filter
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -16,7 +17,7 @@ from onerow.engine.control.definitions import Controls, Pause
 from onerow.engine.control.rates import Rates
 from onerow.engine.control.relocation import MOVED_BY
 from onerow.engine.views.workers import WorkerLine, serving
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _HIGHEST_LIMIT = 10_000
 

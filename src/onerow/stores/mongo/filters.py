@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.filters import Filter, equal_terms, matches_text, time_terms
 from onerow.core.status import OPEN, WAITING
 from onerow.core.task import Task
-from onerow.ports import Filter
 from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.schema import A_TIME
-from onerow.stores.shared.matching import equal_terms, matches_text, time_terms
 
 _READY: Document = {"awaiting": None}
 _PARKED: Document = {"awaiting": {"$gte": ""}}

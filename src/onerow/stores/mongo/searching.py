@@ -6,16 +6,16 @@ from functools import partial
 from typing import Literal
 
 from onerow.core.corruption import decoded
+from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
 from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
 from onerow.stores.shared import paging
-from onerow.stores.shared.matching import is_selective
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 
 
 def find(collections: Collections, where: Filter, limit: int, order: Order, after: str | None) -> Page:

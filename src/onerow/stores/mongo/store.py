@@ -11,6 +11,7 @@ from pymongo.collection import Collection
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import BadInput, RowRefused
+from onerow.core.filters import Filter, Order
 from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -18,7 +19,6 @@ from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -30,7 +30,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     Search,
     StoreCounts,

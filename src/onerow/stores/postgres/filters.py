@@ -2,12 +2,10 @@
 
 from typing import Any
 
+from onerow.core.filters import SORTING, Filter, Order, Position, equal_terms, time_terms
 from onerow.core.status import ENDS, Status
-from onerow.ports import Filter, Order
 from onerow.stores.postgres.case_folding import containing
 from onerow.stores.postgres.rows import COLUMNS
-from onerow.stores.shared.matching import equal_terms, time_terms
-from onerow.stores.shared.paging import SORTING, Position
 
 
 def page_sql(

@@ -5,16 +5,16 @@ from functools import partial
 from typing import Any, Literal
 
 from onerow.core.corruption import decoded
+from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.filters import page_sql, where_sql
 from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.shared import paging
-from onerow.stores.shared.matching import is_selective
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 
 _FEW = 5_000
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
+from onerow.core.filters import Filter, Order, contains, equal_terms, text_at, time_terms
 from onerow.core.status import ENDS, OPEN, Status
 from onerow.core.times import spell
-from onerow.ports import Filter, Order
-from onerow.stores.shared.matching import contains, equal_terms, text_at, time_terms
 
 
 def index_for(where: Filter, order: Order) -> str:

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core.corruption import UnreadableRows, decoded
+from onerow.core.filters import SORTING, Filter, Order, Position
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.shared import paging
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 from onerow.stores.sqlite import title_index
 from onerow.stores.sqlite.filters import index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of

@@ -11,6 +11,7 @@ import msgspec
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import RowRefused, StoreError
+from onerow.core.filters import Filter, Order
 from onerow.core.output_bound import OutputBound
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
@@ -19,7 +20,6 @@ from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -31,7 +31,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     Search,
     Stale,
