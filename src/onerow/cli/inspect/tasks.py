@@ -18,13 +18,14 @@ from onerow.engine.views import Row, TaskPage
 @click.option("--after", help="Cursor printed at the end of the previous page.")
 @with_session
 def list_(session: Session, query: tuple[str, ...], limit: int, after: str | None) -> None:
-    """List tasks that match QUERY, newest first.
+    """List tasks that match QUERY, newest first unless it says sort:. See docs/query-language.md.
 
     \b
     onerow list status:failed phase:video
     onerow list error:timeout age:<1h
     onerow list user:u1 payload.topic:tides
-    onerow list is:parked some text
+    onerow list "status:parked OR status:failed -user:u1"
+    onerow list sort:oldest some text
     """
     asked = " ".join(query)
     page = session.views.find(asked, limit=limit, after=after)

@@ -17,6 +17,7 @@ from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Sta
 from onerow.core.task import Task
 from onerow.engine.queue.bulk import Progress, Selection
 from onerow.engine.queue.compare_and_swap import pages
+from onerow.engine.queue.scope import filter_of
 
 _SHOWN = 4 * CONFIRM_ABOVE
 
@@ -144,7 +145,7 @@ def _select(
     if where is None:
         selection = queue.select(ids=ids)
         return selection, list(selection)  # raises for an unknown id before any task is changed
-    asked = session.views.filter(where)
+    asked = filter_of(queue, where)
     if not asked.statuses:
         asked = replace(asked, statuses=statuses)
     return queue.select(asked), chain.from_iterable(pages(queue, asked, "oldest"))
