@@ -29,12 +29,13 @@ from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.schedules import Crons
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import filter_of
+from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Existing, Inserted
 
 
-class Queue(Scope):
+class Queue(Waiting):
     """The tasks of one store; the first use opens the connection."""
 
     @overload
@@ -227,15 +228,15 @@ class Queue(Scope):
         """Replace the task's metadata."""
         return self._operate(task_id, operations.annotate(metadata))
 
-    def select(self, where: Filter | None = None, *, ids: Sequence[str] | None = None) -> Selection:
-        """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+    def select(self, where: Filter | str | None = None, *, ids: Sequence[str] | None = None) -> Selection:
+        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`."""
         if ids is not None and where is not None:
             raise BadInput("select tasks by a filter or by ids, not both", field="ids")
-        return Selection(self, self._scoped(where), ids)
+        return Selection(self, filter_of(self, where), ids)
 
-    def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
+    def retry_failed(self, where: Filter | str | None = None, **how: Any) -> Progress:
         """Retry every matching failed task; takes the options of `Selection.retry`."""
-        return self.select(replace(where or Filter(), statuses=frozenset({FAILED}))).retry(**how)
+        return self.select(replace(filter_of(self, where), statuses=frozenset({FAILED}))).retry(**how)
 
     def _operate(self, task_id: str, operation: Operation) -> Task:
         task = operate(self.store, task_id, lambda task: operation.rule(task, self.store.now()), self._user)
