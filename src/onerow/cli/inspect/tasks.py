@@ -127,7 +127,7 @@ def _count_matching(session: Session, query: str) -> None:
 @with_session
 def show(session: Session, task_id: str) -> None:
     """Show one task: its row, why it is in its status, its timeline, payload and results."""
-    view = session.views.task(task_id)
+    view = session.views.task(session.task_id(task_id))
     if session.out.as_json:
         session.out.json(view)
     else:
@@ -139,7 +139,7 @@ def show(session: Session, task_id: str) -> None:
 @with_session
 def why(session: Session, task_id: str) -> None:
     """Explain in one sentence why a task is not running, and print the command that changes it."""
-    reason = session.views.why(task_id)
+    reason = session.views.why(session.task_id(task_id))
     if session.out.as_json:
         session.out.json(reason)
         return

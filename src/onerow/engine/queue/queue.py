@@ -94,7 +94,6 @@ class Queue(Waiting):
         limit_key: str = "",
         max_retries: int | None = None,
         metadata: dict[str, Any] | None = None,
-        parent_id: str | None = None,
         tx: Any = None,
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
@@ -105,7 +104,7 @@ class Queue(Waiting):
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            parent_id, delay,
+            delay,
         )  # fmt: skip
         return self._add(pipeline, [addition], addition, tx)[0]
 
@@ -125,13 +124,13 @@ class Queue(Waiting):
         return self._add(pipeline, items, Addition(None, **insert.for_all(common)), tx) if items else []
 
     def add_children(
-        self, pipeline: Pipeline | str, children: Sequence[Addition], since: datetime | None
+        self, pipeline: Pipeline | str, children: Sequence[Addition], parent_id: str, since: datetime | None
     ) -> list[Task]:
-        """Insert the children of a task; the worker sets their ids and their parent.
+        """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
 
         created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
         """
-        return self._add(pipeline, children, Addition(None), None, since) if children else []
+        return self._add(pipeline, children, Addition(None), None, since, parent_id) if children else []
 
     def _add(
         self,
@@ -140,14 +139,17 @@ class Queue(Waiting):
         common: Addition,
         tx: Any,
         not_before: datetime | None = None,
+        parent_id: str | None = None,
     ) -> list[Task]:
-        tasks = self._new_tasks(pipeline, items, common, tx)
+        tasks = self._new_tasks(pipeline, items, common, tx, parent_id)
         if not_before is not None:
             tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
         answers = self._insert(tasks, tx)
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
-    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+    def _new_tasks(
+        self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any, parent_id: str | None = None
+    ) -> list[Task]:
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
@@ -157,7 +159,7 @@ class Queue(Waiting):
         else:
             plan = self.plan(pipeline)
         self._check_relocation(store)
-        return insert.new_tasks(store, plan, declared, items, common, self._user)
+        return insert.new_tasks(store, plan, declared, items, common, self._user, parent_id)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = insert.insert(self.store, tasks, tx)
