@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from onerow.core.errors import (
         BadInput,
         BadPayload,
+        BadQuery,
         IllegalMove,
         KeyTaken,
         LeaseLost,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         UnknownName,
+        WaitTimeout,
     )
     from onerow.core.filters import Filter
     from onerow.core.outcomes import (
@@ -54,6 +56,7 @@ __all__ = [
     "Addition",
     "BadInput",
     "BadPayload",
+    "BadQuery",
     "Cancelled",
     "ChildrenFailed",
     "Context",
@@ -88,14 +91,15 @@ __all__ = [
     "TaskRetried",
     "UnknownName",
     "WaitExpired",
+    "WaitTimeout",
     "Worker",
     "__version__",
 ]
 
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
-    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
-    "RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
+    "RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",
     "onerow.core.filters": "Filter",

@@ -348,11 +348,14 @@ class Searchable(Protocol):
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        """Like `find`, but stop after the time `within` and return how far the search came."""
+        """Like `find`, but stop after the time `within` and return how far the search came.
+
+        The order `due` has no index over all tasks: it reads every match, without a time limit.
+        """
 
 
 @runtime_checkable

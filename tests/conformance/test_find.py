@@ -159,6 +159,12 @@ def test_every_filter_selects_the_right_tasks(store: Store, rows: dict[str, Task
         ({"ahead_of": (0, rows["child"].run_at, "child"), "statuses": frozenset({WAITING}), "phases": frozenset({"script"})},
          {"broken"} if rows["broken"].run_at < rows["child"].run_at else set()),
         ({"ahead_of": (1, now - HOUR, ""), "statuses": frozenset({WAITING}), "phases": frozenset({"tag"})}, {"posts"}),
+        ({"metadata": (("order.id", "7"),)}, set()),
+        ({"id_prefix": "do"}, {"done"}),
+        ({"id_prefix": "w"}, {"waits for children"}),
+        ({"any_of": (Filter(id_prefix="do"), Filter(statuses=frozenset({FAILED})))}, {"done", "failed"}),
+        ({"all_of": (Filter(id_prefix="p"), Filter(parked=True))}, {"parked"}),
+        ({"none_of": (Filter(user_id=""),)}, {"video"}),
         ({"pipeline": "videos", "phases": frozenset({"script"}), "statuses": frozenset({FAILED}), "user_id": ""},
          {"failed"}),
     ]  # fmt: skip

@@ -18,10 +18,11 @@ from onerow.core.status import Status
 from onerow.core.task import Task
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class Filter(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Conditions on tasks; all that are set must hold. Tombstones match only if `hidden` is set.
 
     `statuses` and `phases` take any iterable of names and store a frozenset: `Filter(statuses=["failed"])`.
+    `all_of`, `any_of` and `none_of` hold further filters, whose own `hidden` is ignored.
     """
 
     statuses: frozenset[Status] = frozenset()
@@ -38,6 +39,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     title_text: str | None = None  # substring of the title, case-insensitive
     text: str | None = None  # substring of title, error, id or payload
     payload: tuple[tuple[str, str], ...] = ()  # (dotted path, value as text)
+    metadata: tuple[tuple[str, str], ...] = ()  # the same in the metadata
+    id_prefix: str | None = None  # the beginning of the task id
     limit_key: str | None = None
     unique_key: str | None = None
     held_key: str | None = None
@@ -50,6 +53,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
     ahead_of: tuple[int, datetime, str] | None = None  # claimed before this (priority, run_at, id)
     hidden: bool = False
+    all_of: "tuple[Filter, ...]" = ()
+    any_of: "tuple[Filter, ...]" = ()  # at least one of them, if there are any
+    none_of: "tuple[Filter, ...]" = ()
 
     def __post_init__(self) -> None:
         if self.statuses or type(self.statuses) is not frozenset:
@@ -76,6 +82,44 @@ def _status(name: str) -> Status:
 
 
 # ── matching ──
+
+
+def narrowed(where: Filter) -> Filter:
+    """Return an equal filter whose own statuses, phases, pipeline and user say what its groups imply.
+
+    Stores choose an index by a filter's own fields: `status:failed OR status:waiting` implies two statuses.
+    """
+    if not (where.all_of or where.any_of or where.none_of):
+        return where
+    changes: dict[str, Any] = {}
+    for field in ("statuses", "phases"):
+        implied = _implied_names(where, field)
+        if implied and implied != getattr(where, field):
+            changes[field] = implied
+    for field in ("pipeline", "user_id"):
+        values = _implied_names(where, field)
+        if values is not None and len(values) == 1 and getattr(where, field) is None:
+            (changes[field],) = values
+    return msgspec.structs.replace(where, **changes)
+
+
+def _implied_names(where: Filter, field: str) -> frozenset[Any] | None:
+    """Return the values of a field that a matching task can have; None: any."""
+    own = getattr(where, field)
+    sets = [own if isinstance(own, frozenset) else frozenset({own})] if own else []
+    sets += [names for each in where.all_of if (names := _implied_names(each, field)) is not None]
+    if where.any_of and None not in (alternatives := [_implied_names(each, field) for each in where.any_of]):
+        sets.append(frozenset().union(*(names for names in alternatives if names is not None)))
+    if field == "statuses":
+        excluded = [each.statuses for each in where.none_of if each == Filter(statuses=each.statuses)]
+        if any(excluded):
+            sets.append(frozenset(Status) - frozenset().union(*excluded))
+    return frozenset.intersection(*sets) if sets else None
+
+
+def prefix_range(prefix: str) -> tuple[str, str]:
+    """Return (first, beyond): a text starts with the prefix if first <= text < beyond, compared by code point."""
+    return prefix, prefix + "\U0010ffff"
 
 
 def equal_terms(where: Filter) -> list[tuple[str, str]]:
@@ -111,6 +155,7 @@ def time_terms(where: Filter) -> list[tuple[str, Literal["<=", ">="], datetime]]
 def is_selective(where: Filter) -> bool:
     """Whether an index finds the few rows that can match."""
     named = (
+        where.id_prefix,
         where.parent_id,
         where.held_key,
         where.leased_by,
@@ -123,29 +168,38 @@ def is_selective(where: Filter) -> bool:
 
 def matches(row: Task, where: Filter) -> bool:
     """Whether the row meets every condition that the filter sets."""
+    return (where.hidden or row.purged_at is None) and _meets(row, where)
+
+
+def _meets(row: Task, where: Filter) -> bool:
     return (
-        (where.hidden or row.purged_at is None)
-        and (not where.statuses or row.status in where.statuses)
+        (not where.statuses or row.status in where.statuses)
         and (not where.phases or row.phase in where.phases)
         and where.parked in (None, row.parked)
         and where.cancel_requested in (None, row.cancel_requested)
         and all(getattr(row, column) == value for column, value in equal_terms(where))
         and all(_is_within(getattr(row, column), sign, bound) for column, sign, bound in time_terms(where))
         and (where.ahead_of is None or (row.priority, row.run_at, row.task_id) < where.ahead_of)
-        and matches_text(row, where)
+        and (where.id_prefix is None or row.task_id.startswith(where.id_prefix))
+        and _matches_text(row, where)
+        and all(_meets(row, each) for each in where.all_of)
+        and (not where.any_of or any(_meets(row, each) for each in where.any_of))
+        and not any(_meets(row, each) for each in where.none_of)
     )
 
 
-def matches_text(row: Task, where: Filter) -> bool:
-    """Whether the row meets the conditions on texts and on the payload."""
+def _matches_text(row: Task, where: Filter) -> bool:
+    """Whether the row meets the conditions on texts, on the payload and on the metadata."""
     texts = (
         (where.error_text, (row.error,)),
         (where.title_text, (row.title,)),
         (where.text, (row.title, row.error, row.task_id, row.payload_json)),
     )
-    return all(
-        part is None or any(contains(text, part.casefold()) for text in row_texts) for part, row_texts in texts
-    ) and all(text_at(row.payload, path) == value for path, value in where.payload)
+    return (
+        all(part is None or any(contains(text, part.casefold()) for text in row_texts) for part, row_texts in texts)
+        and all(text_at(row.payload, path) == value for path, value in where.payload)
+        and all(text_at(row.metadata, path) == value for path, value in where.metadata)
+    )
 
 
 def contains(text: Any, folded: str) -> bool:

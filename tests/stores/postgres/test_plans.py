@@ -155,6 +155,7 @@ def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
         (Filter(), "newest", 500),
         (Filter(), "oldest", 500),
         (Filter(parent_id="unknown"), "oldest", 0),
+        (Filter(id_prefix="failed1"), "newest", 12),
     ]
     for where, order, count in asked:
         with explained(store) as plans:

@@ -158,7 +158,7 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
 
 
 def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
-    pause = controls.pause_of(task.pipeline, phase.name)
+    pause = controls.pause_of(task.pipeline, phase.names)
     if pause is None:
         return None
     because = f" because: {pause.reason}" if pause.reason else ""
@@ -167,7 +167,7 @@ def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
 
 
 def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_user: str | None) -> Reason | None:
-    hold = controls.hold_of(task.pipeline, phase.name, now)
+    hold = controls.hold_of(task.pipeline, phase.names, now)
     if hold is None:
         return None
     until = read(hold.until)

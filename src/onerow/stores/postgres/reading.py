@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.filters import Filter, Order
@@ -72,7 +72,7 @@ class Reading:
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:

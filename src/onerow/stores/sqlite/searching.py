@@ -3,7 +3,7 @@
 import sqlite3
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -49,7 +49,7 @@ def search(
     connection: sqlite3.Connection,
     where: Filter,
     limit: int,
-    order: Literal["newest", "latest"],
+    order: Order,
     after: str | None,
     within: timedelta,
 ) -> Search:
@@ -60,11 +60,12 @@ def search(
         if numbers is not None:
             page = find_page(partial(_page, connection, where, order, "", numbers=numbers), limit, order, after)
             return Search(page.tasks, page.next)
-    if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
+    by_age = order in ("newest", "oldest")
+    if index == "task_erred" and by_age and not _has_few(connection, "error_class IS NOT NULL"):
         index = "task_user" if where.user_id else "task_created"  # sorting all of them would exceed the time limit
-    elif index == "task_erred" and order == "newest":
+    elif index == "task_erred" and by_age:
         index = ""
-    if index not in _SCANNED or _has_few_open(connection, where):
+    if order == "due" or index not in _SCANNED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
     return paging.search(
@@ -128,16 +129,17 @@ def _end_of_batch(
     connection: sqlite3.Connection, where: Filter, order: Order, index: str, after: Position | None, length: int
 ) -> Position | None:
     """Return the position of the last of the next `length` rows in an index; None if fewer are left."""
-    column, _ = SORTING[order]
+    column, descending = SORTING[order]
+    direction = SORTING[order].direction
     base = {"task_user": "user_id = ? AND user_id <> ''", "task_erred": "error_class IS NOT NULL"}.get(index, "TRUE")
     given: list[Any] = [where.user_id] if index == "task_user" else []
     condition = f"{base} AND {column} IS NOT NULL"
     if after is not None:
-        condition += f" AND ({column}, task_id) < (?, ?)"
+        condition += f" AND ({column}, task_id) {'<' if descending else '>'} (?, ?)"
         given += [spell(after[0]), after[1]]
     row = connection.execute(
         f"SELECT {column}, task_id FROM task_queue INDEXED BY {index} WHERE {condition} "
-        f"ORDER BY {column} DESC, task_id DESC LIMIT 1 OFFSET ?",
+        f"ORDER BY {column} {direction}, task_id {direction} LIMIT 1 OFFSET ?",
         (*given, length - 1),
     ).fetchone()
     try:
