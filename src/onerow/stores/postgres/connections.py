@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
+from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.generators import send as flush
 from psycopg.rows import TupleRow
@@ -41,6 +42,11 @@ class Connection(psycopg.Connection[TupleRow]):
         self.sending: Callable[[object], None] | None = None  # called for statements that no cursor sends
         self._hang_up = select.poll()
         self._hang_up.register(self.fileno(), select.POLLIN)
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        if name is None:  # DEALLOCATE ALL, which psycopg sends after each rollback
+            self.prepared.clear()
+        return super()._deallocate(name)
 
     @property
     def is_alive(self) -> bool:
@@ -278,6 +284,7 @@ def read_transaction(connection: Connection) -> Iterator[None]:
 
 
 PSYCOPG_INTERNALS = (
+    "psycopg.Connection._deallocate",
     "psycopg.Pipeline._communicate_gen",
     "psycopg.Pipeline._enqueue_sync",
     "psycopg.Pipeline.command_queue",
@@ -286,7 +293,7 @@ PSYCOPG_INTERNALS = (
     "psycopg.generators.execute",
     "psycopg.errors.error_from_result",
 )
-"""All undocumented names of psycopg that this store uses, in `one_send` and in fast/insert_new.py."""
+"""All undocumented names of psycopg that this store uses, in this module and in fast/insert_new.py."""
 
 
 @contextmanager
