@@ -25,8 +25,8 @@ from onerow.engine.views import Views
 from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
-from onerow.stores.postgres.connections import PSYCOPG_INTERNALS
 from onerow.stores.postgres.driver_errors import store_error
+from onerow.stores.postgres.pipelining import PSYCOPG_INTERNALS
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
 from tests.engine.kit import until
@@ -232,7 +232,7 @@ def test_psycopg_has_the_undocumented_names_that_the_store_uses(name: str) -> No
     owner = pkgutil.resolve_name(path)
     declared = {field for kind in getattr(owner, "__mro__", ()) for field in getattr(kind, "__annotations__", {})}
     assert hasattr(owner, attribute) or attribute in declared, (
-        f"psycopg {psycopg.__version__} has no {name}: adapt one_send and fast/insert_new.py, or exclude this version"
+        f"psycopg {psycopg.__version__} has no {name}: adapt pipelining.py and fast/insert_new.py, or exclude this version"
     )
 
 

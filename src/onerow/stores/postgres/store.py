@@ -38,10 +38,11 @@ from onerow.stores.postgres import (
     task_log,
 )
 from onerow.stores.postgres.callers_database import CallersDatabase
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast import insert_new
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
