@@ -9,6 +9,13 @@ from onerow.stores.postgres.rows import COLUMNS
 from onerow.stores.shared.matching import equal_terms, time_terms
 from onerow.stores.shared.paging import SORTING, Position
 
+# PostgreSQL stores the escape of NUL in a json column, but cannot extract anything from such a value. A program that writes
+# to the table directly can store it.
+_PAYLOAD = (
+    r"CASE WHEN strpos(payload::text, '\u0000') = 0 THEN payload "
+    r"ELSE regexp_replace(payload::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1', 'g')::json END"
+)
+
 
 def page_sql(
     table: str, where: Filter, order: Order, limit: int, after: Position | None, until: Position | None
@@ -67,7 +74,10 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
     for path, value in where.payload:
         steps = path.split(".")
         term(
-            "CASE json_typeof(payload #> %s) WHEN 'null' THEN 'null' ELSE payload #>> %s END = %s", steps, steps, value
+            f"CASE json_typeof(({_PAYLOAD}) #> %s) WHEN 'null' THEN 'null' ELSE ({_PAYLOAD}) #>> %s END = %s",
+            steps,
+            steps,
+            value,
         )
     if where.user_id:
         terms.append("user_id <> ''")  # lets the planner use the partial index
