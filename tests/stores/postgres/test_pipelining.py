@@ -22,7 +22,7 @@ from onerow.stores.postgres import PostgresStore, pipelining
 from onerow.stores.postgres.pipelining import BUFFER
 from tests.conformance.kit import claim, every_row, new, put_many, want
 from tests.engine.kit import PATIENCE, until
-from tests.stores.postgres.test_rounds import LOCK_WAITERS
+from tests.stores.postgres.test_rounds import LOCK_WAITERS, TAKE_SLOT
 
 ROOT = Path(__file__).resolve().parents[3]
 Message = tuple[str, int, str]
@@ -157,10 +157,7 @@ def test_a_round_whose_claim_fails_after_its_outcomes_were_committed_writes_them
     everything = Claim("w1", [want(101, slots=101)])
     settling = threading.Thread(target=lambda: done.append(store.settle_and_claim(moves, everything)))
     with psycopg.connect(postgres_url) as other:
-        other.execute(
-            "UPDATE onerow.task_queue SET status = 'processing', slot = 100, leased_by = 'psql', started_at = now(),"
-            " leased_until = now() + interval '1 minute', version = version + 1 WHERE task_id = 't0299'"
-        )
+        other.execute(TAKE_SLOT, (100, "t0299"))
         settling.start()
         until(lambda: other.execute(LOCK_WAITERS).fetchone(), "the claim waits for slot 100")
     settling.join(PATIENCE)
