@@ -13,7 +13,7 @@ from onerow.ports import Claim, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres.claiming import Claiming, Key, is_unlimited, keys_waiting
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
-from onerow.stores.postgres.pipelining import Connection, stepwise_transaction
+from onerow.stores.postgres.pipelining import stepwise_transaction
 from onerow.stores.postgres.quarantine import moves as quarantine_moves
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted
@@ -59,7 +59,7 @@ class Rounds:
                 claim = None
         if not moves and (claim is None or not claim.phases):
             return [], kept
-        swapping, claiming = self._attempt(moves, claim, keys)
+        swapping, claiming = self._in_one_transaction(moves, claim, keys)
         if claim is None or claiming is None:
             return self._finish_swaps(swapping), kept
         tasks: list[Task] = []
@@ -69,16 +69,16 @@ class Rounds:
             self._claim_missed(claim, claiming, tasks)
             while claiming.unsent and (claim.limit is None or len(tasks) < claim.limit):
                 left = None if claim.limit is None else claim.limit - len(tasks)
-                _, claiming = self._attempt((), Claim(claim.worker, claiming.unsent, claim.ids, left), keys)
+                _, claiming = self._in_one_transaction((), Claim(claim.worker, claiming.unsent, claim.ids, left), keys)
                 assert claiming is not None
                 tasks += claiming.receive(self._locations)
                 self._claim_missed(claim, claiming, tasks)
         return answers, tasks
 
-    def _attempt(
+    def _in_one_transaction(
         self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key]
     ) -> tuple[Swapping, Claiming | None]:
-        """Send swaps and claim; after a deadlock or a slot collision, send what was not committed again."""
+        """Send swaps and claim together; after a deadlock or a slot collision, send what was not committed again."""
         swapping = Swapping(self._schema, (), self._locations, None)
         claiming = None
         for attempt, checkout in enumerate(self._connections.attempts()):
@@ -92,22 +92,19 @@ class Rounds:
                     claiming = Claiming(
                         self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys
                     )
-                self._in_one_transaction(connection, swapping, claiming)
+                if swapping.contested:
+                    with stepwise_transaction(connection):
+                        swapping.send(connection)
+                    break
+                left = claiming.left if claiming is not None else 0
+                with self._connections.transaction(connection, left=left) as transaction:
+                    if not swapping.is_committed:
+                        swapping.transaction = transaction
+                        swapping.send(connection)
+                    if claiming is not None:
+                        claiming.send(transaction)
                 break
         return swapping, claiming
-
-    def _in_one_transaction(self, connection: Connection, swapping: Swapping, claiming: Claiming | None) -> None:
-        """Send swaps and claim together, unless that would leave a lock to a client that may be stopped."""
-        if swapping.contested:
-            with stepwise_transaction(connection):
-                swapping.send(connection)
-            return
-        with self._connections.transaction(connection, left=claiming.left if claiming else 0) as transaction:
-            if not swapping.is_committed:
-                swapping.transaction = transaction
-                swapping.send(connection)
-            if claiming is not None:
-                claiming.send(transaction)
 
     def _in_two_transactions(self, moves: Sequence[Move], claim: Claim) -> Done | None:
         """Run two concurrent transactions, so that client and server overlap; None if one transaction has to do it all.
