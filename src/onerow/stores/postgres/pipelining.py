@@ -75,7 +75,8 @@ class Transaction:
         self._first_commit: Cursor | None = None
         self._is_ended = False
         self.began = _begin(connection, self._left)
-        self._begin_size = self._size_from(0)
+        self._begun = len(pipeline.command_queue)
+        self._begin_size = 0
         self._lock_at: int | None = None  # position in the pipeline
         self._locked_size = 0
 
@@ -87,6 +88,7 @@ class Transaction:
     def lock(self, sql: str, given: Mapping[str, Any]) -> None:
         """Take a lock that other clients wait for, until the end of the transaction."""
         self._lock_at = len(self._pipeline.command_queue)
+        self._begin_size = self._size_from(0, self._begun)
         self._connection.execute(sql, given, prepare=True)
         self._locked_size = self._begin_size + self._size_from(self._lock_at) + _COMMIT_SIZE
 
@@ -150,9 +152,9 @@ class Transaction:
             self._pipeline.command_queue.append(command)
             self._pipeline.result_queue.append(result)
 
-    def _size_from(self, start: int, *, texts: bool = False) -> int:
-        """Return how many bytes are in the pipeline from this position on; `texts`: with those of prepared statements."""
-        queued = [(command, None) for command in islice(self._pipeline.command_queue, start, None)]
+    def _size_from(self, start: int, stop: int | None = None, *, texts: bool = False) -> int:
+        """Return how many bytes are in the pipeline between these positions; `texts`: with those of prepared statements."""
+        queued = [(command, None) for command in islice(self._pipeline.command_queue, start, stop)]
         return _size(each for each in queued if texts or not _prepares(each))
 
 
