@@ -27,12 +27,17 @@ class Exit(msgspec.Struct, frozen=True):
     """Whether the worker had requested the stop, or the deadline had passed."""
     seen: bool = True
     """False if its end was not observed, because its reaper was killed."""
+    over_memory: bool = False
+    """Whether it was killed because it exceeded its memory limit."""
 
     @classmethod
-    def of(cls, status: int | None, stopped: bool) -> Self:
-        """Return the exit for a wait status; None means that the end was not observed."""
-        code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
-        return cls(code if code >= 0 else None, -code if code < 0 else None, stopped, status is not None)
+    def of(cls, report: Message | None, asked: bool) -> Self:
+        """Return the exit that a reaper reports; None means that the end was not observed."""
+        if report is None or report["status"] is None:
+            return cls(None, signal.SIGKILL, asked or bool(report and report["stopped"]), False)
+        code = os.waitstatus_to_exitcode(report["status"])
+        stopped = asked or report["stopped"]
+        return cls(code if code >= 0 else None, -code if code < 0 else None, stopped, over_memory=report["over_memory"])
 
 
 class Child:
@@ -109,8 +114,7 @@ class Child:
             # Its reaper was killed, and perhaps the host process too, which would have ended the tree.
             end_tagged(self.tag)
         with self._sending:
-            status, stopped = (report["status"], report["stopped"]) if report else (None, False)
-            self._exit = Exit.of(status, stopped or self._asked)
+            self._exit = Exit.of(report, self._asked)
         self._on_end(self)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
 
+from onerow.core.failure import Failure, failure
+from onerow.core.sizes import spell_size
 from onerow.engine.processes import Child, Exit, ProcessHost, Program, signal_name
 from onerow.engine.runners.attempt import Attempt
 
@@ -140,6 +142,12 @@ def ended_with_the_worker(attempt: Attempt, exit: Exit) -> bool:
         return attempt.in_flight.stop_asked(_SIGNAL_ARRIVES_WITHIN)
     # A program with a handler for SIGTERM ends with its own exit code.
     return attempt.in_flight.was_signalled() and exit.code != 0
+
+
+def too_much_memory(attempt: Attempt, limit: int | None) -> Failure:
+    """Return the failure of an attempt whose process tree was killed because it exceeded its memory limit."""
+    message = f"{attempt.task.phase} used more than {spell_size(limit or 0)} of memory (its memory_limit)"
+    return failure(message, "resource", exception="MemoryLimit")
 
 
 def how_it_ended(exit: Exit) -> str:

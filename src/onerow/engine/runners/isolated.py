@@ -14,7 +14,13 @@ from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrup
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, signal_name
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.attempt_process import HOST_KILLED, AttemptProcess, ended_with_the_worker, how_it_ended
+from onerow.engine.runners.attempt_process import (
+    HOST_KILLED,
+    AttemptProcess,
+    ended_with_the_worker,
+    how_it_ended,
+    too_much_memory,
+)
 from onerow.engine.runners.channel import Channel
 from onerow.engine.runners.child_main import STOP_SIGNAL, command
 from onerow.engine.runners.function_names import importable_name
@@ -52,7 +58,12 @@ class Isolated:
 
         process = AttemptProcess(attempt, self._process_host, self._grace, feed)
         try:
-            process.start(command(theirs.fileno()), pass_fds=[theirs.fileno()], stop_signal=STOP_SIGNAL)
+            process.start(
+                command(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stop_signal=STOP_SIGNAL,
+                memory_limit=attempt.served.call.handler.memory_limit,
+            )
             theirs.close()
             conversation = _Conversation(attempt, channel, process.child)
             process.add_reader(channel.fileno(), conversation.receive)
@@ -132,6 +143,8 @@ def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> O
         return reported
     if attempt.stop is not None:
         return Stopped(attempt.stop)
+    if exit is not None and exit.over_memory:
+        return Failed(too_much_memory(attempt, attempt.served.call.handler.memory_limit))
     if reported is not None:
         return reported
     if exit is not None and (exit.stopped or ended_with_the_worker(attempt, exit)):

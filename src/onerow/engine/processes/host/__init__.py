@@ -16,7 +16,7 @@ The worker has one socket to the host and one to each reaper; all carry the mess
     from a reaper    {"reaper": pid}: it runs
     to a reaper      the request of `Program`: start it; {"stop": grace}; {"deadline": time, "grace": seconds}
     from a reaper    {"pid"} or {"refused", "errno"}, and when the whole tree has ended
-                     {"status", "stopped", "max_rss", "left"}
+                     {"status", "stopped", "over_memory"}
 
 A closed socket says that the process at its other end has ended, in both directions. The host keeps a copy of each
 reaper's end, and closes it after it has ended what a killed reaper left behind.
