@@ -64,6 +64,20 @@ def test_no_process_survives_the_end_of_its_worker(place: Place, how: str) -> No
         assert now.status is (Status.WAITING if how == "term" else Status.PROCESSING)
 
 
+@pytest.mark.parametrize("how", ["kill", "term"])
+def test_no_prestarted_process_survives_its_worker(place: Place, how: str) -> None:
+    worker = place.worker()
+    task = place.queue.add(app.slow, {"kind": "isolated", "for": 0})
+    assert place.ended(task).status is Status.COMPLETED
+    until(lambda: [one for one in place.living() if "child_main.py" in " ".join(one.cmdline())], "a process that waits")
+    if how == "kill":
+        worker.kill("supervisor", "worker")
+    else:
+        worker.terminate()
+        assert worker.wait() == 0
+    until(lambda: not place.living(), "the end of everything")
+
+
 def test_a_hung_thread_ends_as_timeout_and_its_phase_continues_in_a_new_process(place: Place) -> None:
     worker = place.worker()
     first = worker.pid()

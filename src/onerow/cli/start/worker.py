@@ -43,6 +43,11 @@ log = logging.getLogger("onerow")
 @click.option("--interval", default="1s", show_default=True, help="Poll interval when the store sends no wake-up.")
 @click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
 @click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); repeatable.")
+@click.option(
+    "--prestart",
+    type=click.IntRange(0, 256),
+    help="Most processes to keep ready for isolated handlers in use; 0 for none. Default: one per core.",
+)
 @click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
@@ -68,6 +73,7 @@ def command(
     interval: str,
     grace: str,
     phases: Sequence[str],
+    prestart: int | None,
     until_idle: bool,
     reload: bool,
     verbose: bool,
@@ -99,6 +105,7 @@ def command(
             handler.setFormatter(formatter(log_format, queue.masker))
         worker = Worker(
             queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=until_idle,
+            prestart=prestart,
             republish=reload,  # during development the latest code is the definition
             show_output=sys.stderr.isatty() if show_output is None else show_output,
         )  # fmt: skip

@@ -66,8 +66,15 @@ class Child:
                 with suppress(ConnectionError):  # its reaper was killed, which ends the tree too
                     send_message(self._reaper, {"stop": max(0.0, grace)})
 
+    def limit(self, deadline: float, grace: float, memory_limit: int | None) -> None:
+        """Set the first deadline and the memory limit of a child that was started without them."""
+        with self._sending, suppress(ConnectionError):
+            if self._exit is None:
+                message: Message = {"deadline": deadline, "grace": grace, "memory_limit": memory_limit}
+                send_message(self._reaper, message)
+
     def extend(self, deadline: float, grace: float) -> None:
-        """Set a later deadline for a child that was started with one; never blocks, does nothing after a stop."""
+        """Set a later deadline; never blocks, does nothing after a stop."""
         # A reaper that does not read, because it was stopped by a signal, does not get it.
         with self._sending, suppress(BlockingIOError, ConnectionError):
             if self._exit is None:

@@ -58,6 +58,7 @@ class Worker:
     concurrency: attempts at once. interval: how often to look for due tasks without a wake-up.
     grace: how long running attempts may go on after a stop. phases: serve only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases of all workers on this host may take together; by default all that it has.
+    prestart: the most processes to keep ready for isolated handlers in use; by default one per core, 0 for none.
     republish: publish these pipelines' definitions even if newer ones have replaced them.
     show_output: write what handlers print also to the logger 'onerow.output', at most 100 lines a second.
     """
@@ -74,11 +75,14 @@ class Worker:
         until_idle: bool = False,
         memory: Size | None = None,
         cpus: float | None = None,
+        prestart: int | None = None,
         republish: bool = False,
         show_output: bool = False,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
+        if prestart is not None and (type(prestart) is not int or not 0 <= prestart <= 256):
+            raise BadInput(f"prestart must be from 0 to 256, not {prestart!r}", field="prestart")
         queue.serve(*pipelines)
         if not queue.pipelines:
             raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
@@ -93,6 +97,7 @@ class Worker:
         total_cpus = has.cpus if cpus is None else cpus
         # Starting an interpreter uses a whole core: more starts than cores would only slow each other down.
         self._suspects_starting = max(1, min(concurrency, int(total_cpus)))
+        self._prestart = self._suspects_starting if prestart is None else prestart
         total_memory = has.memory if memory is None else parse_size(memory, "memory")
         self._host_resources = HostResources(Resources(total_memory, total_cpus))
         self._until_idle = until_idle
@@ -182,7 +187,7 @@ class Worker:
         in_flight.answer = CheckpointService(queue, queue.children).answer
         in_flight.wake = self._waker.poke
         self._process_host = ProcessHost()
-        self._runners = Runners(self._concurrency, self._process_host, self._stop_grace)
+        self._runners = Runners(self._concurrency, self._process_host, self._stop_grace, self._prestart)
         served_phases = [self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)]
         for served in served_phases:
             if served.weight is not None and not served.weight.fits(self._host_resources.total):
@@ -198,6 +203,7 @@ class Worker:
             grace=self._stop_grace,
             hung=self._on_hung,
             loop=None if self._runners.loop is None else self._runners.loop.watch,
+            prestarted=self._runners.prestarted,
         )
         self._producer = Producer(
             store,

@@ -35,8 +35,8 @@ class Run:
         self.deadline: float | None = request["deadline"]  # on the monotonic clock
         self.grace: float = request["grace"]
         self.stop_signal: int | None = request["stop_signal"]
-        self.memory_limit: int | None = request["memory_limit"]
-        self.look_at = None if self.memory_limit is None else 0.0  # at the memory of the tree
+        self.memory_limit: int | None = None
+        self.look_at: float | None = None  # at the memory of the tree
         self.over_memory = False
         self.status: int | None = None
         self.stopped = False
@@ -44,6 +44,7 @@ class Run:
         self.kill_at: float | None = None
         self.rest = _FIRST_REST
         self.refusals = 0
+        self.limit_memory(request["memory_limit"])
 
     def due(self) -> float | None:
         """Return the time of the next signal to the tree, or None."""
@@ -63,6 +64,11 @@ class Run:
         """Send KILL now, without TERM."""
         self.stop(now, 0)
         self.ask_at = None
+
+    def limit_memory(self, limit: int | None) -> None:
+        """Set the memory limit of the tree, and look at its memory at once."""
+        self.memory_limit = limit
+        self.look_at = None if limit is None else 0.0
 
     def look_at_memory(self, now: float) -> None:
         """Kill the tree, without TERM, if it uses more memory than its limit."""
@@ -114,8 +120,10 @@ class Reaper:
             run.stop(now, message["stop"])
         elif "worker_ended" in message:
             run.kill(now)
-        elif run.deadline is not None:
+        elif not run.stopped:
             run.deadline, run.grace = message["deadline"], message["grace"]
+            if "memory_limit" in message:
+                run.limit_memory(message["memory_limit"])
 
     def _start(self, request: Message) -> None:
         try:
