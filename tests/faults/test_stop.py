@@ -8,7 +8,7 @@ from contextlib import closing
 import psutil
 import pytest
 
-from onerow import Status
+from onerow import Status, Task
 from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import Place, RealWorker, check_story, gone
@@ -76,6 +76,26 @@ def test_no_prestarted_process_survives_its_worker(place: Place, how: str) -> No
         worker.terminate()
         assert worker.wait() == 0
     until(lambda: not place.living(), "the end of everything")
+
+
+def test_worker_processes_are_replaced_after_a_number_of_tasks_at_no_cost(place: Place) -> None:
+    worker = place.worker("--max-tasks", "5")
+    first = worker.pid()
+    tasks: list[Task] = []
+
+    def replaced() -> bool:
+        tasks.append(place.queue.add(app.quick, 1))
+        place.ended(tasks[-1])
+        return place.output().count("it was replaced") >= 2
+
+    until(replaced, "two replacements", seconds=240)
+    assert gone(first)
+    for task in tasks:
+        done = place.ended(task)
+        assert (done.status, done.retry_count) == (Status.COMPLETED, 0)
+        assert {entry.what for entry in done.history} <= {"advanced", "completed", "handed back"}
+    worker.terminate()
+    assert worker.wait() == 0
 
 
 def test_a_hung_thread_ends_as_timeout_and_its_phase_continues_in_a_new_process(place: Place) -> None:

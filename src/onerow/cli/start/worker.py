@@ -16,6 +16,7 @@ from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
 from onerow.core.durations import parse_duration
 from onerow.core.errors import OnerowError
+from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
@@ -48,6 +49,12 @@ log = logging.getLogger("onerow")
     type=click.IntRange(0, 256),
     help="Most processes to keep ready for isolated handlers in use; 0 for none. Default: one per core.",
 )
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(1),
+    help="Replace a worker process after this many tasks; its replacement starts first.",
+)
+@click.option("--max-memory", metavar="SIZE", help="Replace a worker process that uses more memory, for example 1GB.")
 @click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
@@ -74,6 +81,8 @@ def command(
     grace: str,
     phases: Sequence[str],
     prestart: int | None,
+    max_tasks: int | None,
+    max_memory: str | None,
     until_idle: bool,
     reload: bool,
     verbose: bool,
@@ -95,7 +104,10 @@ def command(
         if not is_supervised():
             argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
             seconds = parse_duration(grace, "grace").total_seconds()
-            supervisor = Supervisor(argv, processes, say, grace=seconds, once=until_idle)
+            supervisor = Supervisor(
+                argv, processes, say, grace=seconds, once=until_idle, max_tasks=max_tasks,
+                max_memory=None if max_memory is None else parse_size(max_memory, "--max-memory"),
+            )  # fmt: skip
             if reload:
                 watch_sources(project_folder(Path.cwd()), supervisor.restart, say)
             sys.exit(supervisor.run())

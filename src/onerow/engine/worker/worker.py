@@ -108,7 +108,7 @@ class Worker:
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
         self._condemned: set[str] = set()
-        self._signalled = False
+        self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready = threading.Event()
@@ -135,6 +135,11 @@ class Worker:
         return len(self._in_flight.attempts) if self.ready.is_set() else 0
 
     @property
+    def settled(self) -> int:
+        """The number of attempts whose outcome this worker has written."""
+        return self._background.stats.settled if self.ready.is_set() else 0
+
+    @property
     def condemned(self) -> bool:
         """Whether a thread of this process does not stop, so that the process should end."""
         return bool(self._condemned)
@@ -148,6 +153,13 @@ class Worker:
         if hurry or not self.ready.is_set():  # before it is ready it holds nothing
             self._deadlines.hurry(monotonic())
         self._signalled |= by_signal
+        self._stopping.set()
+        if self.ready.is_set():
+            self._in_flight.wake()
+
+    def retire(self) -> None:
+        """Claim no more, and let `run` return when the running attempts have ended, however long they take."""
+        self._retiring = True
         self._stopping.set()
         if self.ready.is_set():
             self._in_flight.wake()
@@ -313,7 +325,8 @@ class Worker:
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
         deadlines = self._deadlines
-        deadlines.ask(monotonic())
+        if not self._retiring:
+            deadlines.ask(monotonic())
         if self._condemned:
             deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: monotonic() >= deadlines.work_until)
