@@ -20,6 +20,7 @@ from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
+from onerow.engine.worker.identity import check_platform
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
 from onerow.settings import project_folder
@@ -94,6 +95,7 @@ def command(
     The first SIGTERM or Ctrl-C drains: the worker claims nothing more, and running work may end within the grace period.
     The second ends the grace period, the third kills the worker processes.
     """
+    check_platform()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     own_handlers = list(logging.getLogger().handlers)  # handlers that the app adds later keep their formatter
     for handler in own_handlers:

@@ -27,7 +27,7 @@ WORKER_GONE = 113
 NOT_PREPARED = 114
 """The exit code of a child that could not import the handlers it was to prepare for."""
 
-STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else getattr(signal, "SIGUSR2", 0)
 """Sent by the process host to stop the handler. Not SIGTERM, which service managers send to every process of a service:
 the handler may go on while its worker drains."""
 

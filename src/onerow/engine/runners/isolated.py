@@ -29,7 +29,11 @@ from onerow.engine.runners.threads import run_in_thread
 
 # A program that fails by itself ends with an exit code or with a signal of the kernel. These signals come from people
 # and service managers, which stop whole process groups with them: not a fault of the task.
-_FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_FROM_OUTSIDE = frozenset(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP")
+    if hasattr(signal, name)  # not all on Windows
+)
 
 _STARTS_WITHIN = 60.0
 """Seconds that the interpreter and the user's imports may take before the handler's timeout begins to count."""

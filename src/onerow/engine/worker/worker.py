@@ -31,7 +31,7 @@ from onerow.engine.runners.capture import Capture
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.host_resources import HostResources, host
-from onerow.engine.worker.identity import Identity
+from onerow.engine.worker.identity import Identity, check_platform
 from onerow.engine.worker.phases import Runners, check_phases, phases_with_code
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.stop_deadlines import StopDeadlines
@@ -79,6 +79,7 @@ class Worker:
         republish: bool = False,
         show_output: bool = False,
     ) -> None:
+        check_platform()
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
         if prestart is not None and (type(prestart) is not int or not 0 <= prestart <= 256):
