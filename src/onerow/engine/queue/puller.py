@@ -15,7 +15,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, StoreError, StoreUnavailable
 from onerow.core.task import Task
 from onerow.engine.control import notes
-from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.definitions import PULLER, WORKER
 from onerow.engine.queue.claim import pull
 from onerow.engine.queue.heartbeat import HeartbeatThread
 from onerow.engine.queue.lease import Leased, Leases, hand_back
@@ -27,9 +27,6 @@ from onerow.ports import LeaseRecord, Note
 
 LONG_DEAD = 20
 """Number of lease lengths after which an ended lease is rescued without having been observed by this program."""
-
-PULLER = "puller"
-"""The `kind` of a puller's entry in the registry of workers."""
 
 _REGISTER_EVERY = 5.0  # seconds
 _FORGOTTEN_AFTER = timedelta(hours=1)

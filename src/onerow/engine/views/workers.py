@@ -8,8 +8,8 @@ import msgspec
 
 from onerow.core.corruption import shown
 from onerow.core.task import Task
+from onerow.engine.control.definitions import PULLER
 from onerow.engine.events.hooks import GuardState
-from onerow.engine.queue.puller import PULLER
 from onerow.ports import Note
 
 SILENT_AFTER = timedelta(seconds=15)
