@@ -200,7 +200,8 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
     served = serving(workers)
     if served.get((task.pipeline, phase.name)):
         return None
-    alive = [worker for worker in workers if worker.alive and not worker.draining]
+    # Pullers serve only their phase; those without code are passed by workers.
+    alive = [worker for worker in workers if worker.alive and not worker.draining and not worker.puller]
     if not phase.has_code and any(pipeline == task.pipeline for worker in alive for pipeline, _ in worker.phases):
         return None
     if alive:
