@@ -54,7 +54,7 @@ def test_an_error_class_may_have_a_fix_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
 def test_every_error_has_a_fix_field(kind: type[OnerowError]) -> None:
-    error = KeyTaken("t1", "t2", "k") if kind is KeyTaken else kind("no")
+    error = kind.__new__(kind)
     assert isinstance(error.fix, str)
 
 

@@ -391,7 +391,7 @@ def videos(names: Names) -> Iterator[None]:
 
 
 @pytest.fixture
-def failed_task(queue: Queue, monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> Iterator[None]:
+def failed_tasks(queue: Queue, monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> list[str]:
     posts = Pipeline("posts")
 
     @posts.phase(retry=0)
@@ -401,8 +401,13 @@ def failed_task(queue: Queue, monkeypatch: pytest.MonkeyPatch, sqlite_url: str) 
     added = [queue.add(posts, payload) for payload in ("good", "bad")]
     Worker(queue, [posts], until_idle=True).run()
     monkeypatch.setenv("ONEROW_STORE", sqlite_url)
+    return [task.task_id for task in added]
+
+
+@pytest.fixture
+def retried_task(queue: Queue, failed_tasks: list[str]) -> Iterator[None]:
     yield
-    assert [queue.get(task.task_id).status for task in added] == ["waiting", "failed"]
+    assert [queue.get(task_id).status for task_id in failed_tasks] == ["waiting", "failed"]
 
 
 APP = """
@@ -486,3 +491,20 @@ def some_videos(folder: Path) -> None:
 @pytest.fixture
 def published_videos(queue: Queue) -> None:
     queue.publish(pipeline("videos", "script"))
+
+
+@pytest.fixture
+def videos_with_script(names: Names) -> None:
+    names["videos"] = pipeline("videos", "script")
+
+
+@pytest.fixture
+def running_videos(queue: Queue) -> Iterator[None]:
+    videos = pipeline("videos", "video")
+    queue.publish(videos)
+    worker = Worker(queue, [videos], interval=0.2)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    yield
+    worker.stop()
+    thread.join()

@@ -9,6 +9,7 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
+from onerow.core.sizes import Size, parse_size
 
 
 def check_importable(function: Callable[..., Any], where: str) -> None:
@@ -79,6 +80,14 @@ def rate(text: str, field: str) -> str:
         except BadInput as error:
             raise PipelineError(str(error), fix=error.fix, field=field) from None
     return text
+
+
+def size(value: Size, field: str) -> int:
+    """Parse a size in bytes."""
+    try:
+        return parse_size(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
 
 
 def policy(retry: Retry | int | None) -> Retry:

@@ -39,6 +39,7 @@ class Handler(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...]
     is_async: bool
     isolated: bool
+    memory_limit: int | None = None  # bytes for the process tree of an isolated attempt
 
 
 class Pipeline:
@@ -128,6 +129,7 @@ class Pipeline:
         timeout: Duration | None = DEFAULT_TIMEOUT,
         lease: Duration = DEFAULT_LEASE,
         isolate: Literal["process"] | None = None,
+        memory_limit: Size | None = None,
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
         rate_per_key: str = "",
@@ -145,6 +147,7 @@ class Pipeline:
         timeout: Duration | None = DEFAULT_TIMEOUT,
         lease: Duration = DEFAULT_LEASE,
         isolate: Literal["process"] | None = None,
+        memory_limit: Size | None = None,
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
         rate_per_key: str = "",
@@ -154,13 +157,20 @@ class Pipeline:
         concurrency: maximum number of running tasks over all workers; per_key: the same for each limit_key.
         rate, rate_per_key: maximum number of starts in any span ('60/min', '5/s') over all workers.
         timeout: how long an attempt may run. lease: how long a worker keeps the task without a heartbeat.
+        isolate: 'process' runs each attempt in its own process. memory_limit: how much memory that process and all that it
+        starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource').
         """
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+        if memory_limit is not None and isolate is None:
+            raise PipelineError("memory_limit needs isolate='process': all threads of a worker share its memory")
 
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
             handler = self._handler(function, phase_name, isolated=isolate == "process")
+            if memory_limit is not None:
+                limit = options.size(memory_limit, "memory_limit")
+                handler = msgspec.structs.replace(handler, memory_limit=limit)
             with options.of(self._where(phase_name)):
                 self._append(
                     PhasePlan(
@@ -214,8 +224,8 @@ class Pipeline:
         env: variables of the worker's environment that the program gets. exits: exit code → error class, or 'ok'.
         progress: a regular expression for output lines with progress. result: the last line of output, or the JSON
         file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
-        memory_limit, cpu_limit (seconds): limits of each process. memory, cpus: reserved on the host for each attempt;
-        the attempts on one host never reserve more than it has.
+        memory_limit: of all processes of an attempt together. cpu_limit (seconds): of each process. memory, cpus:
+        reserved on the host for each attempt; the attempts on one host never reserve more than it has.
         """
         where = self._where(name)
         program = command.build(

@@ -8,6 +8,7 @@ from typing import Any, Self
 from onerow.core import schedule
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import UnknownName
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING, Status
 from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
@@ -26,7 +27,6 @@ from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter
 from onerow.stores.memory import MemoryStore
 from onerow.testing.clock import VirtualClock
 from onerow.testing.inline_runner import Accidents, InlineRunner

@@ -12,7 +12,9 @@ from onerow.engine.runners.attempt import Runner, ServedPhase
 from onerow.engine.runners.batch import BatchRunner
 from onerow.engine.runners.command import Commands
 from onerow.engine.runners.event_loop import LoopRunner
+from onerow.engine.runners.function_names import importable_name
 from onerow.engine.runners.isolated import Isolated
+from onerow.engine.runners.prestarted import PrestartedProcesses
 from onerow.engine.runners.threads import ThreadRunner, run_in_thread
 from onerow.pipelines.command import Command
 from onerow.pipelines.pipeline import Pipeline
@@ -46,10 +48,11 @@ def phases_with_code(queue: Queue, only: frozenset[str]) -> list[tuple[Pipeline,
 class Runners:
     """The runners of a worker, created as its phases need them."""
 
-    def __init__(self, concurrency: int, host: ProcessHost, grace: float) -> None:
+    def __init__(self, concurrency: int, host: ProcessHost, grace: float, prestart: int) -> None:
         self._concurrency = concurrency
+        self.prestarted = PrestartedProcesses(host, prestart)
         self._threads = ThreadRunner(concurrency, run_in_thread, "thread")
-        self._isolated = ThreadRunner(concurrency, Isolated(host, grace), "isolated")
+        self._isolated = ThreadRunner(concurrency, Isolated(host, grace, self.prestarted), "isolated")
         self._commands = ThreadRunner(concurrency, Commands(host, grace), "command")
         self._batches: list[BatchRunner] = []
         self.loop: LoopRunner | None = None
@@ -60,6 +63,8 @@ class Runners:
         call = Call(handler, pipeline.plan)
         if isinstance(handler.function, Command):
             return ServedPhase(pipeline.plan, phase, call, self._commands, self._commands)
+        if handler.isolated:
+            self.prestarted.handlers.append(importable_name(handler.function))
         loop = self._on_loop() if handler.is_async and not handler.isolated else None
         runner: Runner = self._isolated if handler.isolated else loop or self._threads
         if phase.kind == "batch":
@@ -72,6 +77,7 @@ class Runners:
         runners: list[Runner] = [*self._batches, self._threads, self._isolated, self._commands]
         for runner in runners:
             runner.close()
+        self.prestarted.close()
         if self.loop is not None:
             self.loop.close()
 

@@ -28,12 +28,14 @@ class StatsRecorder:
         self._worker = worker
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
+        self.settled = 0  # attempts since the start of this worker
         self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's counts and note versions
         self._clear_at = monotonic()
         events.on(TaskRescued, self._rescued)
 
     def count(self, before: Task, after: Task, outcome: Outcome) -> None:
         """Count a settled attempt; called for each one, so it only increments counters in a dictionary."""
+        self.settled += 1
         kind = type(outcome)
         if kind is Unstarted:
             return
