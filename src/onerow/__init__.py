@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     )
     from onerow.core.outcomes import (
         Cancelled,
+        CancelTask,
         ChildrenFailed,
         Finish,
         Jump,
         Permanent,
         RateLimited,
+        SkipPhase,
         Snooze,
         WaitExpired,
     )
@@ -54,6 +56,7 @@ __all__ = [
     "Addition",
     "BadInput",
     "BadPayload",
+    "CancelTask",
     "Cancelled",
     "ChildrenFailed",
     "Context",
@@ -74,6 +77,7 @@ __all__ = [
     "RateLimited",
     "Retry",
     "RetryTransaction",
+    "SkipPhase",
     "Snooze",
     "Status",
     "StoreError",
@@ -96,7 +100,8 @@ __all__ = [
 _HOMES = {
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
     "RetryTransaction StoreError StoreUnavailable UnknownName",
-    "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
+    "onerow.core.outcomes": "CancelTask Cancelled ChildrenFailed Finish Jump Permanent RateLimited SkipPhase Snooze "
+    "WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",
     "onerow.core.retry": "Retry",
     "onerow.core.status": "Status",

@@ -6,11 +6,12 @@ import traceback
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import PurePath
+from typing import cast
 
 import msgspec
 
 from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable
-from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
+from onerow.core.outcomes import CHOSEN, Permanent, RateLimited, WaitExpired
 
 ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
 MAX_MESSAGE = 2_000
@@ -120,12 +121,13 @@ def _name_of(error: BaseException) -> str:
     return _printable(type.__dict__["__name__"].__get__(type(error)))[:200]
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception, or those of an exception group, in their order."""
     found = [error]
     while found:
         each = found.pop()
-        if isinstance(each, BaseExceptionGroup):
-            found += reversed(each.exceptions)
+        if issubclass(type(each), BaseExceptionGroup):  # `isinstance` would call user code
+            found += reversed(cast("BaseExceptionGroup[BaseException]", each).exceptions)
         else:
             yield each
 
@@ -133,7 +135,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _most_important(error: BaseException) -> BaseException:
     """Return the exception of a group whose class decides, by the precedence below."""
     order = ("corrupt", "permanent", "auth", "limit", "timeout", "resource", "network", "crash", "unknown")
-    return min(_leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
+    failures = [leaf for leaf in leaves(error) if not issubclass(type(leaf), CHOSEN)]
+    return min(failures or leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
 
 
 def _class_of(error: BaseException) -> str:
@@ -191,10 +194,15 @@ def _printable(text: str) -> str:
     return str.encode(text, "utf-8", "replace").decode().replace("\x00", "�")
 
 
+def storable(text: str) -> str:
+    """Return a text, cut to MAX_MESSAGE characters, that every store accepts."""
+    return _cut(_printable(text))
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
 def failure(message: str, error_class: str, *, exception: str = "", where: str = "", trace: str = "") -> Failure:
     """Build a Failure that has no exception: a timeout, a crash, an exit code."""
-    return Failure(_cut(_printable(message)), error_class, exception, where, trace)
+    return Failure(storable(message), error_class, exception, where, trace)

@@ -21,6 +21,7 @@ from onerow.core.rules.attempts import (
     stop_cancelled,
     wait,
 )
+from onerow.core.rules.chosen import cancel_itself, skip, sleep
 from onerow.core.rules.operations import (
     annotate,
     cancel,
@@ -40,6 +41,7 @@ __all__ = [
     "annotate",
     "bury",
     "cancel",
+    "cancel_itself",
     "check_priority",
     "check_retry_count",
     "children_ended",
@@ -68,6 +70,8 @@ __all__ = [
     "retry",
     "set_priority",
     "signal",
+    "skip",
+    "sleep",
     "snooze",
     "stop_cancelled",
     "wait",

@@ -14,6 +14,7 @@ from onerow.core.history import Entry
 from onerow.core.outcomes import WaitExpired
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
+from onerow.core.rules.chosen import cancel_itself, skip, sleep
 from onerow.core.rules.transitions import (
     attempted,
     cancelled_by_request,
@@ -88,6 +89,25 @@ class Snoozed(msgspec.Struct, frozen=True, tag=True):
     for_: timedelta
 
 
+class CancelledItself(msgspec.Struct, frozen=True, tag=True):
+    """The handler cancelled its own task."""
+
+    reason: str
+
+
+class Skipped(msgspec.Struct, frozen=True, tag=True):
+    """The handler skipped its phase."""
+
+    reason: str
+
+
+class Sleeping(msgspec.Struct, frozen=True, tag=True):
+    """The handler sleeps, and its slot is free."""
+
+    name: str
+    for_: timedelta
+
+
 class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The worker stopped the attempt."""
 
@@ -100,7 +120,10 @@ class Unstarted(msgspec.Struct, frozen=True, tag=True):
     until: datetime | None = None
 
 
-Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | Stopped | Unstarted
+Outcome = (
+    Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | CancelledItself | Skipped | Sleeping
+    | Stopped | Unstarted
+)  # fmt: skip
 
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
@@ -314,13 +337,17 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
                 return fail(task, classify(error), plan, now, by=by)
         case Failed(why=why):
             return fail(task, why, plan, now, by=by)
-        case Jumped() | Finished() | Waiting():
+        case Jumped() | Finished() | Waiting() | Sleeping():
             try:
                 return _jump_finish_or_wait(task, plan, outcome, now, by)
             except BadInput as error:
                 return fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
         case Snoozed(for_=span):
             return snooze(task, span, now, by=by)
+        case CancelledItself(reason=reason):
+            return cancel_itself(task, reason, now, by=by)
+        case Skipped(reason=reason):
+            return skip(task, plan, reason, now, by=by)
         case Crashed(why=why):
             return crash(task, why, now, by=by)
         case Interrupted(why=cause):
@@ -336,7 +363,9 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
     return None
 
 
-def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
+def _jump_finish_or_wait(
+    task: Task, plan: Plan, outcome: Jumped | Finished | Waiting | Sleeping, now: datetime, by: str
+) -> Task:
     match outcome:
         case Jumped(phase=phase, result=result):
             return complete(task, plan, result, now, by=by, to=phase)
@@ -344,6 +373,8 @@ def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Wa
             return finish(task, result, now, by=by)
         case Waiting(name=name, awaiting=awaiting, timeout=timeout):
             return wait(task, name, awaiting, timeout, now, by=by)
+        case Sleeping(name=name, for_=span):
+            return sleep(task, name, span, now, by=by)
 
 
 def timed_out(task: Task, plan: Plan) -> Failure:

@@ -41,8 +41,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, f"{_name(task)} failed in {task.phase} and waits until {task.run_at}: {task.error}"
         case e.TaskFailed(task=task):
             return logging.ERROR, f"{_name(task)} failed in {task.phase} ({task.error_class}): {task.error}"
-        case e.TaskCancelled(task=task):
-            return logging.INFO, f"{_name(task)} cancelled in {task.phase}"
+        case e.TaskCancelled(task=task, reason=reason):
+            return logging.INFO, f"{_name(task)} cancelled in {task.phase}" + (f": {reason}" if reason else "")
         case e.TaskRescued(task=task, worker=worker):
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
         case e.TaskLeaseLost(task=task):

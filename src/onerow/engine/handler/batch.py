@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
-from onerow.core.failure import Failure, classify, failure
-from onerow.core.outcomes import Snooze
+from onerow.core.failure import Failure, classify, failure, storable
 from onerow.core.plan import PhasePlan
-from onerow.core.rules.attempts import Failed, Outcome, Snoozed
+from onerow.core.rules.attempts import CancelledItself, Failed, Outcome, Skipped, Snoozed
 from onerow.core.task import Task
-from onerow.engine.handler.call import Call, outcome_of_result, snoozed
+from onerow.engine.handler.call import Call, chosen_outcome, outcome_of_result
 from onerow.engine.handler.context import Link
 
 Payload = TypeVar("Payload")
@@ -59,6 +58,14 @@ class Item(Generic[Payload]):
         """Put this item off for a while, without using up a retry."""
         self._settle_once(Snoozed(parse_duration(for_, "for_")))
 
+    def cancel(self, reason: str = "") -> None:
+        """Settle this item's task as cancelled; the reason goes to its history."""
+        self._settle_once(CancelledItself(storable(reason)))
+
+    def skip(self, reason: str = "") -> None:
+        """Settle this item as skipped: its task goes on with the next phase, without a result of this one."""
+        self._settle_once(Skipped(storable(reason)))
+
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to this task's log."""
         self._link.log(level, message)
@@ -91,8 +98,8 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
 
 def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]) -> Outcome:
     """Return the outcome of the items that a handler did not settle: one for all, so that they are retried together."""
-    if error is not None and issubclass(type(error), Snooze):
-        return snoozed(error)
+    if error is not None and (chosen := chosen_outcome(error)) is not None:
+        return chosen
     why: Failure = failure(f"{phase.name} did not settle this item", "unknown") if error is None else classify(error)
     if why.after is None:
         seed = min(task.task_id for task in tasks)

@@ -117,6 +117,15 @@ class Context:
         span = None if timeout is None else parse_duration(timeout, "timeout")
         return called(self._memory.wait, signal, span)
 
+    def sleep(self, for_: Duration, *, name: str = "") -> Any:
+        """Wait without a slot: the attempt ends, and after `for_` the phase starts again and this call returns at once.
+
+        Costs no retry. Put code that must not run twice in a step. A sleep is identified by its name and its
+        order among those of the same name. In an `async def` handler await it.
+        """
+        span = parse_duration(for_, "for_")
+        return called(self._memory.sleep, values.check_text(name, "name", 150), span)
+
     def spawn(
         self,
         pipeline: Pipeline | str,

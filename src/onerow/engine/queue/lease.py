@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onerow.core import rules, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
-from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
+from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure, storable
 from onerow.core.plan import Plan
 from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
@@ -110,6 +110,16 @@ class Leased:
         """Put the task off for a while, without using up a retry."""
         span = parse_duration(for_, "for_")
         return self._settle(lambda task, now: rules.snooze(task, span, now, by=task.leased_by or ""))
+
+    def cancel(self, reason: str = "") -> Task:
+        """End the task as cancelled; the reason goes to its history. Workers cancel its children."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.cancel_itself(task, why, now, by=task.leased_by or ""))
+
+    def skip(self, reason: str = "") -> Task:
+        """Leave this phase without a result: the task goes on with the next phase, or is completed after the last."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.skip(task, self._follow(), why, now, by=task.leased_by or ""))
 
     def hand_back(self) -> Task:
         """Give the task back unfinished, without using up a retry."""

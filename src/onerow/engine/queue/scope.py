@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED
 from onerow.core.task import Task
@@ -177,7 +178,7 @@ class Scope:
         if operation.name == "fail":
             self.events.send(TaskFailed(task))
         if operation.name == "cancel" and task.status is CANCELLED:
-            self.events.send(TaskCancelled(task))
+            self.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:

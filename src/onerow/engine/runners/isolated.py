@@ -10,7 +10,18 @@ import msgspec
 
 from onerow.core.failure import failure
 from onerow.core.outcomes import Cancelled
-from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrupted, Jumped, Outcome, Stopped
+from onerow.core.rules.attempts import (
+    CancelledItself,
+    Crashed,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    Jumped,
+    Outcome,
+    Skipped,
+    Stopped,
+)
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, signal_name
 from onerow.engine.runners.attempt import Attempt
@@ -128,7 +139,7 @@ def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
 
 
 def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> Outcome:
-    if isinstance(reported, Done | Jumped | Finished):
+    if isinstance(reported, Done | Jumped | Finished | CancelledItself | Skipped):
         return reported
     if attempt.stop is not None:
         return Stopped(attempt.stop)

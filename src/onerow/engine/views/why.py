@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from onerow.core.durations import spell_duration
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
+from onerow.core.steps import sleeps_until
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
 from onerow.engine.control import definitions
@@ -99,7 +101,10 @@ def _ended(task: Task, now: datetime) -> Reason:
     if task.status is COMPLETED:
         return Reason("completed", f"It was completed{ago}.")
     if task.status is CANCELLED:
-        return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
+        reason = _line(cancel_reason(task.logs_json)) or "no reason was given"
+        return Reason(
+            "cancelled", f"It was cancelled in {task.phase}{ago} ({reason}); a cancelled task never runs again."
+        )
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
     return Reason(
         "failed",
@@ -139,6 +144,13 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
         return Reason(
             "suspect",
             f"{wait}: it was cut off {times} together with its worker, so it waits for its turn to run in a process of its own.",
+            command,
+            task.run_at,
+        )
+    if sleeps_until(task) is not None:
+        return Reason(
+            "sleeping",
+            f"It is sleeping until {_at(task.run_at)} (in {_for(task.run_at - now)}), as its handler in {task.phase} asked.",
             command,
             task.run_at,
         )
