@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
 
+from msgspec.structs import replace
+
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.failure import failure
@@ -285,9 +287,10 @@ class Producer:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._controls.hold(attempt.served, outcome.why, now)
             own = attempt.served.plan
-            after = rules.decide(
-                attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own
-            )
+            task = attempt.task
+            if attempt.progress_json is not None:  # reported since the last write of progress
+                task = replace(task, progress_json=attempt.progress_json)
+            after = rules.decide(task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
             if after is None:
                 self._lose(attempt)
                 continue
