@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         LeaseLost,
         OnerowError,
         PipelineError,
+        ResourceError,
         RetryTransaction,
         StoreError,
         StoreUnavailable,
@@ -75,6 +76,7 @@ __all__ = [
     "Puller",
     "Queue",
     "RateLimited",
+    "ResourceError",
     "Retry",
     "RetryTransaction",
     "SkipPhase",
@@ -99,7 +101,7 @@ __all__ = [
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
-    "RetryTransaction StoreError StoreUnavailable UnknownName",
+    "ResourceError RetryTransaction StoreError StoreUnavailable UnknownName",
     "onerow.core.outcomes": "CancelTask Cancelled ChildrenFailed Finish Jump Permanent RateLimited SkipPhase Snooze "
     "WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",

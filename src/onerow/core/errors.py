@@ -9,6 +9,7 @@ OnerowError
 ├── CorruptRow                  an unreadable row: it was quarantined, or must be repaired
 ├── KeyTaken                    a retry or replay whose unique key another task holds now
 ├── LostRace                    other processes changed the task during each try
+├── ResourceError               a resource of handlers could not be made
 ├── LeaseLost                   another worker holds the lease now, or it was released
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
@@ -84,6 +85,10 @@ class LostRace(OnerowError):
 
 class LeaseLost(OnerowError):
     """The caller no longer holds the lease; nothing was written."""
+
+
+class ResourceError(OnerowError):
+    """A resource of handlers could not be made; no task has run with it."""
 
 
 class StoreError(OnerowError):

@@ -50,6 +50,15 @@ CHOSEN = (CancelTask, SkipPhase, Snooze)
 """Exceptions that are no failures; in an exception group without a failure, the first one of this order decides."""
 
 
+class MiddlewareFailed(Exception):
+    """A middleware raised an exception of its own; `error` counts as if the handler had raised it."""
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        self.name = name
+        self.error = error
+        super().__init__(f"middleware {name} raised {type(error).__name__}")
+
+
 class Cancelled(BaseException):
     """Raised inside a handler whose task was cancelled, timed out or lost its lease."""
 

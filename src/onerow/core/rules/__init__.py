@@ -17,11 +17,10 @@ from onerow.core.rules.attempts import (
     park,
     report,
     rescue,
-    snooze,
     stop_cancelled,
     wait,
 )
-from onerow.core.rules.chosen import cancel_itself, skip, sleep
+from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
 from onerow.core.rules.operations import (
     annotate,
     cancel,

@@ -1,4 +1,4 @@
-"""Outcomes that a handler chooses for its own task: cancel it, skip the phase, sleep."""
+"""Outcomes that a handler chooses for its own task: cancel it, skip the phase, snooze, sleep."""
 
 from datetime import datetime, timedelta
 
@@ -28,6 +28,16 @@ def skip(task: Task, plan: Plan, reason: str, now: datetime, *, by: str = "") ->
     if next_phase is None:
         return ended(task, COMPLETED, now, elapsed_time=elapsed, logs_json=logs)
     return entered(task, next_phase, now, elapsed_time=elapsed, logs_json=logs)
+
+
+def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
+    """Return the task to waiting until a later time, at no cost of retries."""
+    must_be(task, PROCESSING)
+    if task.cancel_requested:
+        return cancelled_by_request(task, now, by)
+    entry = attempted(task, now, "snoozed", by)
+    due = to_millis(now + for_)
+    return task.to(WAITING, now, run_at=due, started_at=None, rescue_count=0, logs_json=task.history_with(entry))
 
 
 def sleep(task: Task, name: str, for_: timedelta, now: datetime, *, by: str = "") -> Task:

@@ -105,6 +105,12 @@ class PhaseTooHeavy(Event, frozen=True):
     phase: str
 
 
+class ResourceFailed(Event, frozen=True):
+    """A resource could not be made in an isolated process, or not be closed; the task waits and runs again."""
+
+    error: str
+
+
 class DefinitionReplaced(Event, frozen=True):
     """A newer definition than this worker's code is published; tasks follow it."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadPayload
-from onerow.core.failure import classify, failure, leaves, storable, text_of
+from onerow.core.failure import Classes, classify, failure, leaves, storable, text_of
 from onerow.core.outcomes import CHOSEN, Asleep, Cancelled, CancelTask, Finish, Jump, Parked, SkipPhase
 from onerow.core.plan import Plan
 from onerow.core.rules.attempts import (
@@ -28,6 +28,7 @@ from onerow.core.rules.attempts import (
 )
 from onerow.core.task import Task
 from onerow.engine.handler.context import Context, Link
+from onerow.pipelines.extensions import Middleware
 from onerow.pipelines.pipeline import Handler
 
 _NO_RESULT = Done(None)
@@ -74,6 +75,9 @@ class Call:
     def __init__(self, handler: Handler, plan: Plan | None) -> None:
         self.handler = handler
         self.function = handler.function
+        self.errors = handler.errors
+        self.resources: dict[str, Any] = {}  # by parameter; set before the first attempt
+        self.middlewares: Sequence[Middleware] = ()  # around `function`
         self._arguments: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
             what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
@@ -101,6 +105,8 @@ class Call:
                 value = decode(task.payload_json)
             elif source == "context":
                 value = Context(task, link)
+            elif source == "resource":
+                value = self.resources[name]
             else:
                 if results is None:
                     results = values.members(task.results_json)
@@ -172,10 +178,10 @@ def _chosen(kind: type[Exception], error: BaseException) -> Outcome:
     return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
 
 
-def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
+def outcome_of_error(error: BaseException, stop: StopReason | None, errors: Sequence[Classes] = ()) -> Outcome:
     """Return the outcome of a handler that raised; never raises, whatever the exception's own methods do.
 
-    stop: why the worker asked it to stop, if it did.
+    stop: why the worker asked it to stop, if it did. errors: the pipeline's classifications of exceptions.
     """
     try:
         if stop is None and (parked := parked_in(error)) is not None:
@@ -190,7 +196,7 @@ def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
             )
     except BaseException:
         pass  # raised by a method of the exception
-    return Failed(classify(error)) if stop is None else Stopped(stop)
+    return Failed(classify(error, errors)) if stop is None else Stopped(stop)
 
 
 def parked_in(error: BaseException) -> Parked | None:

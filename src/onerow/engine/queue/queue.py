@@ -321,7 +321,16 @@ class Queue(Scope):
         """
         plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        return pull(self, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker)
+        return pull(
+            self,
+            plan,
+            wanted,
+            limit=limit,
+            ids=ids,
+            lease_for=span,
+            worker=worker,
+            errors=self.errors_of(pipeline, wanted),
+        )
 
     def puller(
         self,

@@ -135,6 +135,10 @@ class Attempt:
 
     # Link, for the context of a handler in this process.
 
+    @property
+    def tasks(self) -> Sequence[Task]:
+        return (self.task,)
+
     def stop_reason(self) -> str | None:
         return self.stop
 

@@ -27,6 +27,7 @@ from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessH
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.attempt_process import HOST_KILLED, AttemptProcess, ended_with_the_worker, how_it_ended
 from onerow.engine.runners.channel import Channel
+from onerow.engine.runners.child_extensions import Extensions, describe
 from onerow.engine.runners.child_main import STOP_SIGNAL, command
 from onerow.engine.runners.function_names import importable_name
 from onerow.engine.runners.threads import run_in_thread
@@ -48,7 +49,7 @@ class Isolated:
 
     def __call__(self, attempt: Attempt) -> Outcome:
         try:
-            handler = importable_name(attempt.served.call.function)
+            handler, extensions = importable_name(attempt.served.call.function), describe(attempt.served.call)
         except ValueError:
             # Only a suspect can have a handler without an importable name. It runs in a thread of this worker, since no
             # other process can import it. If it crashes workers, the limit on rescues ends it.
@@ -67,7 +68,7 @@ class Isolated:
             theirs.close()
             conversation = _Conversation(attempt, channel, process.child)
             process.add_reader(channel.fileno(), conversation.receive)
-            exit = process.wait(before=lambda: conversation.send(_first_frame(handler, attempt)))
+            exit = process.wait(before=lambda: conversation.send(_first_frame(handler, attempt, extensions)))
         except CannotStart as error:
             return Failed(failure(str(error), "resource", exception="CannotStart"))
         finally:
@@ -127,13 +128,14 @@ class _Conversation:
             self.send(frame)
 
 
-def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
+def _first_frame(handler: str, attempt: Attempt, extensions: Extensions) -> dict[str, object]:
     call = attempt.served.call
     return {
         "handler": handler,
         "sys_path": sys.path,
         "parameters": [[parameter.name, parameter.source, parameter.keyword] for parameter in call.handler.parameters],
         "aliases": call.former_names,
+        "extensions": msgspec.to_builtins(extensions),
         "task": msgspec.to_builtins(attempt.task),
     }
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.durations import spell_duration
 from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
@@ -147,6 +148,8 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
             command,
             task.run_at,
         )
+    if put_off := _put_off(task):
+        return Reason("resource", f"{wait}: {put_off}.", command, task.run_at)
     if sleeps_until(task) is not None:
         return Reason(
             "sleeping",
@@ -166,6 +169,12 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     if plan is not None and plan.knows(task.phase) and plan.phase(task.phase).kind == "wait_until":
         return Reason("not-due", f"{wait}, the time in payload.{plan.phase(task.phase).field}.", command, task.run_at)
     return Reason("not-due", f"{wait}.", command, task.run_at)
+
+
+def _put_off(task: Task) -> str:
+    """Return why a worker handed the task back before its handler was called; '' if it did not."""
+    last = shown(task, "history")[-1:]
+    return last[0].note if last and last[0].what == "handed back" else ""
 
 
 def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
