@@ -109,6 +109,12 @@ def test_a_count_reads_one_snapshot(members: MongoStore, mongo_replica_set_url: 
     assert set(counts) == {1}
 
 
+def test_phases_with_due_tasks_are_found_on_the_oldest_supported_server(members: MongoStore) -> None:
+    put(members, "due")
+    phases = {("videos", "script"), ("other", "script")}
+    assert members.ready(phases, members.now()) == [("videos", "script")]
+
+
 def test_full_keys_are_skipped_on_the_oldest_supported_server(members: MongoStore) -> None:
     members.insert([new(members, f"a{n:03d}", limit_key="ann", priority=-5) for n in range(200)])
     put(members, "b", limit_key="bob")

@@ -24,6 +24,8 @@ from onerow.stores.mongo.slots import Assignment, assign_slots
 ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 _TRIES = 8
 _DUPLICATE = 11000
+# The command `distinct` takes no hint before MongoDB 7.1; the range lets the server skip from pipeline to pipeline.
+PIPELINES_WAITING: list[Document] = [{"$match": READY | {"pipeline": {"$gt": ""}}}, {"$group": {"_id": "$pipeline"}}]
 
 
 def claim(collections: Collections, claim: Claim, clock: Callable[[], datetime], stamp: Stamp) -> list[Task]:
@@ -45,8 +47,8 @@ def due(collections: Collections, pipeline: str, phase: str, by: datetime, limit
 
 
 def pipelines_waiting(collections: Collections) -> set[str]:
-    """Return the pipelines with waiting, unparked tasks, due or not; the server skips through its index."""
-    return set(collections.tasks.distinct("pipeline", READY, hint=READY_INDEX))
+    """Return the pipelines with waiting, unparked tasks, due or not."""
+    return {row["_id"] for row in collections.tasks.aggregate(PIPELINES_WAITING, hint=READY_INDEX)}
 
 
 def _claim_phase(
