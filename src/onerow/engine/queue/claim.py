@@ -11,6 +11,7 @@ from onerow.core.failure import Classes
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
 from onerow.engine.queue.lease import Leases
@@ -30,6 +31,7 @@ def pull(
     errors: Sequence[Classes] = (),
 ) -> Leases:
     """Claim due tasks of one phase. errors: the classifications of the exceptions with which leases are failed."""
+    import_guard.check("claims tasks")
     if not phase.has_code:
         raise BadInput(f"phase {phase.name!r} has no code: its tasks only wait", field="phase")
     if type(limit) is not int or not 1 <= limit <= 10_000:

@@ -14,6 +14,7 @@ from onerow.core.errors import BadInput
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import Send, Webhook, watch
 from onerow.engine.control.definitions import UNCHANGED
@@ -145,6 +146,7 @@ class Queue(Scope):
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+        import_guard.check("adds a task")
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]

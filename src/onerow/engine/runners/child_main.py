@@ -64,12 +64,15 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
+    from onerow.engine.import_guard import enter_child, importing_app
     from onerow.engine.runners.function_names import resolve
 
+    enter_child()
     if isinstance(path := frame.get("sys_path"), list):
         sys.path[:] = path
     sys.argv[1:] = []
-    handler = resolve(str(frame["handler"]))
+    with importing_app():
+        handler = resolve(str(frame["handler"]))
     runner = resolve(str(frame.get("runner", RUNNER)))
     runner(handler, frame, send)
 

@@ -11,6 +11,7 @@ from onerow.core.plan import DEFAULT_LEASE, Plan
 from onerow.core.resources import Resources
 from onerow.core.rules.attempts import Stopped, Unstarted
 from onerow.core.sizes import Size, parse_size
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.events import (
@@ -151,6 +152,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
+        import_guard.check("runs a worker", worker=True)
         self.queue.events.defer()
         self.queue.log_lines.start(self.name)
         try:
