@@ -8,7 +8,7 @@ from typing import Any
 
 from onerow import Context, Item, Pipeline, Retry
 
-tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+tenant: ContextVar[str] = ContextVar("tenant", default="")
 
 
 class SoldOut(Exception):
