@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         LeaseLost,
         OnerowError,
         PipelineError,
+        ResourceError,
         RetryTransaction,
         StoreError,
         StoreUnavailable,
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from onerow.core.filters import Filter
     from onerow.core.outcomes import (
         Cancelled,
+        CancelTask,
         ChildrenFailed,
         Finish,
         Jump,
         Permanent,
         RateLimited,
+        SkipPhase,
         Snooze,
         WaitExpired,
     )
@@ -57,6 +60,7 @@ __all__ = [
     "BadInput",
     "BadPayload",
     "BadQuery",
+    "CancelTask",
     "Cancelled",
     "ChildrenFailed",
     "Context",
@@ -75,8 +79,10 @@ __all__ = [
     "Puller",
     "Queue",
     "RateLimited",
+    "ResourceError",
     "Retry",
     "RetryTransaction",
+    "SkipPhase",
     "Snooze",
     "Status",
     "StoreError",
@@ -99,8 +105,9 @@ __all__ = [
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
     "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
-    "RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
-    "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
+    "ResourceError RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
+    "onerow.core.outcomes": "CancelTask Cancelled ChildrenFailed Finish Jump Permanent RateLimited SkipPhase Snooze "
+    "WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",
     "onerow.core.filters": "Filter",
     "onerow.core.retry": "Retry",

@@ -12,6 +12,7 @@ from types import ModuleType
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.failure import user_frame
 from onerow.core.suggest import did_you_mean
+from onerow.engine.import_guard import importing_app
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
 from onerow.settings import VARIABLE
@@ -44,7 +45,8 @@ def _import(name: str) -> ModuleType:
     if name.endswith(".py"):
         raise AppError(f"{name!r} is a file", fix=f"give the module instead: {Path(name).stem}")
     try:
-        return importlib.import_module(name)
+        with importing_app():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _located(error) from error

@@ -18,6 +18,8 @@ from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
 from onerow.pipelines import arguments, command, options
 from onerow.pipelines.command import Command, ResultFrom
+from onerow.pipelines.errors import ErrorMap, ErrorTable, table
+from onerow.pipelines.extensions import Extensible, Resource
 from onerow.pipelines.signature import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,7 +29,7 @@ class Parameter(msgspec.Struct, frozen=True):
     """One parameter of a handler: the source of its value and its type."""
 
     name: str
-    source: Literal["payload", "result", "context", "items"]
+    source: Literal["payload", "result", "context", "items", "resource"]
     type: Any  # Any: as decoded
     keyword: bool  # passed by name
 
@@ -39,17 +41,23 @@ class Handler(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...]
     is_async: bool
     isolated: bool
+    errors: tuple[ErrorTable, ...] = ()  # asked in this order
+    resources: dict[str, Resource] = {}  # by parameter
     memory_limit: int | None = None  # bytes for the process tree of an isolated attempt
 
 
-class Pipeline:
+class Pipeline(Extensible):
     """A named, ordered list of phases. Importing or building it opens no connection."""
 
-    def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
+    def __init__(
+        self, name: str, *, title: str = "", payload: Any = None, code: str = "", errors: ErrorMap | None = None
+    ) -> None:
+        super().__init__()
         self.name = check_name(name, "pipeline")
         self.title = title
         self.code = code
         self.payload_type: Any = payload
+        self.errors = table(errors, f"pipeline {name!r}")
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
         self._crons: list[Cron] = []
@@ -133,6 +141,7 @@ class Pipeline:
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
         rate_per_key: str = "",
+        errors: ErrorMap | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def phase(
@@ -151,6 +160,7 @@ class Pipeline:
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
         rate_per_key: str = "",
+        errors: ErrorMap | None = None,
     ) -> Any:
         """Add a function as the next phase; return the function unchanged.
 
@@ -159,6 +169,7 @@ class Pipeline:
         timeout: how long an attempt may run. lease: how long a worker keeps the task without a heartbeat.
         isolate: 'process' runs each attempt in its own process. memory_limit: how much memory that process and all that it
         starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource').
+        errors: exception class → error class (or a function), asked before the pipeline's `errors`.
         """
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
@@ -167,7 +178,7 @@ class Pipeline:
 
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
-            handler = self._handler(function, phase_name, isolated=isolate == "process")
+            handler = self._handler(function, phase_name, isolated=isolate == "process", errors=errors)
             if memory_limit is not None:
                 limit = options.size(memory_limit, "memory_limit")
                 handler = msgspec.structs.replace(handler, memory_limit=limit)
@@ -268,6 +279,7 @@ class Pipeline:
         renamed_from: str | Sequence[str] = (),
         rate: str = "",
         rate_per_key: str = "",
+        errors: ErrorMap | None = None,
     ) -> Callable[[Function], Function]:
         """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
 
@@ -282,7 +294,7 @@ class Pipeline:
             )
 
         def add(function: Function) -> Function:
-            handler = self._handler(function, name, isolated=False, items=True)
+            handler = self._handler(function, name, isolated=False, items=True, errors=errors)
             with options.of(self._where(name)):
                 self._append(
                     PhasePlan(
@@ -406,11 +418,21 @@ class Pipeline:
         for known in (phase.name, *phase.renamed_from):
             if known in taken:
                 raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        if phase.name in self.resources:
+            raise PipelineError(
+                f"pipeline {self.name!r} has a resource {phase.name!r}", fix="give the phase another name"
+            )
         self._phases.append(phase)
         self._plan = None
 
     def _handler(
-        self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
+        self,
+        function: Callable[..., Any],
+        phase_name: str,
+        *,
+        isolated: bool,
+        items: bool = False,
+        errors: ErrorMap | None = None,
     ) -> Handler:
         where = self._where(phase_name)
         if not callable(function):
@@ -424,21 +446,29 @@ class Pipeline:
             declared = parameters[0].type
             if is_typed(declared):
                 self.payload_type = declared
-        return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
+        is_async = inspect.iscoroutinefunction(function)
+        resources = {each.name: self.resources[each.name] for each in parameters if each.source == "resource"}
+        for name, resource in resources.items():
+            if resource.is_async and not is_async:
+                raise PipelineError(f"{where} is a plain function and can't take the async resource {name!r}")
+        return Handler(function, parameters, is_async, isolated, (*table(errors, where), *self.errors), resources)
 
     def _items(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
         given = list(inspect.signature(function).parameters.values())
-        if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
+        extra = [each.name for each in given[1:] if each.name not in self.resources]
+        if not given or extra or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
             raise PipelineError(
-                f"{where} must take a list of items and nothing else",
+                f"{where} must take a list of items, resources and nothing else",
                 fix="read payload, results and log from each item",
             )
         name = given[0].name
-        return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
+        hint = parameter_types(function, where, self.resources).get(name)
+        resources = (Parameter(each.name, "resource", Any, True) for each in given[1:])
+        return (Parameter(name, "items", declared_type("items", hint), False), *resources)
 
     def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
         earlier = {phase.name for phase in self._phases}
-        hints = parameter_types(function, where)
+        hints = parameter_types(function, where, self.resources)
         found: list[Parameter] = []
         for index, given in enumerate(inspect.signature(function).parameters.values()):
             if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
@@ -456,10 +486,12 @@ class Pipeline:
                 found.append(Parameter(given.name, "payload", hints.get(given.name, Any), keyword))
             elif given.name in earlier:
                 found.append(Parameter(given.name, "result", hints.get(given.name, Any), keyword))
+            elif given.name in self.resources:
+                found.append(Parameter(given.name, "resource", Any, keyword))
             else:
                 known = ", ".join(sorted(earlier)) or "none yet"
                 raise PipelineError(
-                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known})",
-                    fix="besides the payload, parameters are earlier phases and 'ctx'",
+                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}) and no resource",
+                    fix="besides the payload, parameters are earlier phases, resources and 'ctx'",
                 )
         return tuple(found)

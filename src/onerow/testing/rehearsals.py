@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from onerow.core import schedule
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import UnknownName
+from onerow.core.errors import ResourceError, UnknownName
 from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING, Status
 from onerow.core.suggest import did_you_mean
@@ -15,7 +15,9 @@ from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.handler.call import Call
+from onerow.engine.handler.middleware import surround
 from onerow.engine.handler.requests import Request
+from onerow.engine.handler.resources import OpenResources, by_name
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.views import Views
@@ -46,6 +48,8 @@ class Rehearsal:
         self._borrowed: list[tuple[Queue, dict[str, Any]]] = []
         self._roles: _Roles | None = None
         self._named: list[str] = []  # phases of failures and stubs that were planned before any pipeline was served
+        self._resources = OpenResources()
+        self._replaced: dict[str, Any] = {}
         self.serve(*pipelines)
 
     def __enter__(self) -> Self:
@@ -57,11 +61,15 @@ class Rehearsal:
         self.close()
 
     def close(self) -> None:
-        """Restore the stores of borrowed queues."""
+        """Close resources, and restore the stores of borrowed queues."""
+        errors: list[str] = []
+        self._resources.close(60.0, errors.append)
         self._runner.close()
         for queue, before in self._borrowed:
             queue.__dict__.update(before)
         self._borrowed.clear()
+        if errors:
+            raise ResourceError(errors[0])
 
     # ── pipelines and tasks ──
 
@@ -77,6 +85,7 @@ class Rehearsal:
         self._borrowed.append((queue, before))
         queue.__dict__.update(_store=self.store, _ready=True, definitions=Definitions(lambda: self.store))
         self.queue.events = queue.events  # so that the app's hooks are called
+        self.queue.middlewares = queue.middlewares
         return self.serve(*queue.pipelines.values())
 
     def add(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
@@ -139,6 +148,18 @@ class Rehearsal:
                 raise UnknownName(f"no pipeline has a phase {phase!r}", fix=did_you_mean(phase, known), field="phase")
         self._named.clear()
 
+    def replace(self, **resources: Any) -> Self:
+        """Give handlers these objects instead of the resources of these names, which are then not made."""
+        known = {name for pipeline in self.queue.pipelines.values() for name in pipeline.resources}
+        for name in resources:
+            if name not in known:
+                raise UnknownName(
+                    f"no pipeline here has a resource {name!r}", fix=did_you_mean(name, known), field=name
+                )
+        self._replaced |= resources
+        self._roles = None
+        return self
+
     # ── running ──
 
     def run(self) -> int:
@@ -199,14 +220,25 @@ class Rehearsal:
     def _current_roles(self) -> "_Roles":
         if self._roles is None or self._roles.pipelines != self.queue.pipelines:
             self._check_names()
-            self._roles = _Roles(self.queue, self.store, self._runner)
+            self._roles = _Roles(self.queue, self.store, self._runner, self._hand_over)
         return self._roles
+
+    def _hand_over(self, calls: list[Call]) -> None:
+        """Make the resources that are not replaced, and give them to the handlers."""
+        for call in calls:
+            wanted = {name: each for name, each in call.handler.resources.items() if name not in self._replaced}
+            self._resources.open(wanted.values(), self._runner.begin)
+            call.resources = by_name(call.handler.resources, self._resources.values) | {
+                name: self._replaced[name] for name in call.handler.resources if name in self._replaced
+            }
 
 
 class _Roles:
     """The roles of a worker for the current pipelines."""
 
-    def __init__(self, queue: Queue, store: MemoryStore, runner: InlineRunner) -> None:
+    def __init__(
+        self, queue: Queue, store: MemoryStore, runner: InlineRunner, hand_over: Callable[[list[Call]], None]
+    ) -> None:
         self.pipelines = dict(queue.pipelines)
         if queue.pipelines:
             queue.publish(force=True)
@@ -222,6 +254,10 @@ class _Roles:
             for phase in pipeline.plan.phases
             if phase.name in pipeline.handlers
         ]
+        for served in served_phases:
+            if served.phase.kind != "command":
+                surround(served.call, (*queue.middlewares, *self.pipelines[served.pipeline].middlewares))
+        hand_over([served.call for served in served_phases])
         self._controls = PhaseControls(store, identity, served_phases, 1)
         self._producer = Producer(
             store,

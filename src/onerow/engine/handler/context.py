@@ -1,6 +1,6 @@
 """The context of a handler: task, progress, checkpoints, children and cancellation."""
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +17,10 @@ Item = TypeVar("Item")
 
 class Link(Protocol):
     """Connection of a running attempt to its worker: in the same process or over a pipe."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of the attempt: one, or those of a batch."""
 
     def stop_reason(self) -> str | None: ...
 
@@ -37,6 +41,7 @@ class Context:
 
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
+        self.tasks: Sequence[Task] = (task,)  # several only for the middleware of a batch phase
         self._link = link
         self._checkpoints: Checkpoints | None = None
 
@@ -116,6 +121,15 @@ class Context:
         names.check_name(signal, "signal")
         span = None if timeout is None else parse_duration(timeout, "timeout")
         return called(self._memory.wait, signal, span)
+
+    def sleep(self, for_: Duration, *, name: str = "") -> Any:
+        """Wait without a slot: the attempt ends, and after `for_` the phase starts again and this call returns at once.
+
+        Costs no retry. Put code that must not run twice in a step. A sleep is identified by its name and its
+        order among those of the same name. In an `async def` handler await it.
+        """
+        span = parse_duration(for_, "for_")
+        return called(self._memory.sleep, values.check_text(name, "name", 150), span)
 
     def spawn(
         self,

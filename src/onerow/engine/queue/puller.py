@@ -102,7 +102,17 @@ class Puller:
         self._rescue()
         try:
             plan, phase = self._scope.phase_of(self._pipeline, self._phase)  # as published now
-            return pull(self._scope, plan, phase, limit=limit, ids=ids, lease_for=self._lease_for, worker=self.worker)
+            errors = self._scope.errors_of(self._pipeline, phase)
+            return pull(
+                self._scope,
+                plan,
+                phase,
+                limit=limit,
+                ids=ids,
+                lease_for=self._lease_for,
+                worker=self.worker,
+                errors=errors,
+            )
         except StoreUnavailable:
             if lost is not None:
                 lost.expect()

@@ -16,6 +16,7 @@ from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import Send, Webhook, watch
 from onerow.engine.control.definitions import UNCHANGED
@@ -150,6 +151,7 @@ class Queue(Waiting):
     def _new_tasks(
         self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any, parent_id: str | None = None
     ) -> list[Task]:
+        import_guard.check("adds a task")
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
@@ -328,7 +330,16 @@ class Queue(Waiting):
         """
         plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        return pull(self, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker)
+        return pull(
+            self,
+            plan,
+            wanted,
+            limit=limit,
+            ids=ids,
+            lease_for=span,
+            worker=worker,
+            errors=self.errors_of(pipeline, wanted),
+        )
 
     def puller(
         self,

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
 RUNNER = "onerow.engine.runners.child_call:run_in_child"
 
@@ -75,30 +76,33 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 def _prepare(frame: dict[str, object]) -> bool:
     """Import the handlers of a frame; return whether all could be imported."""
-    from onerow.engine.runners.function_names import resolve
-
-    _set_path(frame)
     names = frame["prepare"]
     assert isinstance(names, list)
     try:
         for name in (*names, RUNNER):
-            resolve(name)
+            _import(frame, name)
     except BaseException:
         return False
     return True
 
 
-def _set_path(frame: dict[str, object]) -> None:
+def _import(frame: dict[str, object], name: str) -> Any:
+    """Return a function of the app; while it is imported, it may neither add tasks nor run workers."""
+    from onerow.engine.import_guard import enter_child, importing_app
+    from onerow.engine.runners.function_names import resolve
+
+    enter_child()
     if isinstance(path := frame.get("sys_path"), list):
         sys.path[:] = path
     sys.argv[1:] = []
+    with importing_app():
+        return resolve(name)
 
 
 def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
     from onerow.engine.runners.function_names import resolve
 
-    _set_path(frame)
-    handler = resolve(str(frame["handler"]))
+    handler = _import(frame, str(frame["handler"]))
     runner = resolve(str(frame.get("runner", RUNNER)))
     runner(handler, frame, send)
 

@@ -116,7 +116,7 @@ class LoopRunner:
                 if attempt.stop_reason() == "timeout" and not me.cancelling():
                     outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
             except BaseException as error:
-                outcome = outcome_of_error(error, attempt.stop)
+                outcome = outcome_of_error(error, attempt.stop, attempt.served.call.errors)
             current.set(None)
             attempt.handle = None
             attempt.in_flight.finish(attempt, outcome)

@@ -11,7 +11,18 @@ import msgspec
 from onerow.core.errors import with_fix
 from onerow.core.failure import failure
 from onerow.core.outcomes import Cancelled
-from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrupted, Jumped, Outcome, Stopped
+from onerow.core.rules.attempts import (
+    CancelledItself,
+    Crashed,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    Jumped,
+    Outcome,
+    Skipped,
+    Stopped,
+)
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, signal_name
 from onerow.engine.runners.attempt import Attempt
@@ -24,6 +35,7 @@ from onerow.engine.runners.attempt_process import (
     too_much_memory,
 )
 from onerow.engine.runners.channel import Channel
+from onerow.engine.runners.child_extensions import Extensions, describe
 from onerow.engine.runners.function_names import importable_name
 from onerow.engine.runners.prestarted import HandlerProcess, PrestartedProcesses
 from onerow.engine.runners.threads import run_in_thread
@@ -50,14 +62,14 @@ class Isolated:
 
     def __call__(self, attempt: Attempt) -> Outcome:
         try:
-            handler = importable_name(attempt.served.call.function)
+            handler, extensions = importable_name(attempt.served.call.function), describe(attempt.served.call)
         except ValueError:
             # Only a suspect can have a handler without an importable name. It runs in a thread of this worker, since no
             # other process can import it. If it crashes workers, the limit on rescues ends it.
             return run_in_thread(attempt)
         attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child reports that the handler has begun
         if attempt.served.call.handler.isolated and (ready := self._prestarted.take()) is not None:
-            outcome = self._run(attempt, handler, ready)
+            outcome = self._run(attempt, handler, extensions, ready)
             if outcome is not None:
                 return outcome
             # The process ended before the handler began, for example because it was killed while it waited.
@@ -65,11 +77,11 @@ class Isolated:
             process = HandlerProcess(self._process_host)
         except CannotStart as error:
             return Failed(failure(str(error), "resource", exception="CannotStart"))
-        outcome = self._run(attempt, handler, process)
+        outcome = self._run(attempt, handler, extensions, process)
         assert outcome is not None
         return outcome
 
-    def _run(self, attempt: Attempt, handler: str, process: HandlerProcess) -> Outcome | None:
+    def _run(self, attempt: Attempt, handler: str, extensions: Extensions, process: HandlerProcess) -> Outcome | None:
         """Run the attempt in this process; return None if it was pre-started and ended before the handler began."""
 
         def feed(level: str, text: str) -> None:
@@ -87,7 +99,7 @@ class Isolated:
         conversation = _Conversation(attempt, process.channel, process.child, on_begun)
         running.adopt(process)
         running.add_reader(process.channel.fileno(), conversation.receive)
-        exit = running.wait(before=lambda: conversation.send(_first_frame(handler, attempt)))
+        exit = running.wait(before=lambda: conversation.send(_first_frame(handler, attempt, extensions)))
         silent = not conversation.has_begun and conversation.reported is None
         if process.prepared and silent and attempt.stop is None and not (exit and exit.stopped):
             return None
@@ -148,19 +160,20 @@ class _Conversation:
             self.send(frame)
 
 
-def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
+def _first_frame(handler: str, attempt: Attempt, extensions: Extensions) -> dict[str, object]:
     call = attempt.served.call
     return {
         "handler": handler,
         "sys_path": sys.path,
         "parameters": [[parameter.name, parameter.source, parameter.keyword] for parameter in call.handler.parameters],
         "aliases": call.former_names,
+        "extensions": msgspec.to_builtins(extensions),
         "task": msgspec.to_builtins(attempt.task),
     }
 
 
 def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> Outcome:
-    if isinstance(reported, Done | Jumped | Finished):
+    if isinstance(reported, Done | Jumped | Finished | CancelledItself | Skipped):
         return reported
     if attempt.stop is not None:
         return Stopped(attempt.stop)

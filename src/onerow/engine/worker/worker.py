@@ -11,11 +11,13 @@ from onerow.core.plan import DEFAULT_LEASE, Plan
 from onerow.core.resources import Resources
 from onerow.core.rules.attempts import Stopped, Unstarted
 from onerow.core.sizes import Size, parse_size
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.events import (
     DefinitionReplaced,
     PhaseTooHeavy,
+    ResourceFailed,
     RoleFailed,
     StoreGone,
     WorkerHung,
@@ -23,6 +25,7 @@ from onerow.engine.events.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from onerow.engine.handler.resources import OpenResources
 from onerow.engine.processes import ProcessHost
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight
@@ -169,6 +172,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
+        import_guard.check("runs a worker", worker=True)
         self.queue.events.defer()
         self.queue.log_lines.start(self.name)
         try:
@@ -202,8 +206,13 @@ class Worker:
         in_flight.answer = CheckpointService(queue, queue.children).answer
         in_flight.wake = self._waker.poke
         self._process_host = ProcessHost()
-        self._runners = Runners(self._concurrency, self._process_host, self._stop_grace, self._prestart)
-        served_phases = [self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)]
+        self._runners = Runners(
+            self._concurrency, self._process_host, self._stop_grace, self._prestart, queue.middlewares
+        )
+        self._resources = OpenResources()
+        served_phases = self._served_phases = [
+            self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)
+        ]
         for served in served_phases:
             if served.weight is not None and not served.weight.fits(self._host_resources.total):
                 queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
@@ -242,6 +251,7 @@ class Worker:
 
     def _start(self) -> None:
         self._capture.start()
+        self._runners.open_resources(self._resources, self._served_phases)
         self._background.start()
         self.ready.set()
         self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
@@ -385,6 +395,8 @@ class Worker:
 
     def _end(self) -> None:
         self._deadlines.ask(monotonic())
+        within = max(0.05, min(10.0, self._deadlines.end_until - monotonic()))
+        self._resources.close(within, lambda why: self.queue.events.send(ResourceFailed(why)))
         self._runners.close()
         self._process_host.close(max(0.05, min(5.0, self._deadlines.end_until - monotonic())))
         self._host_resources.close()

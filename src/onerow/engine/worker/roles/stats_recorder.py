@@ -5,7 +5,7 @@ from time import monotonic
 
 import msgspec
 
-from onerow.core.rules.attempts import Crashed, Done, Outcome, Unstarted
+from onerow.core.rules.attempts import Crashed, Done, Outcome, Skipped, Unstarted
 from onerow.core.status import CANCELLED, FAILED
 from onerow.core.task import Task
 from onerow.engine.control import notes
@@ -46,7 +46,7 @@ class StatsRecorder:
         status = after.status
         if status is CANCELLED:
             found.cancelled += 1
-        elif kind is Done:
+        elif kind is Done or kind is Skipped:
             found.done += 1
         elif status is FAILED:
             found.failed += 1
