@@ -2,25 +2,34 @@
 
 import inspect
 import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, Unpack, overload
 
 import msgspec
 
 from onerow.core import schedule, values
 from onerow.core.durations import Duration
 from onerow.core.errors import PipelineError
+from onerow.core.keywords import check_keywords
 from onerow.core.names import check_name
-from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
-from onerow.core.retry import Retry
+from onerow.core.plan import PhasePlan, Plan
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
-from onerow.pipelines import arguments, command, options
+from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
-from onerow.pipelines.signature import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from onerow.pipelines.options import RunOptions, check_importable, duration, names, run_phase, span
+from onerow.pipelines.signature import (
+    CONTEXT,
+    check_context,
+    declared_type,
+    fields,
+    is_typed,
+    parameter_types,
+    payload_schema,
+)
+from onerow.pipelines.typed import Function, Payload, PhaseDecorator
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -41,8 +50,20 @@ class Handler(msgspec.Struct, frozen=True):
     isolated: bool
 
 
-class Pipeline:
-    """A named, ordered list of phases. Importing or building it opens no connection."""
+class Pipeline(Generic[Payload]):
+    """A named, ordered list of phases. Importing or building it opens no connection.
+
+    payload: the type of the payload; `add` and the handlers are then checked against it, at run time and by type checkers.
+    """
+
+    @overload
+    def __init__(self, name: str, *, title: str = "", payload: None = None, code: str = "") -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, title: str = "", payload: type[Payload], code: str = "") -> None: ...
+
+    @overload
+    def __init__(self: "Pipeline[Any]", name: str, *, title: str = "", payload: Any, code: str = "") -> None: ...
 
     def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
         self.name = check_name(name, "pipeline")
@@ -112,69 +133,32 @@ class Pipeline:
                         f"payload (which has {', '.join(sorted(known))})"
                     )
 
-    @overload
-    def phase(self, function: Function, /) -> Function: ...
+    @property
+    def phase(self) -> PhaseDecorator[Payload]:
+        """Decorator: add a function as the next phase, and return the function unchanged.
 
-    @overload
-    def phase(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str = "",
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        isolate: Literal["process"] | None = None,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
-    ) -> Callable[[Function], Function]: ...
-
-    def phase(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str = "",
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        isolate: Literal["process"] | None = None,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
-    ) -> Any:
-        """Add a function as the next phase; return the function unchanged.
-
-        concurrency: maximum number of running tasks over all workers; per_key: the same for each limit_key.
-        rate, rate_per_key: maximum number of starts in any span ('60/min', '5/s') over all workers.
-        timeout: how long an attempt may run. lease: how long a worker keeps the task without a heartbeat.
+        `@posts.phase`, or with options: `@posts.phase(concurrency=4, timeout="2m")`. name: by default the function's.
+        isolate: 'process' runs each attempt in a new process. The other options: `RunOptions`.
         """
+        return self._phase
+
+    def _phase(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str = "",
+        isolate: Literal["process"] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+        check_keywords("phase", options, RunOptions)
 
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
             handler = self._handler(function, phase_name, isolated=isolate == "process")
-            self._append(
-                PhasePlan(
-                    name=phase_name,
-                    concurrency=options.limit(concurrency, "concurrency"),
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    isolated=handler.isolated,
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                )
-            )
+            self._append(run_phase(phase_name, "run", options, isolated=handler.isolated))
             self.handlers[phase_name] = handler
             return function
 
@@ -199,14 +183,7 @@ class Pipeline:
         cpu_limit: int | None = None,
         memory: Size | None = None,
         cpus: float | None = None,
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
+        **options: Unpack[RunOptions],
     ) -> None:
         """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
 
@@ -223,23 +200,7 @@ class Pipeline:
             steps=steps,
         )  # fmt: skip
         reserved = command.host_resources(where, memory, cpus)
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="command",
-                concurrency=options.limit(concurrency, "concurrency"),
-                per_key=options.limit(per_key, "per_key"),
-                retry=options.policy(retry),
-                timeout=options.span(timeout, "timeout"),
-                lease=options.lease(lease),
-                renamed_from=options.names(renamed_from),
-                isolated=True,
-                rate=options.rate(rate, "rate"),
-                rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                memory=reserved[0],
-                cpus=reserved[1],
-            )
-        )
+        self._append(run_phase(name, "command", options, isolated=True, memory=reserved[0], cpus=reserved[1]))
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 
     def batch(
@@ -248,14 +209,7 @@ class Pipeline:
         *,
         size: int,
         within: Duration = 0,
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
+        **options: Unpack[RunOptions],
     ) -> Callable[[Function], Function]:
         """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
 
@@ -263,30 +217,16 @@ class Pipeline:
         """
         if type(size) is not int or not 1 <= size <= 1000:
             raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
-        limit = options.limit(concurrency, "concurrency")
-        if limit is not None and limit < size:
+        check_keywords("batch", options, RunOptions)
+        limit = options.get("concurrency")
+        if type(limit) is int and 1 <= limit < size:
             raise PipelineError(
                 f"concurrency counts tasks: batches of {size} need at least {size}, not {limit}", field="concurrency"
             )
 
         def add(function: Function) -> Function:
             handler = self._handler(function, name, isolated=False, items=True)
-            self._append(
-                PhasePlan(
-                    name=name,
-                    kind="batch",
-                    batch_size=size,
-                    batch_within=options.duration(within, "within"),
-                    concurrency=limit,
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                )
-            )
+            self._append(run_phase(name, "batch", options, batch_size=size, batch_within=duration(within, "within")))
             self.handlers[name] = handler
             return function
 
@@ -300,7 +240,7 @@ class Pipeline:
                 kind="wait_until",
                 field=check_name(field, "field"),
                 timeout=None,
-                renamed_from=options.names(renamed_from),
+                renamed_from=names(renamed_from),
             )
         )
 
@@ -322,9 +262,9 @@ class Pipeline:
                 name=name,
                 kind="wait_for",
                 signal=check_name(signal, "signal"),
-                timeout=options.span(timeout, "timeout"),
+                timeout=span(timeout, "timeout"),
                 on_timeout=on_timeout,
-                renamed_from=options.names(renamed_from),
+                renamed_from=names(renamed_from),
             )
         )
 
@@ -345,10 +285,10 @@ class Pipeline:
             PhasePlan(
                 name=name,
                 kind="wait_children",
-                timeout=options.span(timeout, "timeout"),
+                timeout=span(timeout, "timeout"),
                 on_timeout=on_timeout,
                 all_must_succeed=all_must_succeed,
-                renamed_from=options.names(renamed_from),
+                renamed_from=names(renamed_from),
             )
         )
 
@@ -387,6 +327,9 @@ class Pipeline:
         for known in (phase.name, *phase.renamed_from):
             if known in taken:
                 raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        if self.payload_type is None:  # `Pipeline[Post]("posts")` means the same as payload=Post
+            (declared,) = typing.get_args(getattr(self, "__orig_class__", None)) or (None,)
+            self.payload_type = None if declared is Any or isinstance(declared, typing.TypeVar) else declared
         self._phases.append(phase)
         self._plan = None
 
@@ -399,7 +342,7 @@ class Pipeline:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
         if isolated:
-            options.check_importable(function, where)
+            check_importable(function, where)
         parameters = self._items(function, where) if items else self._parameters(function, where)
         if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
             declared = parameters[0].type
@@ -425,6 +368,7 @@ class Pipeline:
                 raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
             keyword = given.kind is given.KEYWORD_ONLY
             if given.name == CONTEXT:
+                check_context(function, where)
                 found.append(Parameter(CONTEXT, "context", Any, keyword))
             elif index == 0:
                 if given.name in earlier:
