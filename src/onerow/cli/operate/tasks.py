@@ -15,8 +15,9 @@ from onerow.cli.values import moment, payload
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.engine.queue.bulk import Progress, Selection
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.compare_and_swap import pages
+from onerow.engine.queue.progress import Progress
 
 _SHOWN = 4 * CONFIRM_ABOVE
 

@@ -21,10 +21,11 @@ from onerow.engine.events.events import Events, events_of
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue.compare_and_swap import lease_lost, update_held
 from onerow.engine.queue.heartbeat import HeartbeatThread
+from onerow.engine.queue.lease_async import LeasedAsync, LeasesAsync
 from onerow.ports import Held, Lease, Store
 
 
-class Leased:
+class Leased(LeasedAsync):
     """One leased task, until it is settled or the lease expires."""
 
     def __init__(
@@ -159,7 +160,7 @@ class Leased:
         return self.heard(update_held(self._store, self.task, lambda task: rule(task, self._store.now())))
 
 
-class Leases:
+class Leases(LeasesAsync):
     """The tasks of one claim: a sequence, and a context manager that extends their leases."""
 
     def __init__(

@@ -14,6 +14,7 @@ from onerow.engine.queue.heartbeat import HeartbeatThread
 from onerow.engine.queue.lease import Leased, Leases, hand_back
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.lost_claims import LostClaims
+from onerow.engine.queue.puller_async import PullerAsync
 from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord
@@ -22,7 +23,7 @@ LONG_DEAD = 20
 """Number of lease lengths after which an ended lease is rescued without having been observed by this program."""
 
 
-class Puller:
+class Puller(PullerAsync):
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
     Each claim first rescues tasks of dead holders in the phase. Like a worker's rescuer, it observes each lease for its

@@ -1,0 +1,21 @@
+"""The options of a worker, for functions that create one."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from onerow.core.durations import Duration
+from onerow.core.sizes import Size
+
+
+class WorkerOptions(TypedDict, total=False):
+    """Options of Worker."""
+
+    concurrency: int
+    interval: Duration
+    grace: Duration
+    phases: Sequence[str]
+    until_idle: bool
+    memory: Size | None
+    cpus: float | None
+    republish: bool
+    show_output: bool
