@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onerow.core.addition import Addition
+    from onerow.core.addition import Addition, AddManyOptions, AddOptions, ChildOptions
     from onerow.core.errors import (
         BadInput,
         BadPayload,
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
         WaitExpired,
     )
     from onerow.core.retry import Retry
+    from onerow.core.schedule import Cron
     from onerow.core.status import Status
     from onerow.core.task import Task
+    from onerow.engine.control.alerts import Alert, Webhook
+    from onerow.engine.control.schedules import Scheduled
     from onerow.engine.events.events import (
         TaskAdded,
         TaskAdvanced,
@@ -40,23 +43,38 @@ if TYPE_CHECKING:
         TaskRetried,
     )
     from onerow.engine.handler.batch import Item
-    from onerow.engine.handler.context import Context
-    from onerow.engine.queue.lease import Leased
+    from onerow.engine.handler.checkpoints import Child, ChildCounts
+    from onerow.engine.handler.context import AsyncContext, Context
+    from onerow.engine.queue.bulk import Selection
+    from onerow.engine.queue.lease import Leased, Leases
+    from onerow.engine.queue.progress import BulkOptions, Progress
     from onerow.engine.queue.puller import Puller
+    from onerow.engine.queue.schedules import Crons
     from onerow.engine.worker import Worker
+    from onerow.pipelines.options import RunOptions
     from onerow.pipelines.pipeline import Pipeline
-    from onerow.ports import Filter
+    from onerow.ports import Filter, LogLine, LogPage, Page, TaskCount
     from onerow.wiring import Queue
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AddManyOptions",
+    "AddOptions",
     "Addition",
+    "Alert",
+    "AsyncContext",
     "BadInput",
     "BadPayload",
+    "BulkOptions",
     "Cancelled",
+    "Child",
+    "ChildCounts",
+    "ChildOptions",
     "ChildrenFailed",
     "Context",
+    "Cron",
+    "Crons",
     "Filter",
     "Finish",
     "IllegalMove",
@@ -65,15 +83,23 @@ __all__ = [
     "KeyTaken",
     "LeaseLost",
     "Leased",
+    "Leases",
+    "LogLine",
+    "LogPage",
     "OnerowError",
+    "Page",
     "Permanent",
     "Pipeline",
     "PipelineError",
+    "Progress",
     "Puller",
     "Queue",
     "RateLimited",
     "Retry",
     "RetryTransaction",
+    "RunOptions",
+    "Scheduled",
+    "Selection",
     "Snooze",
     "Status",
     "StoreError",
@@ -83,32 +109,43 @@ __all__ = [
     "TaskAdvanced",
     "TaskCancelled",
     "TaskCompleted",
+    "TaskCount",
     "TaskFailed",
     "TaskRescued",
     "TaskRetried",
     "UnknownName",
     "WaitExpired",
+    "Webhook",
     "Worker",
     "__version__",
 ]
 
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
-    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
-    "RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.addition": "Addition AddManyOptions AddOptions ChildOptions",
+    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost "
+    "OnerowError PipelineError RetryTransaction StoreError StoreUnavailable UnknownName",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
-    "onerow.pipelines.pipeline": "Pipeline",
     "onerow.core.retry": "Retry",
+    "onerow.core.schedule": "Cron",
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
-    "onerow.core.addition": "Addition",
+    "onerow.engine.control.alerts": "Alert Webhook",
+    "onerow.engine.control.schedules": "Scheduled",
+    "onerow.engine.events.events": "TaskAdded TaskAdvanced TaskCancelled "
+    "TaskCompleted TaskFailed TaskRescued TaskRetried",
     "onerow.engine.handler.batch": "Item",
-    "onerow.engine.handler.context": "Context",
-    "onerow.engine.events.events": "TaskAdded TaskAdvanced TaskCancelled TaskCompleted TaskFailed TaskRescued TaskRetried",
-    "onerow.engine.queue.lease": "Leased",
+    "onerow.engine.handler.checkpoints": "Child ChildCounts",
+    "onerow.engine.handler.context": "AsyncContext Context",
+    "onerow.engine.queue.bulk": "Selection",
+    "onerow.engine.queue.lease": "Leased Leases",
+    "onerow.engine.queue.progress": "BulkOptions Progress",
     "onerow.engine.queue.puller": "Puller",
+    "onerow.engine.queue.schedules": "Crons",
     "onerow.engine.worker": "Worker",
-    "onerow.ports": "Filter",
+    "onerow.pipelines.options": "RunOptions",
+    "onerow.pipelines.pipeline": "Pipeline",
+    "onerow.ports": "Filter LogLine LogPage Page TaskCount",
     "onerow.wiring": "Queue",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

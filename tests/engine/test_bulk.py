@@ -8,7 +8,7 @@ import pytest
 
 from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
 from onerow.engine.queue import bulk
-from onerow.engine.queue.bulk import Progress
+from onerow.engine.queue.progress import Progress
 from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import until, working
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onerow import Context, Pipeline, Retry, Status
+from onerow import AsyncContext, Context, Pipeline, Retry, Status
 from onerow.core import rules
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Filter, Move
@@ -68,7 +68,7 @@ def test_an_async_handler_awaits_sync_and_async_steps(queue: Queue) -> None:
         return word
 
     @films.phase(retry=QUICK)
-    async def fetch(job: Any, ctx: Context) -> Any:
+    async def fetch(job: Any, ctx: AsyncContext) -> Any:
         words = [await ctx.step("one", slowly, "a"), await ctx.step("two", plainly, "b")]
         words.append(await ctx.step("three", lambda: slowly("c")))
         if ctx.attempt == 1:
