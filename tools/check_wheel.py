@@ -3,6 +3,7 @@
 `python -m tools.check_wheel`; needs uv, or a python3 with pip.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -61,6 +62,7 @@ def main() -> None:
         tools = Path(sys.executable).parent
         run([tools / "mypy", "--strict", "--python-executable", python, "app.py"], project)
         run([tools / "pyright", "--pythonpath", python, "app.py"], project)
+        check_public_types(tools / "pyright", python, project)
     print("the wheel is complete: contents, installation, program, demo, types")
 
 
@@ -91,6 +93,19 @@ def install(wheel: Path, venv: Path) -> Path:
         run([sys.executable, "-m", "venv", "--without-pip", venv], ROOT)
         run(["python3", "-m", "pip", "--python", python, "install", *what], ROOT)
     return python
+
+
+def check_public_types(pyright: Path, python: Path, folder: Path) -> None:
+    """Show how much of the public API has types that every checker reads alike; fail below 100 %."""
+    argv = [pyright, "--pythonpath", python, "--verifytypes", "onerow", "--ignoreexternal", "--outputjson"]
+    answer = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    report = json.loads(answer.stdout)["typeCompleteness"]
+    for symbol in report["symbols"]:
+        if symbol["isExported"] and not symbol["isTypeKnown"]:
+            print(f"  {symbol['name']}: {'; '.join(each['message'] for each in symbol['diagnostics'])}")
+    print(f"public types known: {report['completenessScore']:.1%} of {len(report['symbols'])} symbols")
+    if report["completenessScore"] < 1:
+        sys.exit("the public API has types that are unknown or ambiguous")
 
 
 def run(argv: list[str | Path], folder: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         UnknownName,
     )
+    from onerow.core.history import Entry
     from onerow.core.outcomes import (
         Cancelled,
         ChildrenFailed,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from onerow.core.status import Status
     from onerow.core.task import Task
     from onerow.engine.control.alerts import Alert, Webhook
+    from onerow.engine.control.definitions import Pause
     from onerow.engine.control.schedules import Scheduled
     from onerow.engine.events.events import (
         TaskAdded,
@@ -75,6 +77,7 @@ __all__ = [
     "Context",
     "Cron",
     "Crons",
+    "Entry",
     "Filter",
     "Finish",
     "IllegalMove",
@@ -88,6 +91,7 @@ __all__ = [
     "LogPage",
     "OnerowError",
     "Page",
+    "Pause",
     "Permanent",
     "Pipeline",
     "PipelineError",
@@ -125,12 +129,14 @@ _HOMES = {
     "onerow.core.addition": "Addition AddManyOptions AddOptions ChildOptions",
     "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost "
     "OnerowError PipelineError RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.history": "Entry",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.core.retry": "Retry",
     "onerow.core.schedule": "Cron",
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
     "onerow.engine.control.alerts": "Alert Webhook",
+    "onerow.engine.control.definitions": "Pause",
     "onerow.engine.control.schedules": "Scheduled",
     "onerow.engine.events.events": "TaskAdded TaskAdvanced TaskCancelled "
     "TaskCompleted TaskFailed TaskRescued TaskRetried",

@@ -118,7 +118,7 @@ def wrong_handlers() -> None:
     @videos.phase(concurrency=2)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType, reportUntypedFunctionDecorator]
     async def other_payload_too(post: Post, cut: int) -> None: ...
 
-    videos.phase(concurrency="4")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+    videos.phase(concurrency="4")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     videos.phase(concurency=4)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     videos.command("x", ["ls"], timeout=[])  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     videos.command("x", ["ls"], concurency=4)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
@@ -141,7 +141,7 @@ def adds() -> None:
     queue.add(videos, 5)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
     queue.add(videos)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     queue.add(numbers, "5")  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
-    queue.add(5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add(5)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     queue.add(videos, Video("u"), titel="a")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     queue.add(videos, Video("u"), user_id=7)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
     queue.add_new(videos, 5)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -6,7 +6,16 @@ from itertools import count
 from typing import Protocol
 
 from onerow.core.corruption import applied
-from onerow.core.errors import CorruptRow, IllegalMove, KeyTaken, LeaseLost, LostRace, OnerowError, UnknownName
+from onerow.core.errors import (
+    BadInput,
+    CorruptRow,
+    IllegalMove,
+    KeyTaken,
+    LeaseLost,
+    LostRace,
+    OnerowError,
+    UnknownName,
+)
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.ports import Conflict, Filter, Move, Order, Page, Store, Swapped
@@ -114,6 +123,10 @@ def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
 
 def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Task]:
     """Return the tasks in the order of their ids; raise UnknownName if one does not exist or is another user's."""
+    for task_id in ids:
+        if not isinstance(task_id, str):
+            hint = "; pass task.task_id" if isinstance(task_id, Task) else ""
+            raise BadInput(f"task_id must be text, not {type(task_id).__name__}{hint}", field="task_id")
     found = {
         task.task_id: task
         for task in store.fetch(ids)

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from msgspec.structs import replace
 
+from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.retry import Retry
@@ -15,7 +16,7 @@ from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import Send, Webhook, watch
 from onerow.engine.control.definitions import UNCHANGED
-from onerow.engine.events.events import EventType, Hook, TaskEvent
+from onerow.engine.events.events import Event, EventType, Hook, TaskEvent
 from onerow.engine.events.hooks import name_of
 from onerow.engine.queue import operations, purge
 from onerow.engine.queue.adding import Adding
@@ -51,6 +52,8 @@ class Queue(Adding, QueueAsync):
         """
         if hook is None:
             return lambda function: self.on(kind, function, timeout=timeout)
+        if not (isinstance(kind, type) and issubclass(kind, Event)) or not callable(hook):
+            raise BadInput("on() takes an event class, such as TaskFailed, and a function of one event", field="on")
         limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
 
@@ -85,6 +88,8 @@ class Queue(Adding, QueueAsync):
     def serve(self, *pipelines: Pipeline) -> Self:
         """Register the pipelines that workers of this queue run."""
         for pipeline in pipelines:
+            if not isinstance(pipeline, Pipeline):
+                raise BadInput(f"pipelines must be Pipeline objects, not {type(pipeline).__name__}", field="pipeline")
             known = self.pipelines.get(pipeline.name)
             if known is not None and known is not pipeline:
                 raise BadInput(f"two different pipelines are named {pipeline.name!r}", field="pipeline")
@@ -99,7 +104,10 @@ class Queue(Adding, QueueAsync):
 
     def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
         """Fail a waiting task manually, for example because its signal will not arrive; `retry` undoes it."""
-        return self._operate(task_id, operations.fail(self.masker.text(error), error_class, by, note))
+        return self._operate(
+            task_id,
+            operations.fail(self.masker.text(values.check_text(error, "error", 100_000)), error_class, by, note),
+        )
 
     def retry(
         self,
@@ -178,7 +186,7 @@ class Queue(Adding, QueueAsync):
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Remove a pause; return whether there was one."""
         self._require_all_users()
-        name = pipeline if isinstance(pipeline, str) else pipeline.name
+        name = pipeline.name if isinstance(pipeline, Pipeline) else pipeline
         if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
             return True  # also for a phase that no code defines any more
         self._check_phase(pipeline, phase)

@@ -142,6 +142,8 @@ class Scope:
 
     def plan(self, pipeline: str) -> Plan:
         """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
+        if not isinstance(pipeline, str):
+            raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
         if pipeline in self.pipelines:
             return self.follow(self.pipelines[pipeline].plan)
         self.definitions.refresh_if_stale(self.store.now())

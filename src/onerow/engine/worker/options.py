@@ -8,7 +8,7 @@ from onerow.core.sizes import Size
 
 
 class WorkerOptions(TypedDict, total=False):
-    """Options of Worker."""
+    """Options of Worker; a test compares them."""
 
     concurrency: int
     interval: Duration

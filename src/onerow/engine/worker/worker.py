@@ -79,6 +79,8 @@ class Worker:
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
+        if not isinstance(queue, Queue):
+            raise BadInput(f"a worker needs a Queue, not {type(queue).__name__}", field="queue")
         queue.serve(*pipelines)
         if not queue.pipelines:
             raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
