@@ -31,7 +31,7 @@ class BulkOptions(TypedDict, total=False):
     """Options of every bulk operation."""
 
     pace: str | None
-    """At most so many tasks in a span ('20/min')."""
+    """Maximum number of tasks in a span ('20/min')."""
     limit: int | None
     """Maximum number of tasks."""
     progress: Report | None
