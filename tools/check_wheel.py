@@ -97,7 +97,15 @@ def install(wheel: Path, venv: Path) -> Path:
 
 def check_public_types(pyright: Path, python: Path, folder: Path) -> None:
     """Show how much of the public API has types that every checker reads alike; fail below 100 %."""
-    argv = [pyright, "--pythonpath", python, "--verifytypes", "onerow", "--ignoreexternal", "--outputjson"]
+    argv: list[str | Path] = [
+        pyright,
+        "--pythonpath",
+        python,
+        "--verifytypes",
+        "onerow",
+        "--ignoreexternal",
+        "--outputjson",
+    ]
     answer = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     report = json.loads(answer.stdout)["typeCompleteness"]
     for symbol in report["symbols"]:

@@ -135,7 +135,7 @@ def test_the_event_loop_is_not_blocked(queue: Queue, monkeypatch: pytest.MonkeyP
         waiting = asyncio.create_task(queue.get_async("a"))
         await asyncio.sleep(0)
         released.set()
-        assert await waiting == "a"
+        assert str(await waiting) == "a"
 
     asyncio.run(main())
 

@@ -52,7 +52,7 @@ class Queue(Adding, QueueAsync):
         """
         if hook is None:
             return lambda function: self.on(kind, function, timeout=timeout)
-        if not (isinstance(kind, type) and issubclass(kind, Event)) or not callable(hook):
+        if not _is_event(kind) or not callable(hook):
             raise BadInput("on() takes an event class, such as TaskFailed, and a function of one event", field="on")
         limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
@@ -285,3 +285,7 @@ class Queue(Adding, QueueAsync):
         """Remove tasks that ended at least `older_than` ago, at most `limit`; held unique keys stay as tombstones."""
         where = self._scoped(Filter(statuses=purge.ended_statuses(statuses), pipeline=pipeline))
         return purge.purge(self.store, where, parse_duration(older_than, "older_than"), limit, self.log_files)
+
+
+def _is_event(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Event)
