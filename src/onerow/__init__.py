@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from onerow.core.errors import (
         BadInput,
         BadPayload,
+        BadQuery,
         IllegalMove,
         KeyTaken,
         LeaseLost,
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         UnknownName,
+        WaitTimeout,
     )
+    from onerow.core.filters import Filter
     from onerow.core.history import Entry
     from onerow.core.outcomes import (
         Cancelled,
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
     from onerow.engine.worker import Worker
     from onerow.pipelines.options import RunOptions
     from onerow.pipelines.pipeline import Pipeline
-    from onerow.ports import Filter, LogLine, LogPage, Page, TaskCount
+    from onerow.ports import LogLine, LogPage, Page, TaskCount
     from onerow.wiring import Queue
 
 __version__ = "0.1.0"
@@ -68,6 +71,7 @@ __all__ = [
     "AsyncContext",
     "BadInput",
     "BadPayload",
+    "BadQuery",
     "BulkOptions",
     "Cancelled",
     "Child",
@@ -119,6 +123,7 @@ __all__ = [
     "TaskRetried",
     "UnknownName",
     "WaitExpired",
+    "WaitTimeout",
     "Webhook",
     "Worker",
     "__version__",
@@ -127,8 +132,9 @@ __all__ = [
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
     "onerow.core.addition": "Addition AddManyOptions AddOptions ChildOptions",
-    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost "
-    "OnerowError PipelineError RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost "
+    "OnerowError PipelineError RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
+    "onerow.core.filters": "Filter",
     "onerow.core.history": "Entry",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.core.retry": "Retry",
@@ -151,7 +157,7 @@ _HOMES = {
     "onerow.engine.worker": "Worker",
     "onerow.pipelines.options": "RunOptions",
     "onerow.pipelines.pipeline": "Pipeline",
-    "onerow.ports": "Filter LogLine LogPage Page TaskCount",
+    "onerow.ports": "LogLine LogPage Page TaskCount",
     "onerow.wiring": "Queue",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

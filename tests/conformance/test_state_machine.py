@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import OnerowError
+from onerow.core.filters import Filter, Order
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import (
     Claim,
     Conflict,
     Existing,
-    Filter,
     Held,
     Inserted,
     Lease,
@@ -34,7 +34,6 @@ from onerow.ports import (
     Lost,
     Move,
     Note,
-    Order,
     PhaseClaim,
     Stale,
     Store,

@@ -66,7 +66,7 @@ class Pipeline(Generic[Payload]):
     def __init__(self: "Pipeline[Any]", name: str, *, title: str = "", payload: Any, code: str = "") -> None: ...
 
     def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
-        self.name = check_name(name, "pipeline")
+        self.name: str = check_name(name, "pipeline")
         self.title = title
         self.code = code
         self.payload_type: Any = payload

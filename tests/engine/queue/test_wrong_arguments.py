@@ -31,6 +31,8 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "no hook": (lambda queue: queue.on(TaskFailed, 5), "takes an event class"),
     "a number as a receiver": (lambda queue: queue.alert(5), "a webhook's URL or to a function, not 5"),
     "a number as a cron": (lambda queue: Pipeline("p").cron(5), "a cron expression is text, not 5"),  # type: ignore[arg-type]
+    "an order that does not exist": (lambda queue: queue.find(order="best"), "order is one of newest, oldest"),
+    "a text as a limit": (lambda queue: queue.find(limit="5"), "limit must be a whole number, not '5'"),
     "a worker without a queue": (lambda queue: Worker(5), "a worker needs a Queue, not int"),  # type: ignore[arg-type]
 }
 

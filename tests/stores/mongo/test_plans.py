@@ -8,14 +8,14 @@ import pytest
 from pymongo.cursor import Cursor
 
 from onerow.core import rules
+from onerow.core.filters import SORTING, Filter, Order
 from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.ports import Filter, Order, PhaseClaim
+from onerow.ports import PhaseClaim
 from onerow.stores.mongo import MongoStore, claiming, counts
 from onerow.stores.mongo.claiming import ORDER, PIPELINES_WAITING, due_filter
 from onerow.stores.mongo.filters import query_of
 from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
 from onerow.stores.mongo.slots import keys_waiting
-from onerow.stores.shared.paging import SORTING
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]

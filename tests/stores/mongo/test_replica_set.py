@@ -9,8 +9,9 @@ import pytest
 
 from onerow.core import rules
 from onerow.core.errors import RetryTransaction
+from onerow.core.filters import Filter
 from onerow.core.status import OPEN
-from onerow.ports import Existing, Filter, Inserted
+from onerow.ports import Existing, Inserted
 from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 

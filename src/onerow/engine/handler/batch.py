@@ -28,7 +28,7 @@ class Item(Generic[Payload]):
         self.payload = payload
         self._link = link
         self._settle = settle
-        self.settled = False
+        self.settled: bool = False
 
     def __repr__(self) -> str:
         return f"Item({self.task.task_id!r})"

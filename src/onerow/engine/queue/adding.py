@@ -58,7 +58,6 @@ class Adding(Scope):
         limit_key: str = "",
         max_retries: int | None = None,
         metadata: dict[str, Any] | None = None,
-        parent_id: str | None = None,
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
 
@@ -69,7 +68,7 @@ class Adding(Scope):
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            parent_id, delay,
+            delay,
         )  # fmt: skip
         return _tasks(self._add(pipeline, [addition], addition, tx))[0]
 
@@ -204,13 +203,13 @@ class Adding(Scope):
         return _tasks(await self._add_async(pipeline, items, common, tx)) if items else []
 
     def add_children(
-        self, pipeline: Pipeline[Any] | str, children: Sequence[Addition], since: datetime | None
+        self, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
     ) -> list[Task]:
-        """Insert the children of a task; the worker sets their ids and their parent.
+        """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
 
         created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
         """
-        return _tasks(self._add(pipeline, children, Addition(None), None, since)) if children else []
+        return _tasks(self._add(pipeline, children, Addition(None), None, since, parent_id)) if children else []
 
     def _add(
         self,
@@ -219,8 +218,9 @@ class Adding(Scope):
         common: Addition,
         tx: Any,
         not_before: datetime | None = None,
+        parent_id: str | None = None,
     ) -> _Answers:
-        tasks = self._new_tasks(pipeline, items, common, tx)
+        tasks = self._new_tasks(pipeline, items, common, tx, parent_id)
         if not_before is not None:
             tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
         return tasks, self._insert(tasks, tx)
@@ -236,7 +236,14 @@ class Adding(Scope):
         answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
         return tasks, answers
 
-    def _new_tasks(self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+    def _new_tasks(
+        self,
+        pipeline: Pipeline[Any] | str,
+        items: Sequence[Any],
+        common: Addition,
+        tx: Any,
+        parent_id: str | None = None,
+    ) -> list[Task]:
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
@@ -246,7 +253,7 @@ class Adding(Scope):
         else:
             plan = self.plan(pipeline)
         self._check_relocation(store)
-        return insert.new_tasks(store, plan, declared, items, common, self._user)
+        return insert.new_tasks(store, plan, declared, items, common, self._user, parent_id)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = insert.insert(self.store, tasks, tx)

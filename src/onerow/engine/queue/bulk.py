@@ -9,7 +9,9 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
+from onerow.core import values
 from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.keywords import check_keywords
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
@@ -22,7 +24,7 @@ from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tas
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.progress import BulkOptions, EachTask, Progress, Report
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 
 BULK = "bulk"
 _PAGE = 200
@@ -63,6 +65,19 @@ class Selection(SelectionAsync):
         """Cancel the tasks and their children; running attempts are stopped."""
         return self._run(operations.cancel(by, note), options)
 
+    def fail(
+        self,
+        error: str,
+        *,
+        error_class: str = "permanent",
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
+    ) -> Progress:
+        """Fail waiting tasks manually; `retry` undoes it."""
+        text = self._scope.masker.text(values.check_text(error, "error", 100_000))
+        return self._run(operations.fail(text, error_class, by, note), options)
+
     def retry(
         self, *, policy: Retry | None = None, by: str = "", note: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
@@ -76,10 +91,16 @@ class Selection(SelectionAsync):
         return self._run(operations.replay(self._scope.plan, phase, by, note), options)
 
     def finish(
-        self, *, phase_only: bool = False, by: str = "", note: str = "", **options: Unpack[BulkOptions]
+        self,
+        *,
+        result: Any = None,
+        phase_only: bool = False,
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
     ) -> Progress:
-        """Mark waiting and failed tasks (or only their current phase) as done manually."""
-        return self._run(operations.finish(self._scope.plan, phase_only, by, note), options)
+        """Mark waiting and failed tasks (or only their phase) as done manually; `result` is stored as their result."""
+        return self._run(operations.finish(self._scope.plan, phase_only, by, note, result), options)
 
     def reschedule(
         self, run_at: datetime | str, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
@@ -91,9 +112,11 @@ class Selection(SelectionAsync):
         """Change the priority of tasks that have not ended."""
         return self._run(operations.set_priority(priority, by, note), options)
 
-    def signal(self, name: str, payload: Any = None, *, by: str = "", **options: Unpack[BulkOptions]) -> Progress:
-        """Send a signal to each task."""
-        return self._run(operations.signal(name, payload, "", by), options)
+    def signal(
+        self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
+    ) -> Progress:
+        """Send a signal to each task; a task takes a signal_id once."""
+        return self._run(operations.signal(name, payload, signal_id, by), options)
 
     def annotate(self, metadata: dict[str, Any], **options: Unpack[BulkOptions]) -> Progress:
         """Replace their metadata."""

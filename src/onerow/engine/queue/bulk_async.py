@@ -23,6 +23,18 @@ class SelectionAsync:
         """Async `cancel`."""
         return await in_thread(self, "cancel", by=by, note=note, **options)
 
+    async def fail_async(
+        self,
+        error: str,
+        *,
+        error_class: str = "permanent",
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
+    ) -> Progress:
+        """Async `fail`."""
+        return await in_thread(self, "fail", error, error_class=error_class, by=by, note=note, **options)
+
     async def retry_async(
         self, *, policy: Retry | None = None, by: str = "", note: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
@@ -36,10 +48,16 @@ class SelectionAsync:
         return await in_thread(self, "replay", phase, by=by, note=note, **options)
 
     async def finish_async(
-        self, *, phase_only: bool = False, by: str = "", note: str = "", **options: Unpack[BulkOptions]
+        self,
+        *,
+        result: Any = None,
+        phase_only: bool = False,
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
     ) -> Progress:
         """Async `finish`."""
-        return await in_thread(self, "finish", phase_only=phase_only, by=by, note=note, **options)
+        return await in_thread(self, "finish", result=result, phase_only=phase_only, by=by, note=note, **options)
 
     async def reschedule_async(
         self, run_at: datetime | str, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
@@ -54,10 +72,10 @@ class SelectionAsync:
         return await in_thread(self, "set_priority", priority, by=by, note=note, **options)
 
     async def signal_async(
-        self, name: str, payload: Any = None, *, by: str = "", **options: Unpack[BulkOptions]
+        self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
         """Async `signal`."""
-        return await in_thread(self, "signal", name, payload, by=by, **options)
+        return await in_thread(self, "signal", name, payload, signal_id=signal_id, by=by, **options)
 
     async def annotate_async(self, metadata: dict[str, Any], **options: Unpack[BulkOptions]) -> Progress:
         """Async `annotate`."""

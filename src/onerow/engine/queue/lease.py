@@ -41,14 +41,14 @@ class Leased(LeasedAsync):
         self._store = store
         self._follow = follow
         self.lease_for = lease_for
-        self.beat_at = claimed_at
+        self.beat_at: float = claimed_at
         self._events = events
         self._masker = masker
         self._task_lock = threading.Lock()
         self._cancel_requested = False
-        self.task = task
-        self.settled = False
-        self.lost = False  # whether the last heartbeat found that the lease was lost
+        self.task: Task = task
+        self.settled: bool = False
+        self.lost: bool = False  # whether the last heartbeat found that the lease was lost
 
     @property
     def token(self) -> int:

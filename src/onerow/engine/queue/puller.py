@@ -40,7 +40,7 @@ class Puller(PullerAsync):
     ) -> None:
         plan, wanted = scope.phase_of(pipeline, phase)
         span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
-        self.worker = worker or f"pull-{uuid4().hex[:12]}"
+        self.worker: str = worker or f"pull-{uuid4().hex[:12]}"
         self._scope = scope
         self._pipeline = pipeline
         self._name, self._phase = plan.name, wanted.name

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
+from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
@@ -29,11 +31,12 @@ from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.queue_async import QueueAsync
 from onerow.engine.queue.schedules import Crons
+from onerow.engine.queue.scope import filter_of
+from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter
 
 
-class Queue(Adding, QueueAsync):
+class Queue(Adding, Waiting, QueueAsync):
     """The tasks of one store; the first use opens the connection."""
 
     @overload
@@ -151,15 +154,15 @@ class Queue(Adding, QueueAsync):
         """Replace the task's metadata."""
         return self._operate(task_id, operations.annotate(metadata))
 
-    def select(self, where: Filter | None = None, *, ids: Sequence[str] | None = None) -> Selection:
-        """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+    def select(self, where: Filter | str | None = None, *, ids: Sequence[str] | None = None) -> Selection:
+        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`."""
         if ids is not None and where is not None:
             raise BadInput("select tasks by a filter or by ids, not both", field="ids")
-        return Selection(self, self._scoped(where), ids)
+        return Selection(self, filter_of(self, where), ids)
 
     def retry_failed(
         self,
-        where: Filter | None = None,
+        where: Filter | str | None = None,
         *,
         policy: Retry | None = None,
         by: str = "",
@@ -167,7 +170,7 @@ class Queue(Adding, QueueAsync):
         **options: Unpack[BulkOptions],
     ) -> Progress:
         """Retry every matching failed task; takes the options of `Selection.retry`."""
-        failed = self.select(replace(where or Filter(), statuses=frozenset({FAILED})))
+        failed = self.select(replace(filter_of(self, where), statuses=frozenset({FAILED})))
         return failed.retry(policy=policy, by=by, note=note, **options)
 
     def _operate(self, task_id: str, operation: Operation) -> Task:
@@ -180,17 +183,17 @@ class Queue(Adding, QueueAsync):
     def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
         """Stop claims from a phase (default: the whole pipeline) until it is resumed; running attempts continue."""
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_pause(self.store, name, phase, operations.asking(by), reason)
+        plan, names = self._names_of(pipeline, phase)
+        definitions.set_pause(self.store, plan.name, names[0], operations.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Remove a pause; return whether there was one."""
         self._require_all_users()
         name = pipeline.name if isinstance(pipeline, Pipeline) else pipeline
-        if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
+        if definitions.drop_controls(self.store, definitions.PAUSE, name, [phase]):
             return True  # also for a phase that no code defines any more
-        self._check_phase(pipeline, phase)
-        return False
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.PAUSE, plan.name, names)
 
     def set_limit(
         self,
@@ -205,13 +208,15 @@ class Queue(Adding, QueueAsync):
         None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
         """
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
+        plan = self._plan_of(pipeline)
+        limits = {"concurrency": concurrency, "per_key": per_key}
+        definitions.set_limit(self.store, plan.name, plan.phase(phase), limits)
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Return to both limits defined in code; return whether one was overridden."""
         self._require_all_users()
-        return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, names)
 
     @property
     def crons(self) -> Crons:
@@ -233,10 +238,10 @@ class Queue(Adding, QueueAsync):
         self.definitions.refresh()
         return written
 
-    def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
+    def _names_of(self, pipeline: Pipeline | str, phase: str) -> tuple[Plan, tuple[str, ...]]:
+        """Return the definition, and the present and former names of a phase ('*': the whole pipeline)."""
         plan = self._plan_of(pipeline)
-        definitions.known_phases(plan, [phase])
-        return plan.name
+        return plan, ("*",) if phase == "*" else plan.phase(phase).names
 
     # ── pulling ──
 

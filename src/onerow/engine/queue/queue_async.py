@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 
 from onerow.core.durations import Duration
+from onerow.core.filters import Filter, Order
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
@@ -15,7 +16,7 @@ from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, LogPage, Order, Page, TaskCount
+from onerow.ports import LogPage, Page, TaskCount
 
 
 class QueueAsync:
@@ -30,12 +31,17 @@ class QueueAsync:
         return await in_thread(self, "get", task_id)
 
     async def find_async(
-        self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
+        self,
+        where: Filter | str | None = None,
+        *,
+        limit: int = 100,
+        order: Order | None = None,
+        after: str | None = None,
     ) -> Page:
         """Async `find`."""
         return await in_thread(self, "find", where, limit=limit, order=order, after=after)
 
-    async def count_async(self, where: Filter | None = None) -> list[TaskCount]:
+    async def count_async(self, where: Filter | str | None = None) -> list[TaskCount]:
         """Async `count`."""
         return await in_thread(self, "count", where)
 
@@ -95,7 +101,7 @@ class QueueAsync:
 
     async def retry_failed_async(
         self,
-        where: Filter | None = None,
+        where: Filter | str | None = None,
         *,
         policy: Retry | None = None,
         by: str = "",

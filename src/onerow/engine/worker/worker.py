@@ -85,8 +85,8 @@ class Worker:
         if not queue.pipelines:
             raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
         self.queue = queue
-        self.identity = Identity.of_this_process()
-        self.exit_code = 0
+        self.identity: Identity = Identity.of_this_process()
+        self.exit_code: int = 0
         self._concurrency = concurrency
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
@@ -108,7 +108,7 @@ class Worker:
         self._signalled = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
-        self.ready = threading.Event()
+        self.ready: threading.Event = threading.Event()
 
     @property
     def name(self) -> str:
