@@ -181,4 +181,5 @@ FIGURES = {
     "logs": Measure(commands.log_lines),
     "log_delay": Measure(commands.log_delay, repeats=False),
     "command": Measure(commands.command_start, repeats=False),
+    "isolated": Measure(commands.isolated_start, repeats=False),
 }

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         LeaseLost,
         OnerowError,
         PipelineError,
+        ResourceError,
         RetryTransaction,
         StoreError,
         StoreUnavailable,
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from onerow.core.history import Entry
     from onerow.core.outcomes import (
         Cancelled,
+        CancelTask,
         ChildrenFailed,
         Finish,
         Jump,
         Permanent,
         RateLimited,
+        SkipPhase,
         Snooze,
         WaitExpired,
     )
@@ -73,6 +76,7 @@ __all__ = [
     "BadPayload",
     "BadQuery",
     "BulkOptions",
+    "CancelTask",
     "Cancelled",
     "Child",
     "ChildCounts",
@@ -103,11 +107,13 @@ __all__ = [
     "Puller",
     "Queue",
     "RateLimited",
+    "ResourceError",
     "Retry",
     "RetryTransaction",
     "RunOptions",
     "Scheduled",
     "Selection",
+    "SkipPhase",
     "Snooze",
     "Status",
     "StoreError",
@@ -132,11 +138,12 @@ __all__ = [
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
     "onerow.core.addition": "Addition AddManyOptions AddOptions ChildOptions",
-    "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost "
-    "OnerowError PipelineError RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
+    "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost OnerowError "
+    "PipelineError ResourceError RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
     "onerow.core.filters": "Filter",
     "onerow.core.history": "Entry",
-    "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
+    "onerow.core.outcomes": "CancelTask Cancelled ChildrenFailed Finish Jump "
+    "Permanent RateLimited SkipPhase Snooze WaitExpired",
     "onerow.core.retry": "Retry",
     "onerow.core.schedule": "Cron",
     "onerow.core.status": "Status",

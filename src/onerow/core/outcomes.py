@@ -1,6 +1,6 @@
 """Outcomes of a handler other than a plain result: exceptions to raise, and values to return (Jump, Finish).
 
-Permanent, RateLimited and Snooze are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
+Permanent, RateLimited, Snooze, CancelTask and SkipPhase are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
 in a handler does not swallow them.
 """
 
@@ -38,6 +38,27 @@ class Snooze(Exception):
         super().__init__(f"snoozed for {self.for_}")
 
 
+class CancelTask(Exception):
+    """Raised by a handler: end the task as cancelled; the text is the reason. Its children are cancelled too."""
+
+
+class SkipPhase(Exception):
+    """Raised by a handler: leave this phase without a result; the text is the reason. The next phase follows."""
+
+
+CHOSEN = (CancelTask, SkipPhase, Snooze)
+"""Exceptions that are no failures; in an exception group without a failure, the first one of this order decides."""
+
+
+class MiddlewareFailed(Exception):
+    """A middleware raised an exception of its own; `error` counts as if the handler had raised it."""
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        self.name = name
+        self.error = error
+        super().__init__(f"middleware {name} raised {type(error).__name__}")
+
+
 class Cancelled(BaseException):
     """Raised inside a handler whose task was cancelled, timed out or lost its lease."""
 
@@ -58,6 +79,14 @@ class Parked(BaseException):
         self.awaiting = awaiting
         self.timeout = timeout
         super().__init__(f"parked for {awaiting}")
+
+
+class Asleep(Parked):
+    """Raised inside a handler to end the attempt; the task runs again after the sleep."""
+
+    def __init__(self, name: str, for_: timedelta) -> None:
+        super().__init__(name, "time", for_)
+        self.for_ = for_
 
 
 class Jump(msgspec.Struct, frozen=True):

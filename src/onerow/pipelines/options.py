@@ -10,6 +10,7 @@ from onerow.core.keywords import check_keywords
 from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Kind, PhasePlan
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
+from onerow.core.sizes import Size, parse_size
 
 
 class RunOptions(TypedDict, total=False):
@@ -107,6 +108,14 @@ def rate(text: str, field: str) -> str:
         except BadInput as error:
             raise PipelineError(str(error), field=field) from None
     return text
+
+
+def size(value: Size, field: str) -> int:
+    """Parse a size in bytes."""
+    try:
+        return parse_size(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
 
 
 def policy(retry: Retry | int | None) -> Retry:

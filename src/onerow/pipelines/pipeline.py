@@ -19,57 +19,55 @@ from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
 from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
-from onerow.pipelines.options import RunOptions, check_importable, duration, names, run_phase, span
+from onerow.pipelines.errors import ErrorMap, table
+from onerow.pipelines.extensions import Extensible
+from onerow.pipelines.handlers import Handler, items_parameters, parameters_of
+from onerow.pipelines.options import RunOptions, check_importable, duration, names, run_phase, size, span
 from onerow.pipelines.signature import (
-    CONTEXT,
-    check_context,
-    declared_type,
     fields,
     is_typed,
-    parameter_types,
     payload_schema,
 )
 from onerow.pipelines.typed import Function, Payload, PhaseDecorator
 
 
-class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of a handler: the source of its value and its type."""
-
-    name: str
-    source: Literal["payload", "result", "context", "items"]
-    type: Any  # Any: as decoded
-    keyword: bool  # passed by name
-
-
-class Handler(msgspec.Struct, frozen=True):
-    """The function of a phase with its parsed signature."""
-
-    function: Callable[..., Any]
-    parameters: tuple[Parameter, ...]
-    is_async: bool
-    isolated: bool
-
-
-class Pipeline(Generic[Payload]):
+class Pipeline(Extensible, Generic[Payload]):
     """A named, ordered list of phases. Importing or building it opens no connection.
 
     payload: the type of the payload; `add` and the handlers are then checked against it, at run time and by type checkers.
+    errors: exception class → error class, or a function of the exception that returns an error class or None.
     """
 
     @overload
-    def __init__(self, name: str, *, title: str = "", payload: None = None, code: str = "") -> None: ...
+    def __init__(
+        self, name: str, *, title: str = "", payload: None = None, code: str = "", errors: ErrorMap | None = None
+    ) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, title: str = "", payload: type[Payload], code: str = "") -> None: ...
+    def __init__(
+        self, name: str, *, title: str = "", payload: type[Payload], code: str = "", errors: ErrorMap | None = None
+    ) -> None: ...
 
     @overload
-    def __init__(self: "Pipeline[Any]", name: str, *, title: str = "", payload: Any, code: str = "") -> None: ...
+    def __init__(
+        self: "Pipeline[Any]",
+        name: str,
+        *,
+        title: str = "",
+        payload: Any,
+        code: str = "",
+        errors: ErrorMap | None = None,
+    ) -> None: ...
 
-    def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
+    def __init__(
+        self, name: str, *, title: str = "", payload: Any = None, code: str = "", errors: ErrorMap | None = None
+    ) -> None:
+        super().__init__()
         self.name: str = check_name(name, "pipeline")
         self.title = title
         self.code = code
         self.payload_type: Any = payload
+        self.errors = table(errors, f"pipeline {name!r}")
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
         self._crons: list[Cron] = []
@@ -138,7 +136,10 @@ class Pipeline(Generic[Payload]):
         """Decorator: add a function as the next phase, and return the function unchanged.
 
         `@posts.phase`, or with options: `@posts.phase(concurrency=4, timeout="2m")`. name: by default the function's.
-        isolate: 'process' runs each attempt in a new process. The other options: `RunOptions`.
+        isolate: 'process' runs each attempt in its own process. memory_limit: how much memory that process and all that
+        it starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource').
+        errors: exception class → error class (or a function), asked before the pipeline's `errors`. The other options:
+        `RunOptions`.
         """
         return self._phase
 
@@ -149,15 +150,21 @@ class Pipeline(Generic[Payload]):
         *,
         name: str = "",
         isolate: Literal["process"] | None = None,
+        memory_limit: Size | None = None,
+        errors: ErrorMap | None = None,
         **options: Unpack[RunOptions],
     ) -> Any:
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+        if memory_limit is not None and isolate is None:
+            raise PipelineError("memory_limit needs isolate='process': all threads of a worker share its memory")
         check_keywords("phase", options, RunOptions)
 
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
-            handler = self._handler(function, phase_name, isolated=isolate == "process")
+            handler = self._handler(function, phase_name, isolated=isolate == "process", errors=errors)
+            if memory_limit is not None:
+                handler = msgspec.structs.replace(handler, memory_limit=size(memory_limit, "memory_limit"))
             self._append(run_phase(phase_name, "run", options, isolated=handler.isolated))
             self.handlers[phase_name] = handler
             return function
@@ -190,8 +197,8 @@ class Pipeline(Generic[Payload]):
         env: variables of the worker's environment that the program gets. exits: exit code → error class, or 'ok'.
         progress: a regular expression for output lines with progress. result: the last line of output, or the JSON
         file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
-        memory_limit, cpu_limit (seconds): limits of each process. memory, cpus: reserved on the host for each attempt;
-        the attempts on one host never reserve more than it has.
+        memory_limit: of all processes of an attempt together. cpu_limit (seconds): of each process. memory, cpus:
+        reserved on the host for each attempt; the attempts on one host never reserve more than it has.
         """
         where = f"phase {name!r} of pipeline {self.name!r}"
         program = command.build(
@@ -209,6 +216,7 @@ class Pipeline(Generic[Payload]):
         *,
         size: int,
         within: Duration = 0,
+        errors: ErrorMap | None = None,
         **options: Unpack[RunOptions],
     ) -> Callable[[Function], Function]:
         """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
@@ -225,7 +233,7 @@ class Pipeline(Generic[Payload]):
             )
 
         def add(function: Function) -> Function:
-            handler = self._handler(function, name, isolated=False, items=True)
+            handler = self._handler(function, name, isolated=False, items=True, errors=errors)
             self._append(run_phase(name, "batch", options, batch_size=size, batch_within=duration(within, "within")))
             self.handlers[name] = handler
             return function
@@ -327,6 +335,8 @@ class Pipeline(Generic[Payload]):
         for known in (phase.name, *phase.renamed_from):
             if known in taken:
                 raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        if phase.name in self.resources:
+            raise PipelineError(f"pipeline {self.name!r} has a resource {phase.name!r}; a phase needs another name")
         if self.payload_type is None:  # `Pipeline[Post]("posts")` means the same as payload=Post
             (declared,) = typing.get_args(getattr(self, "__orig_class__", None)) or (None,)
             self.payload_type = None if declared is Any or isinstance(declared, typing.TypeVar) else declared
@@ -334,7 +344,13 @@ class Pipeline(Generic[Payload]):
         self._plan = None
 
     def _handler(
-        self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
+        self,
+        function: Callable[..., Any],
+        phase_name: str,
+        *,
+        isolated: bool,
+        items: bool = False,
+        errors: ErrorMap | None = None,
     ) -> Handler:
         where = f"phase {phase_name!r} of pipeline {self.name!r}"
         if not callable(function):
@@ -343,45 +359,18 @@ class Pipeline(Generic[Payload]):
             raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
         if isolated:
             check_importable(function, where)
-        parameters = self._items(function, where) if items else self._parameters(function, where)
+        parameters = (
+            items_parameters(function, where, self.resources)
+            if items
+            else parameters_of(function, where, {phase.name for phase in self._phases}, self.resources)
+        )
         if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
             declared = parameters[0].type
             if is_typed(declared):
                 self.payload_type = declared
-        return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
-
-    def _items(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
-        given = list(inspect.signature(function).parameters.values())
-        if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
-            raise PipelineError(
-                f"{where} takes a list of items and nothing else; each item has its payload, results and log"
-            )
-        name = given[0].name
-        return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
-
-    def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
-        earlier = {phase.name for phase in self._phases}
-        hints = parameter_types(function, where)
-        found: list[Parameter] = []
-        for index, given in enumerate(inspect.signature(function).parameters.values()):
-            if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
-                raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
-            keyword = given.kind is given.KEYWORD_ONLY
-            if given.name == CONTEXT:
-                check_context(function, where)
-                found.append(Parameter(CONTEXT, "context", Any, keyword))
-            elif index == 0:
-                if given.name in earlier:
-                    raise PipelineError(
-                        f"{where}: the first parameter is the payload and can't be named after the phase {given.name!r}"
-                    )
-                found.append(Parameter(given.name, "payload", hints.get(given.name, Any), keyword))
-            elif given.name in earlier:
-                found.append(Parameter(given.name, "result", hints.get(given.name, Any), keyword))
-            else:
-                known = ", ".join(sorted(earlier)) or "none yet"
-                raise PipelineError(
-                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}); "
-                    f"besides the payload, parameters are earlier phases and 'ctx'"
-                )
-        return tuple(found)
+        is_async = inspect.iscoroutinefunction(function)
+        resources = {each.name: self.resources[each.name] for each in parameters if each.source == "resource"}
+        for name, resource in resources.items():
+            if resource.is_async and not is_async:
+                raise PipelineError(f"{where} is a plain function and can't take the async resource {name!r}")
+        return Handler(function, parameters, is_async, isolated, (*table(errors, where), *self.errors), resources)

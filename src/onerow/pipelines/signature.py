@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +12,14 @@ from onerow.core.errors import PipelineError
 CONTEXT = "ctx"
 
 
-def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
-    """Return the declared types of a handler's parameters, without `ctx`."""
+def parameter_types(
+    function: Callable[..., Any], where: str = "a handler", without: Container[str] = ()
+) -> Mapping[str, Any]:
+    """Return the declared types of a handler's parameters, without `ctx` and those in `without`."""
     wanted = {
-        name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
+        name: hint
+        for name, hint in getattr(function, "__annotations__", {}).items()
+        if name not in ("return", CONTEXT) and name not in without
     }
     if not wanted:
         return {}

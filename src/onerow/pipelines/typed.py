@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from onerow.core.sizes import Size
+from onerow.pipelines.errors import ErrorMap
 from onerow.pipelines.options import RunOptions
 
 if TYPE_CHECKING:
@@ -80,5 +82,7 @@ class PhaseDecorator(AddFunction[Payload], Protocol[Payload]):
         *,
         name: str = "",
         isolate: Literal["process"] | None = None,
+        memory_limit: Size | None = None,
+        errors: ErrorMap | None = None,
         **options: Unpack[RunOptions],
     ) -> AddFunction[Payload]: ...

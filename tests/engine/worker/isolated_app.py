@@ -63,6 +63,10 @@ def act(job: dict[str, Any], ctx: Context | AsyncContext) -> Any:
             return "x" * 2_000_000
         case "unstorable":
             return {"n": float("nan")}
+        case "eat":
+            eaten = b"x" * job["bytes"]
+            time.sleep(600 if job["forever"] else 0)
+            return len(eaten)
         case "die":
             os._exit(9)
         case "sleep":

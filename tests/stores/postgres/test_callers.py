@@ -220,23 +220,17 @@ async def by_asyncpg_pool(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_async_session(url: str) -> AsyncIterator[Any]:
+async def by_async_session(url: str, driver: str = "psycopg") -> AsyncIterator[Any]:
     async with (
-        _async_engine(url, "psycopg") as engine,
+        _async_engine(url, driver) as engine,
         sqlalchemy_async.AsyncSession(engine) as session,
         session.begin(),
     ):
         yield session
 
 
-@asynccontextmanager
-async def by_async_session_on_asyncpg(url: str) -> AsyncIterator[Any]:
-    async with (
-        _async_engine(url, "asyncpg") as engine,
-        sqlalchemy_async.AsyncSession(engine) as session,
-        session.begin(),
-    ):
-        yield session
+def by_async_session_on_asyncpg(url: str) -> AbstractAsyncContextManager[Any]:
+    return by_async_session(url, "asyncpg")
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from onerow.core import steps, values
 from onerow.core.addition import Addition, ChildOptions
 from onerow.core.errors import BadInput
 from onerow.core.keywords import check_keywords
-from onerow.core.outcomes import ChildrenFailed, Parked, WaitExpired
+from onerow.core.outcomes import Asleep, ChildrenFailed, Parked, WaitExpired
 from onerow.core.status import Status
 from onerow.core.steps import Record
 from onerow.core.task import Task
@@ -168,6 +168,11 @@ class Checkpoints:
         if record is None:
             raise Parked(name, f"signal:{signal}", timeout)
         return _value_of(record, f"no signal {signal!r} was received in {self._phase} in time")
+
+    def sleep(self, name: str, for_: timedelta) -> None:
+        record_name = self._next_name(f"sleep:{name}")
+        if record_name not in self._records:
+            raise Asleep(record_name, for_)
 
     # ── children ──
 

@@ -1,7 +1,7 @@
 """The context of a handler: task, progress, checkpoints, children and cancellation."""
 
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -25,6 +25,10 @@ T = TypeVar("T")
 class Link(Protocol):
     """Connection of a running attempt to its worker: in the same process or over a pipe."""
 
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of the attempt: one, or those of a batch."""
+
     def stop_reason(self) -> str | None: ...
 
     def progress(self, text: str) -> None: ...
@@ -44,6 +48,7 @@ class BaseContext:
 
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
+        self.tasks: Sequence[Task] = (task,)  # several only for the middleware of a batch phase
         self._link = link
         self._checkpoints: Checkpoints | None = None
 
@@ -135,6 +140,14 @@ class Context(BaseContext):
         """
         return self._memory.wait(names.check_name(signal, "signal"), _span(timeout))
 
+    def sleep(self, for_: Duration, *, name: str = "") -> None:
+        """Wait without a slot: the attempt ends, and after `for_` the phase starts again and this call returns at once.
+
+        Costs no retry. Put code that must not run twice in a step. A sleep is identified by its name and its
+        order among those of the same name.
+        """
+        self._memory.sleep(values.check_text(name, "name", 150), parse_duration(for_, "for_"))
+
     @overload
     def spawn(
         self,
@@ -202,6 +215,10 @@ class AsyncContext(BaseContext):
     async def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """Async `Context.wait`."""
         return await to_thread(self._memory.wait, names.check_name(signal, "signal"), _span(timeout))
+
+    async def sleep(self, for_: Duration, *, name: str = "") -> None:
+        """Async `Context.sleep`."""
+        await to_thread(self._memory.sleep, values.check_text(name, "name", 150), parse_duration(for_, "for_"))
 
     @overload
     async def spawn(

@@ -11,6 +11,7 @@ from onerow.core.addition import Addition, AddManyOptions, AddOptions
 from onerow.core.durations import Duration
 from onerow.core.keywords import check_keywords
 from onerow.core.task import Task
+from onerow.engine import import_guard
 from onerow.engine.events.events import TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.scope import Scope
@@ -244,6 +245,7 @@ class Adding(Scope):
         tx: Any,
         parent_id: str | None = None,
     ) -> list[Task]:
+        import_guard.check("adds a task")
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]

@@ -1,7 +1,7 @@
 """Leases held by code that is not a handler: each is settled or expires."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onerow.core import rules, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
-from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
+from onerow.core.failure import ERROR_CLASSES, Classes, Failure, classify, failure, storable
 from onerow.core.plan import Plan
 from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
@@ -37,7 +37,9 @@ class Leased(LeasedAsync):
         claimed_at: float,
         events: Events,
         masker: Masker,
+        errors: Sequence[Classes] = (),
     ) -> None:
+        self._errors = errors
         self._store = store
         self._follow = follow
         self.lease_for = lease_for
@@ -97,7 +99,7 @@ class Leased(LeasedAsync):
             raise BadInput(
                 f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
             )
-        why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
+        why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error, self._errors)
         why = replace(why, message=self._masker.text(why.message), trace=self._masker.text(why.trace))
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
@@ -111,6 +113,16 @@ class Leased(LeasedAsync):
         """Put the task off for a while, without using up a retry."""
         span = parse_duration(for_, "for_")
         return self._settle(lambda task, now: rules.snooze(task, span, now, by=task.leased_by or ""))
+
+    def cancel(self, reason: str = "") -> Task:
+        """End the task as cancelled; the reason goes to its history. Workers cancel its children."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.cancel_itself(task, why, now, by=task.leased_by or ""))
+
+    def skip(self, reason: str = "") -> Task:
+        """Leave this phase without a result: the task goes on with the next phase, or is completed after the last."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.skip(task, self._follow(), why, now, by=task.leased_by or ""))
 
     def hand_back(self) -> Task:
         """Give the task back unfinished, without using up a retry."""
@@ -172,8 +184,9 @@ class Leases(LeasesAsync):
         claimed_at: float,
         events: Events,
         masker: Masker,
+        errors: Sequence[Classes] = (),
     ) -> None:
-        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker) for task in tasks]
+        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker, errors) for task in tasks]
         self._heartbeat = HeartbeatThread(store, lease_for)
 
     def __len__(self) -> int:

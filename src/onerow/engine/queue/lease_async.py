@@ -28,6 +28,14 @@ class LeasedAsync:
         """Async `snooze`."""
         return await in_thread(self, "snooze", for_)
 
+    async def cancel_async(self, reason: str = "") -> Task:
+        """Async `cancel`."""
+        return await in_thread(self, "cancel", reason)
+
+    async def skip_async(self, reason: str = "") -> Task:
+        """Async `skip`."""
+        return await in_thread(self, "skip", reason)
+
     async def hand_back_async(self) -> Task:
         """Async `hand_back`."""
         return await in_thread(self, "hand_back")

@@ -261,7 +261,16 @@ class Queue(Adding, Waiting, QueueAsync):
         """
         plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        return pull(self, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker)
+        return pull(
+            self,
+            plan,
+            wanted,
+            limit=limit,
+            ids=ids,
+            lease_for=span,
+            worker=worker,
+            errors=self.errors_of(pipeline, wanted),
+        )
 
     def puller(
         self,

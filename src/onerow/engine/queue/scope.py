@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.failure import Classes
 from onerow.core.filters import Filter, Order, narrowed
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.query import Query, parse_query
 from onerow.core.status import CANCELLED
@@ -30,11 +32,12 @@ from onerow.engine.queue.compare_and_swap import find_task
 from onerow.engine.queue.end_watch import EndWatch
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
+from onerow.pipelines.extensions import Surroundable
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord, LogPage, Page, Store, TaskCount
 
 
-class Scope:
+class Scope(Surroundable):
     """The tasks of one store, for all users or for one; the first use opens the connection."""
 
     def __init__(
@@ -46,6 +49,7 @@ class Scope:
         mask: Iterable[str | re.Pattern[str]] = (),
         log_files: str | Path | None = None,
     ) -> None:
+        super().__init__()
         self._store = store
         self._ready = False
         self._user: str | None = None
@@ -192,6 +196,13 @@ class Scope:
         plan = self._plan_of(pipeline)
         return plan, plan.first if phase is None else plan.phase(phase)
 
+    def errors_of(self, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
+        """Return the classifications of exceptions of a phase; none if only the pipeline's name is known."""
+        found = self.pipelines.get(pipeline) if isinstance(pipeline, str) else pipeline
+        if found is None:
+            return ()
+        return found.handlers[phase.name].errors if phase.name in found.handlers else found.errors
+
     # ── what follows a change ──
 
     def after_operation(self, operation: Operation, task: Task) -> None:
@@ -201,7 +212,7 @@ class Scope:
         if operation.name == "fail":
             self.events.send(TaskFailed(task))
         if operation.name == "cancel" and task.status is CANCELLED:
-            self.events.send(TaskCancelled(task))
+            self.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:

@@ -17,5 +17,6 @@ class WorkerOptions(TypedDict, total=False):
     until_idle: bool
     memory: Size | None
     cpus: float | None
+    prestart: int | None
     republish: bool
     show_output: bool
