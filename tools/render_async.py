@@ -25,11 +25,11 @@ READING_PROPERTIES = {"Selection.count"}  # partner: a method
 ITERATED = {"Selection"}  # iteration reads pages from the store
 IN_MEMORY = {
     # these don't use the store, or only when their result is used
-    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.serve", "Queue.select", "Leased.recall",
+    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.serve", "Queue.select", "Surroundable.middleware", "Leased.recall",
 }  # fmt: skip
 OF_THE_ENGINE = {
     # public for other modules, not for users
-    "Scope.plan", "Scope.follow", "Scope.phase_of", "Scope.after_operation", "Scope.rescue_ended", "Leased.heard",
+    "Scope.plan", "Scope.follow", "Scope.phase_of", "Scope.errors_of", "Scope.after_operation", "Scope.rescue_ended", "Leased.heard",
     "Leased.extended", "Leased.ask_to_stop",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
 from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
-from onerow.pipelines.errors import ErrorMap, table
+from onerow.pipelines.errors import ErrorMap, ErrorTable, table
 from onerow.pipelines.extensions import Extensible
 from onerow.pipelines.handlers import Handler, items_parameters, parameters_of
 from onerow.pipelines.options import RunOptions, check_importable, duration, names, run_phase, size, span
@@ -67,7 +67,7 @@ class Pipeline(Extensible, Generic[Payload]):
         self.title = title
         self.code = code
         self.payload_type: Any = payload
-        self.errors = table(errors, f"pipeline {name!r}")
+        self.errors: tuple[ErrorTable, ...] = table(errors, f"pipeline {name!r}")
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
         self._crons: list[Cron] = []

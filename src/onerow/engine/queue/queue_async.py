@@ -6,9 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 
 from onerow.core.durations import Duration
-from onerow.core.failure import Classes
 from onerow.core.filters import Filter, Order
-from onerow.core.plan import PhasePlan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
@@ -50,10 +48,6 @@ class QueueAsync:
     async def logs_async(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         """Async `logs`."""
         return await in_thread(self, "logs", task_id, after=after, limit=limit, tail=tail)
-
-    async def errors_of_async(self, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
-        """Async `errors_of`."""
-        return await in_thread(self, "errors_of", pipeline, phase)
 
     async def rescue_async(
         self, pipeline: str | None = None, phase: str | None = None, *, ended_for: Duration = timedelta(0), by: str = ""
