@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onerow import CancelTask, Context, Pipeline, SkipPhase
+from onerow import AsyncContext, CancelTask, Context, Pipeline, SkipPhase
 
 
 def make(kind: str) -> Pipeline:
@@ -22,7 +22,7 @@ def act(job: str, ctx: Context) -> Any:
     return ctx.attempt
 
 
-async def act_async(job: str, ctx: Context) -> Any:
+async def act_async(job: str, ctx: AsyncContext) -> Any:
     choose(job)
     await ctx.step("before", str)
     await ctx.sleep("1h")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from onerow import (
+    AsyncContext,
     CancelTask,
     Context,
     Item,
@@ -203,7 +204,7 @@ def test_a_short_sleep_ends_by_itself(queue: Queue) -> None:
     calls: list[int] = []
 
     @pipeline.phase(concurrency=1)
-    async def poll(job: object, ctx: Context) -> int:
+    async def poll(job: object, ctx: AsyncContext) -> int:
         calls.append(ctx.attempt)
         for _ in range(3):
             await ctx.sleep("20ms")

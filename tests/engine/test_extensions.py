@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Item, Pipeline, PipelineError, ResourceError, Retry, Snooze, Status, Worker
+from onerow import AsyncContext, Context, Item, Pipeline, PipelineError, ResourceError, Retry, Snooze, Status, Worker
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from tests.engine import extended_app
@@ -181,7 +181,7 @@ def test_an_async_middleware_around_a_plain_function_is_an_error_at_start(queue:
     pipeline = extended_app.make("thread")
 
     @queue.middleware
-    async def timing(ctx: Context) -> AsyncIterator[None]:
+    async def timing(ctx: AsyncContext) -> AsyncIterator[None]:
         yield
 
     with pytest.raises(PipelineError, match=r"timing is async and can't surround the plain function act"):
@@ -206,7 +206,7 @@ def recording(name: str, heard: list[str]) -> Any:
 
 
 def arecording(name: str, heard: list[str]) -> Any:
-    async def middleware(ctx: Context) -> AsyncIterator[None]:
+    async def middleware(ctx: AsyncContext) -> AsyncIterator[None]:
         heard.append(f"{name} in")
         yield
         heard.append(f"{name} out")

@@ -46,7 +46,7 @@ task = queue.add(pipeline, [1])
 assert queue.get(task.task_id).status is Status.WAITING
 [lease] = queue.claim(pipeline)
 assert lease.complete(1).status is Status.COMPLETED
-assert loop.run_until_complete(queue.aadd(pipeline, [2])).status is Status.WAITING
+assert loop.run_until_complete(queue.add_async(pipeline, [2])).status is Status.WAITING
 try:
     Worker(queue, [pipeline])
 except BadInput as error:

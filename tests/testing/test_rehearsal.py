@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import (
+    AsyncContext,
     Context,
     Item,
     Permanent,
@@ -106,7 +107,7 @@ def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal
     films = Pipeline("films")
 
     @films.phase
-    async def fetch(job: Any, ctx: Context) -> Any:
+    async def fetch(job: Any, ctx: AsyncContext) -> Any:
         await ctx.step("download", lambda: ran.append("download"))
         await ctx.step("cut", lambda: ran.append("cut"))
         ran.append("end")

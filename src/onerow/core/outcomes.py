@@ -25,7 +25,7 @@ class RateLimited(Exception):
     ) -> None:
         if scope not in ("task", "phase"):
             raise BadInput(f"scope must be 'task' or 'phase', not {scope!r}", field="scope")
-        self.after = parse_duration(after, "after")
+        self.after: timedelta = parse_duration(after, "after")
         self.scope = scope
         super().__init__(message or f"rate limited for {self.after}")
 
@@ -34,7 +34,7 @@ class Snooze(Exception):
     """Raised by a handler: run the task again after `for_`; costs no retry."""
 
     def __init__(self, for_: Duration) -> None:
-        self.for_ = parse_duration(for_, "for_")
+        self.for_: timedelta = parse_duration(for_, "for_")
         super().__init__(f"snoozed for {self.for_}")
 
 

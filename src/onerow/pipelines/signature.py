@@ -39,6 +39,15 @@ def parameter_types(
     return hints
 
 
+def check_context(function: Callable[..., Any], where: str) -> None:
+    """Raise PipelineError if `ctx` has the type of the other kind of handler; a forgotten `await` would go unnoticed."""
+    hint = getattr(function, "__annotations__", {}).get(CONTEXT)
+    name = hint.rpartition(".")[2] if isinstance(hint, str) else getattr(hint, "__name__", "")
+    expected, kind = ("AsyncContext", "async def") if inspect.iscoroutinefunction(function) else ("Context", "def")
+    if name in ("Context", "AsyncContext") and name != expected:
+        raise PipelineError(f"{where} is a `{kind}` handler, so annotate its ctx as {expected}, not {name}")
+
+
 def declared_type(source: str, hint: Any) -> Any:
     """Return the type of a parameter's value: Post for `items: list[Item[Post]]`, else the declared type."""
     if source != "items":

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from onerow.core import schedule
+from onerow.core.addition import AddOptions
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import ResourceError, UnknownName
 from onerow.core.filters import Filter
@@ -29,11 +30,13 @@ from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.typed import AnyPayload
 from onerow.stores.memory import MemoryStore
 from onerow.testing.clock import VirtualClock
 from onerow.testing.inline_runner import Accidents, InlineRunner
 
 _MOST_ROUNDS = 100_000
+P = TypeVar("P")
 
 
 class Rehearsal:
@@ -88,11 +91,17 @@ class Rehearsal:
         self.queue.middlewares = queue.middlewares
         return self.serve(*queue.pipelines.values())
 
-    def add(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
+    @overload
+    def add(self, pipeline: Pipeline[AnyPayload] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task: ...
+
+    @overload
+    def add(self, pipeline: Pipeline[P], payload: P, **options: Unpack[AddOptions]) -> Task: ...
+
+    def add(self, pipeline: Pipeline[Any] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task:
         """Add a task with `queue.add` and serve its pipeline."""
         if isinstance(pipeline, Pipeline) and pipeline.name not in self.queue.pipelines:
             self.serve(pipeline)
-        return self.queue.add(pipeline, payload, **more)
+        return self.queue.add(pipeline, payload, **options)
 
     def get(self, task: Task | str) -> Task:
         """Return the stored task."""

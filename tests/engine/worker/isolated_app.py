@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from onerow import Context, Permanent, Pipeline, RateLimited, Retry, Snooze
+from onerow import AsyncContext, Context, Permanent, Pipeline, RateLimited, Retry, Snooze
 
 
 @dataclass
@@ -37,7 +37,7 @@ def make_chain() -> Pipeline:
     return pipeline
 
 
-def act(job: dict[str, Any], ctx: Context) -> Any:
+def act(job: dict[str, Any], ctx: Context | AsyncContext) -> Any:
     match job["do"]:
         case "return":
             return {"value": job["value"], "pid": os.getpid(), "key": ctx.idempotency_key, "token": ctx.token}
@@ -82,7 +82,7 @@ def act(job: dict[str, Any], ctx: Context) -> Any:
     return None
 
 
-async def act_async(job: dict[str, Any], ctx: Context) -> Any:
+async def act_async(job: dict[str, Any], ctx: AsyncContext) -> Any:
     if job["do"] == "sleep":
         print("asleep", flush=True)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import (
+    AsyncContext,
     Cancelled,
     Context,
     Permanent,
@@ -388,7 +389,7 @@ def test_a_phase_can_allow_retries_after_a_timeout(queue: Queue) -> None:
     pipeline = Pipeline("slow")
 
     @pipeline.phase(timeout="200ms", retry=Retry(1, wait="1ms", classes={"timeout": True}))
-    async def run(job: object, ctx: Context) -> str:
+    async def run(job: object, ctx: AsyncContext) -> str:
         if ctx.attempt == 1:
             await asyncio.sleep(60)
         return "quick"

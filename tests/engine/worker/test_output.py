@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Pipeline, Queue, Retry, Status
+from onerow import AsyncContext, Context, Pipeline, Queue, Retry, Status
 from tests.engine.kit import ON_SQLITE, ended, finish_all, texts, until, work, working
 from tests.engine.worker import isolated_app
 
@@ -154,7 +154,7 @@ def test_track_yields_the_items_and_reports_progress(queue: Queue) -> None:
 def test_the_context_has_the_values_of_its_attempt(queue: Queue) -> None:
     pipeline = Pipeline("telling")
 
-    def tell(ctx: Context) -> list[Any]:
+    def tell(ctx: Context | AsyncContext) -> list[Any]:
         return [
             ctx.task_id,
             ctx.user_id,
@@ -171,7 +171,7 @@ def test_the_context_has_the_values_of_its_attempt(queue: Queue) -> None:
         return tell(ctx)
 
     @pipeline.phase
-    async def two(job: object, *, ctx: Context) -> list[Any]:
+    async def two(job: object, *, ctx: AsyncContext) -> list[Any]:
         ctx.check()
         return tell(ctx)
 

@@ -30,7 +30,7 @@ class Item(Generic[Payload]):
         self._link = link
         self._settle = settle
         self._errors = errors
-        self.settled = False
+        self.settled: bool = False
 
     def __repr__(self) -> str:
         return f"Item({self.task.task_id!r})"

@@ -27,46 +27,13 @@ from onerow.core.rules.attempts import (
     Waiting,
 )
 from onerow.core.task import Task
-from onerow.engine.handler.context import Context, Link
+from onerow.engine.handler.context import AsyncContext, Context, Link
+from onerow.engine.handler.decoding import decoder
 from onerow.pipelines.extensions import Middleware
-from onerow.pipelines.pipeline import Handler
+from onerow.pipelines.handlers import Handler
 
 _NO_RESULT = Done(None)
 _decode = msgspec.json.Decoder().decode
-
-
-def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
-    """Return a function that decodes JSON text to the declared type and raises BadPayload on a mismatch."""
-    if declared is Any or declared is None:
-        return _untyped(what)
-    if hasattr(declared, "model_validate_json"):
-
-        def validate(text: str | bytes) -> Any:
-            try:
-                return declared.model_validate_json(text)
-            except ValueError as error:
-                raise BadPayload(f"{what} is not a valid {declared.__name__}: {error}", field=what) from None
-
-        return validate
-    typed = msgspec.json.Decoder(declared).decode
-
-    def decode(text: str | bytes) -> Any:
-        try:
-            return typed(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadPayload(f"{what} is not a valid {_type_name(declared)}: {error}", field=what) from None
-
-    return decode
-
-
-def _untyped(what: str) -> Callable[[str | bytes], Any]:
-    def decode(text: str | bytes) -> Any:
-        try:
-            return _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadPayload(f"{what} is not JSON: {error}", field=what) from None
-
-    return decode
 
 
 class Call:
@@ -87,6 +54,7 @@ class Call:
         # Most handlers take only the payload: a fast path without the loop.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._arguments] == [(False, "payload")]
         self._payload = self._arguments[0][3] if self._payload_only else _decode
+        self._context = AsyncContext if handler.is_async else Context
 
     def payload_of(self, task: Task) -> Any:
         """Return the payload of one batch item; raise BadPayload if it does not match its annotation."""
@@ -104,7 +72,7 @@ class Call:
             if source == "payload":
                 value = decode(task.payload_json)
             elif source == "context":
-                value = Context(task, link)
+                value = self._context(task, link)
             elif source == "resource":
                 value = self.resources[name]
             else:
@@ -136,10 +104,6 @@ def check_payload(declared: Any, payload: Any, required: Sequence[str] = ()) -> 
 
 def _former_names(plan: Plan | None) -> dict[str, tuple[str, ...]]:
     return {} if plan is None else {phase.name: phase.renamed_from for phase in plan.phases if phase.renamed_from}
-
-
-def _type_name(declared: Any) -> str:
-    return getattr(declared, "__name__", str(declared))
 
 
 def outcome_of_result(result: Any) -> Outcome:

@@ -4,14 +4,16 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from onerow.core.errors import PipelineError
 from onerow.core.outcomes import MiddlewareFailed
 from onerow.engine.handler.call import Call
-from onerow.engine.handler.context import Context, Link, current
+from onerow.engine.handler.context import AsyncContext, BaseContext, Context, current
 from onerow.pipelines.extensions import Middleware
-from onerow.pipelines.pipeline import Handler
+from onerow.pipelines.handlers import Handler
+
+AnyContext = TypeVar("AnyContext", bound=BaseContext)
 
 
 def surround(call: Call, middlewares: Sequence[Middleware]) -> None:
@@ -36,7 +38,7 @@ def _surrounded(handler: Handler, middlewares: Sequence[Middleware]) -> Callable
             culprit = _Culprit()
             try:
                 with ExitStack() as stack:
-                    ctx = _context(takes_items)
+                    ctx = _context(Context, takes_items)
                     for each in middlewares:
                         stack.enter_context(_Layer(each, ctx, culprit))
                     return function(*args, **named)
@@ -51,10 +53,10 @@ def _surrounded(handler: Handler, middlewares: Sequence[Middleware]) -> Callable
         culprit = _Culprit()
         try:
             async with AsyncExitStack() as stack:
-                ctx = _context(takes_items)
+                ctx, async_ctx = _context(Context, takes_items), _context(AsyncContext, takes_items)
                 for each in middlewares:
                     if each.is_async:
-                        await stack.enter_async_context(_AsyncLayer(each, ctx, culprit))
+                        await stack.enter_async_context(_AsyncLayer(each, async_ctx, culprit))
                     else:
                         stack.enter_context(_Layer(each, ctx, culprit))
                 return await function(*args, **named)
@@ -65,18 +67,13 @@ def _surrounded(handler: Handler, middlewares: Sequence[Middleware]) -> Callable
     return arun
 
 
-def _context(takes_items: bool) -> Context:
+def _context(kind: type[AnyContext], takes_items: bool) -> AnyContext:
     link = current.get()
     assert link is not None
-    return BatchContext(link) if takes_items else Context(link.tasks[0], link)
-
-
-class BatchContext(Context):
-    """The context that the middleware of a batch phase gets: it has several tasks."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__(link.tasks[0], link)
-        self.tasks = link.tasks
+    ctx = kind(link.tasks[0], link)
+    if takes_items:
+        ctx.tasks = link.tasks
+    return ctx
 
 
 class _Culprit:
@@ -124,7 +121,7 @@ class _Layer:
 class _AsyncLayer:
     """Async `_Layer`."""
 
-    def __init__(self, middleware: Middleware, ctx: Context, culprit: _Culprit) -> None:
+    def __init__(self, middleware: Middleware, ctx: AsyncContext, culprit: _Culprit) -> None:
         self._name = middleware.name
         self._manager = asynccontextmanager(middleware.function)(ctx)
         self._culprit = culprit

@@ -22,10 +22,11 @@ from onerow.engine.events.events import Events, events_of
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue.compare_and_swap import lease_lost, update_held
 from onerow.engine.queue.heartbeat import HeartbeatThread
+from onerow.engine.queue.lease_async import LeasedAsync, LeasesAsync
 from onerow.ports import Held, Lease, Store
 
 
-class Leased:
+class Leased(LeasedAsync):
     """One leased task, until it is settled or the lease expires."""
 
     def __init__(
@@ -43,14 +44,14 @@ class Leased:
         self._store = store
         self._follow = follow
         self.lease_for = lease_for
-        self.beat_at = claimed_at
+        self.beat_at: float = claimed_at
         self._events = events
         self._masker = masker
         self._task_lock = threading.Lock()
         self._cancel_requested = False
-        self.task = task
-        self.settled = False
-        self.lost = False  # whether the last heartbeat found that the lease was lost
+        self.task: Task = task
+        self.settled: bool = False
+        self.lost: bool = False  # whether the last heartbeat found that the lease was lost
 
     @property
     def token(self) -> int:
@@ -174,7 +175,7 @@ class Leased:
         return self.heard(update_held(self._store, self.task, lambda task: rule(task, self._store.now())))
 
 
-class Leases:
+class Leases(LeasesAsync):
     """The tasks of one claim: a sequence, and a context manager that extends their leases."""
 
     def __init__(

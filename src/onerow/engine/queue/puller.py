@@ -21,6 +21,7 @@ from onerow.engine.queue.heartbeat import HeartbeatThread
 from onerow.engine.queue.lease import Leased, Leases, hand_back
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.lost_claims import LostClaims
+from onerow.engine.queue.puller_async import PullerAsync
 from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord, Note
@@ -32,7 +33,7 @@ _REGISTER_EVERY = 5.0  # seconds
 _FORGOTTEN_AFTER = timedelta(hours=1)
 
 
-class Puller:
+class Puller(PullerAsync):
     """Claims tasks of one phase and holds them until they are settled or it is closed.
 
     Each claim first rescues tasks of dead holders in the phase. Like a worker's rescuer, it observes each lease for its
@@ -50,7 +51,7 @@ class Puller:
     ) -> None:
         plan, wanted = scope.phase_of(pipeline, phase)
         span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
-        self.worker = worker or f"pull-{uuid4().hex[:12]}"
+        self.worker: str = worker or f"pull-{uuid4().hex[:12]}"
         self._scope = scope
         self._pipeline = pipeline
         self._name, self._phase = plan.name, wanted.name

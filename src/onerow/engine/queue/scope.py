@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from msgspec.structs import replace
 
@@ -53,17 +53,17 @@ class Scope(Surroundable):
         self._store = store
         self._ready = False
         self._user: str | None = None
-        self.definitions = Definitions(lambda: self.store)
+        self.definitions: Definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
-        self.events = Events()
-        self.log_lines = LogLines(self.events, lambda: self.masker)
+        self.events: Events = Events()
+        self.log_lines: LogLines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
-        self.keep = None if keep is None else parse_duration(keep, "keep")
-        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
+        self.keep: timedelta | None = None if keep is None else parse_duration(keep, "keep")
+        self.log_files: LogFiles | None = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
         self._masker: Masker | None = None
         self._check_relocation = RelocationCheck()
-        self.end_watch = EndWatch(lambda: self.store)
+        self.end_watch: EndWatch = EndWatch(lambda: self.store)
 
     def __repr__(self) -> str:
         return f"Queue({self._store.url!r})"
@@ -144,6 +144,10 @@ class Scope(Surroundable):
 
         order: default: the order that the query names with sort:, else newest first.
         """
+        if order not in (None, *get_args(Order)):
+            raise BadInput(f"order is one of {', '.join(get_args(Order))}, not {order!r}", field="order")
+        if type(limit) is not int:
+            raise BadInput(f"limit must be a whole number, not {limit!r}", field="limit")
         asked = query_of(self, where)
         if order is not None and asked.order not in (None, order):
             raise BadInput(
@@ -164,6 +168,8 @@ class Scope(Surroundable):
 
     def plan(self, pipeline: str) -> Plan:
         """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
+        if not isinstance(pipeline, str):
+            raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
         if pipeline in self.pipelines:
             return self.follow(self.pipelines[pipeline].plan)
         self.definitions.refresh_if_stale(self.store.now())

@@ -30,7 +30,7 @@ from onerow.engine.runners.child_extensions import (
 )
 from onerow.engine.runners.child_main import STOP_SIGNAL
 from onerow.pipelines.errors import ErrorTable
-from onerow.pipelines.pipeline import Handler, Parameter
+from onerow.pipelines.handlers import Handler, Parameter
 from onerow.pipelines.signature import declared_type, parameter_types
 
 Send = Callable[[dict[str, object]], None]

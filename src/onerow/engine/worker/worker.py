@@ -85,6 +85,8 @@ class Worker:
         check_platform()
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
+        if not isinstance(queue, Queue):
+            raise BadInput(f"a worker needs a Queue, not {type(queue).__name__}", field="queue")
         if prestart is not None and (type(prestart) is not int or not 0 <= prestart <= 256):
             raise BadInput(f"prestart must be from 0 to 256, not {prestart!r}", field="prestart")
         queue.serve(*pipelines)
@@ -93,8 +95,8 @@ class Worker:
                 "no pipelines to work on", fix="pass them, or call queue.serve(pipeline) first", field="pipelines"
             )
         self.queue = queue
-        self.identity = Identity.of_this_process()
-        self.exit_code = 0
+        self.identity: Identity = Identity.of_this_process()
+        self.exit_code: int = 0
         self._concurrency = concurrency
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
@@ -117,7 +119,7 @@ class Worker:
         self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
-        self.ready = threading.Event()
+        self.ready: threading.Event = threading.Event()
 
     @property
     def name(self) -> str:

@@ -270,7 +270,7 @@ def _must_be_begun(tx: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]")
 
 
 def _must_be_awaited(tx: Any) -> BadInput:
-    return BadInput(f"tx: {type(tx).__name__} is async", fix="use: await queue.aadd(…, tx=…)", field="tx")
+    return BadInput(f"tx: {type(tx).__name__} is async", fix="use: await queue.add_async(…, tx=…)", field="tx")
 
 
 def _unknown(tx: Any) -> BadInput:
