@@ -10,6 +10,7 @@ OnerowError
 ├── KeyTaken                    a retry or replay whose unique key another task holds now
 ├── LostRace                    other processes changed the task during each try
 ├── LeaseLost                   another worker holds the lease now, or it was released
+├── InboxUnavailable            can't be reached now; the worker retries
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
     ├── StoreUnavailable        can't be reached now; a retry may help
@@ -128,3 +129,7 @@ class CodeTooOld(StoreError):
 
 class SchemaMissing(StoreError):
     """The store has no onerow tables, or their schema is older than this code needs."""
+
+
+class InboxUnavailable(OnerowError):
+    """The inbox can't be reached now; its messages are received when it can be reached again."""

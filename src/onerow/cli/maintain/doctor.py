@@ -45,7 +45,10 @@ def check_app(queue: Queue) -> list[Finding]:
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
     """Return findings about a store in use."""
-    return [*_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
+    return [
+        *_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_inboxes(views),
+        *_lanes(views),
+    ]  # fmt: skip
 
 
 def _relocated(queue: Queue) -> Iterator[Finding]:
@@ -103,10 +106,27 @@ def _workers(views: Views) -> Iterator[Finding]:
     for worker in workers:
         for hook in worker.hooks:
             yield _hook(worker.name, hook)
+        for inbox in worker.inboxes:
+            if inbox.error and worker.alive:
+                yield Finding(
+                    "bad",
+                    f"worker {worker.name} can't receive from {inbox.name}: {inbox.error}",
+                    "it goes on by itself as soon as the inbox answers",
+                )
         if not worker.alive:
             yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
+
+
+def _inboxes(views: Views) -> Iterator[Finding]:
+    for name, counts in views.inboxes().items():
+        if counts.rejected:
+            yield Finding(
+                "slow",
+                f"{counts.rejected:,} messages of {name} were rejected in the last day",
+                "onerow inboxes; the reason stands beside each rejected message",
+            )
 
 
 def _hook(worker: str, hook: GuardState) -> Finding:

@@ -28,7 +28,7 @@ from onerow.engine.queue.compare_and_swap import find_task
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, LeaseRecord, LogPage, Order, Page, Store, TaskCount
+from onerow.ports import Filter, Inbox, LeaseRecord, LogPage, Order, Page, Store, TaskCount
 
 
 class Scope:
@@ -51,6 +51,7 @@ class Scope:
         self.events = Events()
         self.log_lines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
+        self.inboxes: list[Inbox] = []
         self.keep = None if keep is None else parse_duration(keep, "keep")
         self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))

@@ -31,12 +31,12 @@ from onerow.engine.runners.capture import Capture
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.host_resources import HostResources, host
-from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.phases import Runners, check_phases, phases_with_code
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.stop_deadlines import StopDeadlines
 from onerow.engine.worker.supervisor import HUNG, LEFT_BEHIND, STORE_MOVED, TOO_OLD
 from onerow.engine.worker.threads import Outage
+from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
 
 DEFAULT_CONCURRENCY = 16
@@ -80,7 +80,7 @@ class Worker:
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
         queue.serve(*pipelines)
-        if not queue.pipelines:
+        if not queue.pipelines and not queue.inboxes:
             raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
         self.queue = queue
         self.identity = Identity.of_this_process()
@@ -303,6 +303,7 @@ class Worker:
             self._stop_without_store()
             return
         self._background.controls.drain()
+        self._background.stop_receiving()
         for attempt in self._attempts():
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")

@@ -1,0 +1,312 @@
+"""A folder as an inbox: any program drops *.json files, and each becomes a task.
+
+Files that are taken move to archive/, files that can't be read to rejected/ with a .reason file beside them. The name of
+a task's file is never used as a path: only names found in the folder itself are opened.
+"""
+
+import errno
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, tzinfo
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from uuid import uuid4
+
+import msgspec
+
+from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import BadInput, InboxUnavailable
+from onerow.core.messages import BadMessage, CancelTask, Message, Request
+from onerow.core.sizes import Size, parse_size
+from onerow.inboxes.folder_jobs import read_job, read_list
+from onerow.inboxes.folder_watch import watch_folder
+from onerow.inboxes.locks import FileLocks, replace_file, write_new
+
+_BATCH = 100
+_LISTS = (".txt", ".m3u")
+_CANCEL = ".cancel"
+_SUFFIXES = (".json", *_LISTS, _CANCEL)
+_MOST_NAME = 200
+
+
+class _Waiting(msgspec.Struct, frozen=True, order=True):
+    """A file that waits; the oldest is taken first."""
+
+    modified: float
+    name: str
+
+
+class FolderInbox:
+    """Receive tasks from a folder.
+
+    settle: how long a file that is not complete JSON may still be in writing. interval: how often to look without a
+    notification. timezone: of times without an offset; by default the host's. owners: user ids or names whose files are
+    taken; by default any. max_size: of one file. keep: whether taken files are kept in archive/ or deleted. read: your
+    own function from a message to a request. watch: use file notifications if watchfiles is installed; set it to False
+    on a network share.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        pipeline: str | None = None,
+        settle: Duration = "5s",
+        interval: Duration = "2s",
+        timezone: tzinfo | None = None,
+        owners: Collection[int | str] | None = None,
+        max_size: Size = "1MB",
+        keep: bool = True,
+        item_field: str = "url",
+        read: Callable[[Message], Request] | None = None,
+        watch: bool = True,
+    ) -> None:
+        folder = Path(path).expanduser()
+        if not folder.is_absolute():
+            raise BadInput(f"the folder {str(path)!r} must be an absolute path", field="folder")
+        self.folder = Path(os.path.normpath(folder))
+        self.archive = self.folder / "archive"
+        self.rejected = self.folder / "rejected"
+        self._pipeline = pipeline
+        self._settle = parse_duration(settle, "settle").total_seconds()
+        self._interval = parse_duration(interval, "interval").total_seconds()
+        self._timezone = timezone
+        self._owners = None if owners is None else frozenset(_user_id(owner) for owner in owners)
+        self._max_size = parse_size(max_size, "max_size")
+        self._keep = keep
+        self._item_field = item_field
+        self._own_read = read
+        self._locks = FileLocks(self.folder)
+        self._known: deque[_Waiting] = deque()
+        self._look_at = 0.0
+        self._later: dict[str, float] = {}  # names that are left alone until a monotonic time
+        self._notified = threading.Event()
+        self._watch = watch
+        self._watching: Callable[[], None] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"folder:{self.folder}"
+
+    # ── the port ──
+
+    def receive(self, wait: float) -> list[Message]:
+        deadline = monotonic() + wait
+        try:
+            self._open()
+            while True:
+                if messages := self._next():
+                    return messages
+                rest = min(self._look_at, deadline) - monotonic()
+                if self._notified.wait(max(0.0, rest)):
+                    self._notified.clear()
+                    self._look_at = 0.0
+                if monotonic() >= deadline:
+                    return []
+        except OSError as error:
+            raise InboxUnavailable(f"{self.folder}: {error.strerror or error}") from error
+
+    def read(self, message: Message) -> Request:
+        if "problem" in message.attributes:
+            raise BadMessage(message.attributes["problem"], field="file")
+        if self._own_read is not None:
+            return self._own_read(message)
+        name = message.attributes["file"]
+        if name.endswith(_CANCEL):
+            job = message.body.strip() or name.removesuffix(_CANCEL).removesuffix(".json")
+            return CancelTask(job, message.sent_at)
+        if name.endswith(_LISTS):
+            return read_list(message, self._pipeline, self._item_field)
+        return read_job(message, self._pipeline, self._item_field, self._timezone)
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        self._each(messages, self._set_aside if self._keep else self._remove)
+
+    def reject(self, message: Message, reason: str) -> None:
+        with self._as_unavailable():
+            name = message.attributes["file"]
+            kept = self._move(name, self.rejected)
+            if kept is not None:
+                replace_file(kept.with_name(f"{kept.name}.reason"), f"{reason}\n".encode())
+            self._locks.release(name)
+
+    def release(self, messages: Sequence[Message], after: float) -> None:
+        for message in messages:
+            name = message.attributes["file"]
+            self._later[name] = monotonic() + after
+            with suppress(OSError):
+                self._locks.release(name)
+
+    def interrupt(self) -> None:
+        self._notified.set()
+
+    def close(self) -> None:
+        if self._watching is not None:
+            self._watching()
+            self._watching = None
+
+    # ── taking files ──
+
+    def _open(self) -> None:
+        for folder in (self.folder, self.archive, self.rejected):
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if self._watch and self._watching is None:
+            self._watching = watch_folder(self.folder, _SUFFIXES, self._notified.set)
+
+    def _next(self) -> list[Message]:
+        """Lock and read the oldest files, at most one batch."""
+        if not self._known and monotonic() >= self._look_at:
+            self._look()
+        now = self._clock() if self._known else 0.0
+        messages: list[Message] = []
+        try:
+            while self._known and len(messages) < _BATCH:
+                name = self._known.popleft().name
+                if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
+                    messages.append(message)
+        except OSError:
+            self.release(messages, 0.0)
+            raise
+        return messages
+
+    def _look(self) -> None:
+        """List the folder once; the files found are taken before it is listed again."""
+        self._look_at = monotonic() + self._interval
+        clock = monotonic()
+        self._later = {name: until for name, until in self._later.items() if until > clock}
+        found = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name in self._later:
+                    continue
+                if not entry.name.endswith(_SUFFIXES):
+                    continue
+                with suppress(FileNotFoundError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        found.append(_Waiting(entry.stat(follow_symlinks=False).st_mtime, entry.name))
+        # A marker cancels a job that is taken in the same look.
+        found.sort(key=lambda file: (file.name.endswith(_CANCEL), file))
+        self._known.extend(found)
+
+    def _read_file(self, name: str, now: float) -> Message | None:
+        """Return a locked file as a message; None, with the lock released, if it is gone or still being written."""
+        try:
+            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._locks.release(name)  # another process has taken it since the folder was listed
+            return None
+        except OSError as error:
+            return self._problem(
+                name, "is a symbolic link" if error.errno == errno.ELOOP else f"can't be opened: {error.strerror}"
+            )
+        with open(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if problem := self._problem_of(name, facts):
+                return self._problem(name, problem)
+            content = file.read(self._max_size + 1)
+        sent_at = datetime.fromtimestamp(facts.st_mtime, UTC)
+        drop = sha256(f"{facts.st_ino}\n{facts.st_mtime_ns}\n".encode() + content).hexdigest()[:32]
+        try:
+            body = content.decode()
+            if name.endswith(".json"):
+                msgspec.json.decode(content)
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            if now - facts.st_mtime < self._settle:
+                self.release([_message(name, name)], self._settle)
+                return None
+            return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}")
+        return _message(drop, name, body, sent_at)
+
+    def _problem_of(self, name: str, facts: os.stat_result) -> str:
+        if name.startswith("-") or not name.isprintable() or len(name) > _MOST_NAME:
+            return "has a name that starts with '-', is too long or has control characters"
+        if not stat.S_ISREG(facts.st_mode):
+            return "is not a regular file"
+        if self._owners is not None and facts.st_uid not in self._owners:
+            return f"belongs to user {facts.st_uid}, who is not among owners="
+        if facts.st_size > self._max_size:
+            return f"has {facts.st_size:,} bytes; at most {self._max_size:,} are allowed"
+        return ""
+
+    def _problem(self, name: str, problem: str) -> Message:
+        return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"})
+
+    def _clock(self) -> float:
+        """Return the time by the clock of the file system, which may be that of another host."""
+        probe = self.folder / f".{uuid4().hex}.tmp"
+        write_new(probe, b"")
+        try:
+            return probe.stat().st_mtime
+        finally:
+            probe.unlink()
+
+    # ── moving files ──
+
+    def _each(self, messages: Sequence[Message], move: Callable[[str], object]) -> None:
+        with self._as_unavailable():
+            for message in messages:
+                name = message.attributes["file"]
+                move(name)
+                self._locks.release(name)
+
+    def _set_aside(self, name: str) -> None:
+        self._move(name, self.archive)
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            (self.folder / name).unlink()
+
+    def _move(self, name: str, to: Path) -> Path | None:
+        """Move a file into a folder under a free name; return its new path, or None if it is gone."""
+        target = to / name.lstrip("-.")
+        if target.exists() or target.name == "":
+            target = to / f"{uuid4().hex[:8]}-{target.name}"
+        try:
+            (self.folder / name).rename(target)
+        except FileNotFoundError:
+            return None
+        return target
+
+    def _as_unavailable(self) -> "_AsUnavailable":
+        return _AsUnavailable(self.folder)
+
+
+class _AsUnavailable:
+    """Raise file errors as InboxUnavailable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise InboxUnavailable(f"{self._folder}: {error.strerror or error}") from error
+
+
+def _message(message_id: str, name: str, body: str = "", sent_at: datetime | None = None) -> Message:
+    return Message(message_id, body, sent_at, attributes={"file": name})
+
+
+def _user_id(owner: int | str) -> int:
+    if isinstance(owner, int):
+        return owner
+    import pwd
+
+    try:
+        return pwd.getpwnam(owner).pw_uid
+    except KeyError:
+        raise BadInput(f"owners: there is no user {owner!r} on this host", field="owners") from None
+
+
+def drop(folder: str | Path, job: object, *, name: str | None = None) -> Path:
+    """Write a job file into a folder inbox: complete under its name, or not at all."""
+    path = Path(folder) / (name or f"{uuid4().hex}.json")
+    replace_file(path, msgspec.json.encode(job))
+    return path
