@@ -5,6 +5,7 @@ changes nothing: a task that a message adds has the id that the message gives, o
 """
 
 import re
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
@@ -47,6 +48,7 @@ class Receiver:
         self._clear_at = monotonic()
         self._pause = _FIRST_PAUSE
         self._error = ""
+        self._lock = threading.Lock()
 
     @property
     def state(self) -> InboxState:
@@ -79,6 +81,14 @@ class Receiver:
             before.add(self._fresh)
             self._fresh = before
         return total
+
+    def store_and_count(self, messages: Sequence[Message]) -> None:
+        """Store messages that were not received here, such as web requests; may be called in several threads at once."""
+        with self._lock:
+            try:
+                self.store(messages)
+            finally:
+                self._flush_if_due()
 
     def interrupt(self) -> None:
         """End the wait of the current round."""
