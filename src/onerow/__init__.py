@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from onerow.core.errors import (
         BadInput,
         BadPayload,
+        BadQuery,
         IllegalMove,
         KeyTaken,
         LeaseLost,
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         UnknownName,
+        WaitTimeout,
     )
+    from onerow.core.filters import Filter
     from onerow.core.outcomes import (
         Cancelled,
         ChildrenFailed,
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from onerow.engine.queue.puller import Puller
     from onerow.engine.worker import Worker
     from onerow.pipelines.pipeline import Pipeline
-    from onerow.ports import Filter
     from onerow.wiring import Queue
 
 __version__ = "0.1.0"
@@ -54,6 +56,7 @@ __all__ = [
     "Addition",
     "BadInput",
     "BadPayload",
+    "BadQuery",
     "Cancelled",
     "ChildrenFailed",
     "Context",
@@ -88,16 +91,18 @@ __all__ = [
     "TaskRetried",
     "UnknownName",
     "WaitExpired",
+    "WaitTimeout",
     "Worker",
     "__version__",
 ]
 
 # Each name is imported at its first use, so that `onerow --help` doesn't wait for the engine.
 _HOMES = {
-    "onerow.core.errors": "BadInput BadPayload IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
-    "RetryTransaction StoreError StoreUnavailable UnknownName",
+    "onerow.core.errors": "BadInput BadPayload BadQuery IllegalMove KeyTaken LeaseLost OnerowError PipelineError "
+    "RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
     "onerow.core.outcomes": "Cancelled ChildrenFailed Finish Jump Permanent RateLimited Snooze WaitExpired",
     "onerow.pipelines.pipeline": "Pipeline",
+    "onerow.core.filters": "Filter",
     "onerow.core.retry": "Retry",
     "onerow.core.status": "Status",
     "onerow.core.task": "Task",
@@ -108,7 +113,6 @@ _HOMES = {
     "onerow.engine.queue.lease": "Leased",
     "onerow.engine.queue.puller": "Puller",
     "onerow.engine.worker": "Worker",
-    "onerow.ports": "Filter",
     "onerow.wiring": "Queue",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -15,10 +15,12 @@ from tests.cli.conftest import Run
 
 OPERATING = {
     "add": ["videos"],
+    "annotate": ["x", "--metadata", "{}"],
     "backup": ["copy.db"],
     "cancel": ["x"],
     "counts": [],
     "cron": [],
+    "fail": ["x", "--error", "no"],
     "failures": [],
     "finish": ["x"],
     "limit": ["videos", "script"],

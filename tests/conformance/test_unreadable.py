@@ -10,6 +10,7 @@ import pytest
 from onerow.core import rules
 from onerow.core.corruption import problems
 from onerow.core.errors import CorruptRow, IllegalMove
+from onerow.core.filters import Filter
 from onerow.core.rules.attempts import Done, decide
 from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -18,7 +19,7 @@ from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.purge import purge
 from onerow.engine.queue.rescue import rescue_all
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
-from onerow.ports import Existing, Filter, Lease, Move, Searchable, Store
+from onerow.ports import Existing, Lease, Move, Searchable, Store
 from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
 from tests.conformance.stores import OpenedStore
 from tests.samples import PLAN

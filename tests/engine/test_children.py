@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from onerow import Addition, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow.core.filters import Filter
 from onerow.engine.events.events import Events
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles import children
-from onerow.ports import Filter, Page
+from onerow.ports import Page
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Entry
 from tests.engine.conftest import ended, parked, until, working

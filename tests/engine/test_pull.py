@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from onerow import LeaseLost, Permanent, Pipeline, Queue, RateLimited, Status
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
-from onerow.ports import Filter
 from tests.engine.kit import history_of, until
 
 posts = Pipeline("posts")

@@ -9,8 +9,9 @@ import pytest
 
 from onerow import Context, Pipeline, Retry, Status
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter, Move
+from onerow.ports import Move
 from tests.engine.conftest import ended, working
 
 QUICK = Retry(3, wait="10ms", jitter=0)

@@ -37,6 +37,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("onerow.cli.operate.tasks:cancel", "Cancel tasks and stop their running work."),
         "replay": ("onerow.cli.operate.tasks:replay", "Run ended tasks again from an earlier phase."),
         "finish": ("onerow.cli.operate.tasks:finish", "Mark tasks, or their current phase, as completed."),
+        "fail": ("onerow.cli.operate.tasks:fail", "Fail waiting tasks with a reason."),
+        "annotate": ("onerow.cli.operate.tasks:annotate", "Replace the metadata of tasks."),
         "signal": ("onerow.cli.operate.tasks:signal", "Send a signal to a task."),
         "reschedule": ("onerow.cli.operate.tasks:reschedule", "Change when waiting tasks are due."),
         "set-priority": ("onerow.cli.operate.tasks:set_priority", "Change the priority of tasks."),

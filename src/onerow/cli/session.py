@@ -9,13 +9,17 @@ from typing import Any
 import click
 
 from onerow.cli.output import Output
-from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing
+from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing, UnknownName
+from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Administrable, Store
 from onerow.settings import StoreSetting, find_store
 from onerow.wiring import open_store
 
+SHORTEST_PREFIX = 4
+"""Commands accept the beginning of a task id from this length on."""
+_CANDIDATES = 5
 CONFIRM_ABOVE = 5
 """Commands that change more tasks than this ask for confirmation; a final operation on a query always asks."""
 
@@ -53,6 +57,28 @@ class Session:
     @functools.cached_property
     def views(self) -> Views:
         return Views(self.queue)
+
+    def task_id(self, given: str) -> str:
+        """Return the id that was given whole, or of which it is the beginning; raise BadInput if several begin so.
+
+        An unknown id is returned unchanged: the command reports it.
+        """
+        queue = self.queue
+        if queue.store.fetch([given]):
+            return given
+        if len(given) < SHORTEST_PREFIX:
+            raise UnknownName(
+                f"no task {given!r}; give the id, or at least {SHORTEST_PREFIX} characters of its beginning",
+                field="task_id",
+            )
+        page = queue.find(Filter(id_prefix=given), limit=_CANDIDATES)
+        if len(page.tasks) > 1:
+            more = ", …" if page.next else ""
+            names = ", ".join(f"{task.task_id} ({task.status} in {task.phase})" for task in page.tasks)
+            raise UnknownName(
+                f"several tasks begin with {given!r}: {names}{more}; give more of the id", field="task_id"
+            )
+        return page.tasks[0].task_id if page.tasks else given
 
     def confirm(self, command: str, count: int, yes: bool, *, above: int = CONFIRM_ABOVE) -> None:
         """Ask before a command changes more than `above` tasks; raise BadInput if there is no terminal to ask in."""

@@ -28,14 +28,21 @@ class Addition(msgspec.Struct, frozen=True):
     limit_key: str = ""
     max_retries: int | None = None
     metadata: dict[str, Any] | None = None
-    parent_id: str | None = None
     delay: Duration | None = None
 
 
 _NEW = Task(**DEFAULTS, task_id="", phase="", created_at=FAR, run_at=FAR, updated_at=FAR)
 
 
-def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: datetime, user: str | None) -> Task:
+def new_task(
+    plan: Plan,
+    given: Addition,
+    payload: str,
+    new_id: str,
+    now: datetime,
+    user: str | None,
+    parent_id: str | None = None,
+) -> Task:
     """Build the new row; raise BadInput with the name of an invalid field."""
     user_id = given.user_id if user is None else user
     if user is not None and given.user_id not in ("", user):
@@ -75,8 +82,8 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         changes["scheduled_time"] = run_at
     if given.max_retries is not None:
         changes |= {"max_retries": _retries(given.max_retries), "own_retries": True}
-    if given.parent_id is not None:
-        changes["parent_id"] = values.check_text(given.parent_id, "parent_id", 200)
+    if parent_id is not None:
+        changes["parent_id"] = parent_id
     if given.unique is not None:
         changes["unique_key"] = changes["held_key"] = _key(given.unique)
     if given.unique_for is not None:

@@ -188,7 +188,7 @@ def _stand_in(field: str, value: Any, now: datetime) -> Any:
     return now if _KIND[field] is datetime else str(value)
 
 
-def applied(rule: Callable[[Task], Task], task: Task, now: datetime, *, by: str = "") -> Task:
+def applied(rule: Callable[[Task], T], task: Task, now: datetime, *, by: str = "") -> T | Task:
     """Apply the rule to the task; quarantine the task if the rule fails because the row is unreadable."""
     try:
         return rule(task)

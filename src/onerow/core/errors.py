@@ -3,12 +3,14 @@
 OnerowError
 ├── BadInput                    (also a ValueError) an invalid value; names the field and the fix
 │   ├── BadPayload              not a JSON value, too large, or not of the declared type
+│   ├── BadQuery                a mistake in a query, with its column
 │   ├── PipelineError           a mistake in a pipeline's definition
 │   └── UnknownName             an unknown pipeline, phase, status or task
 ├── IllegalMove                 the task's status doesn't allow the operation
 ├── CorruptRow                  an unreadable row: it was quarantined, or must be repaired
 ├── KeyTaken                    a retry or replay whose unique key another task holds now
 ├── LostRace                    other processes changed the task during each try
+├── WaitTimeout                 (also a TimeoutError) a task did not end within the time of `wait`
 ├── LeaseLost                   another worker holds the lease now, or it was released
 ├── InboxUnavailable            can't be reached now; the worker retries
 └── StoreError
@@ -39,6 +41,14 @@ class BadInput(OnerowError, ValueError):
 
 class BadPayload(BadInput):
     """A payload, result or metadata that is not a JSON value, is too large, or does not have the declared type."""
+
+
+class BadQuery(BadInput):
+    """A mistake in a query; `column` counts from 1."""
+
+    def __init__(self, problem: str, column: int) -> None:
+        self.column = column
+        super().__init__(f"query, column {column}: {problem}", field="query")
 
 
 class PipelineError(BadInput):
@@ -81,6 +91,19 @@ class KeyTaken(OnerowError):
 
 class LostRace(OnerowError):
     """Other processes changed the task during each try of the operation."""
+
+
+class WaitTimeout(OnerowError, TimeoutError):
+    """A task did not end within the time that the caller was willing to wait; the task continues."""
+
+    def __init__(self, task_id: str, status: str, phase: str, timeout: str) -> None:
+        self.task_id = task_id
+        self.status = status
+        self.phase = phase
+        super().__init__(
+            f"task {task_id} did not end within {timeout}: it is {status} in {phase}; "
+            f"it continues; to see what it waits for: onerow why {task_id}"
+        )
 
 
 class LeaseLost(OnerowError):

@@ -41,6 +41,11 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     retired: bool = False  # see `followed`: only older code knows this phase, and no task enters it
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The present name and the former ones; what operators set under any of them applies."""
+        return self.name, *self.renamed_from
+
+    @property
     def rated(self) -> bool:
         return bool(self.rate or self.rate_per_key)
 

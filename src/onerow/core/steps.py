@@ -86,7 +86,7 @@ def expired(task: Task, now: datetime) -> str:
 
 def renamed(task: Task, name: str) -> str:
     """Return the steps with the records of the task's phase under another name."""
-    known = {} if task.steps_json == "{}" else _decode(task.steps_json)
+    known = {} if task.steps_json == "{}" or name == task.phase else _decode(task.steps_json)
     if task.phase not in known:
         return task.steps_json
     known[name] = known.pop(task.phase)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from onerow.core import rules, times
 from onerow.core.errors import BadInput
+from onerow.core.filters import SORTING, Filter, Order, Position, matches, position_of
 from onerow.core.output_bound import OutputBound, byte_size
 from onerow.core.slots import PhaseSlots
 from onerow.core.status import PROCESSING, WAITING
@@ -27,7 +28,6 @@ from onerow.ports import (
     Claim,
     Conflict,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -39,7 +39,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     PhaseClaim,
     Stale,
@@ -48,8 +47,7 @@ from onerow.ports import (
     TaskCount,
     count_tasks,
 )
-from onerow.stores.shared.matching import matches
-from onerow.stores.shared.paging import SORTING, Position, find_page, position_of
+from onerow.stores.shared.paging import find_page
 from onerow.stores.shared.waking import any_wakes
 
 Key = tuple[str, str, str]

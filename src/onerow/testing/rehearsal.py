@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from onerow.core import schedule
 from onerow.core.durations import Duration, parse_duration
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import FAR
@@ -24,7 +25,6 @@ from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter
 from onerow.stores.memory import MemoryStore
 from onerow.testing.clock import VirtualClock
 from onerow.testing.inline_runner import Accidents, InlineRunner

@@ -96,7 +96,6 @@ FIELDS: list[tuple[str, Any]] = [
     ("metadata", [1]),
     ("metadata", {"a": float("nan")}),
     ("metadata", {"a": "x" * 2_000_000}),
-    ("parent_id", 5),
     ("tx", "no connection"),
 ]
 

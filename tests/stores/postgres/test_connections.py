@@ -18,11 +18,11 @@ from onerow.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.core.urls import mask_password
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
 from onerow.stores.postgres.connections import PSYCOPG_INTERNALS

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from onerow.core.durations import spell_duration
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.engine.control.definitions import Pause
 from onerow.engine.control.relocation import relocation_of
@@ -12,7 +13,7 @@ from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.engine.views.why import resume_command, task_command
-from onerow.ports import Filter, Finding
+from onerow.ports import Finding
 
 _LONG = timedelta(minutes=1)
 _SKEW = timedelta(seconds=2)

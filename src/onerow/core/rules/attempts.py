@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core import signals, values
-from onerow.core.corruption import problems, quarantine
+from onerow.core.corruption import applied, problems, quarantine
 from onerow.core.durations import spell_duration
 from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.failure import Failure, classify, failure
@@ -293,16 +293,9 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, 
 
     plan: the definition that the task follows. own: the definition whose timeout applied, if different.
     """
-    try:
-        if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
-            return quarantine(task, now, by=by)
-        return _decide(task, plan, outcome, now, by, own)
-    except IllegalMove:
-        raise
-    except Exception:
-        if not problems(task):
-            raise
+    if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
         return quarantine(task, now, by=by)
+    return applied(lambda task: _decide(task, plan, outcome, now, by, own), task, now, by=by)
 
 
 def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, own: Plan | None) -> Task | None:

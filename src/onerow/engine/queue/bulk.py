@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
@@ -19,7 +20,7 @@ from onerow.engine.queue import operations
 from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 
 BULK = "bulk"
 _PAGE = 200
@@ -79,6 +80,10 @@ class Selection:
         """Cancel the tasks and their children; running attempts are stopped."""
         return self._run(operations.cancel(by, note), **how)
 
+    def fail(self, error: str, *, error_class: str = "permanent", by: str = "", note: str = "", **how: Any) -> Progress:
+        """Fail waiting tasks manually; `retry` undoes it."""
+        return self._run(operations.fail(self._scope.masker.text(error), error_class, by, note), **how)
+
     def retry(self, *, policy: Retry | None = None, by: str = "", note: str = "", **how: Any) -> Progress:
         """Retry failed tasks from their current phase, with a new retry budget; see `Queue.retry` for `policy`."""
         return self._run(operations.retry(self._scope.plan, by, note, policy), **how)
@@ -87,9 +92,11 @@ class Selection:
         """Run completed and failed tasks again from an earlier phase."""
         return self._run(operations.replay(self._scope.plan, phase, by, note), **how)
 
-    def finish(self, *, phase_only: bool = False, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Mark waiting and failed tasks (or only their current phase) as done manually."""
-        return self._run(operations.finish(self._scope.plan, phase_only, by, note), **how)
+    def finish(
+        self, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = "", **how: Any
+    ) -> Progress:
+        """Mark waiting and failed tasks (or only their phase) as done manually; `result` is stored as their result."""
+        return self._run(operations.finish(self._scope.plan, phase_only, by, note, result), **how)
 
     def reschedule(self, run_at: datetime | str, *, by: str = "", note: str = "", **how: Any) -> Progress:
         """Change when waiting tasks are due."""
@@ -99,9 +106,9 @@ class Selection:
         """Change the priority of tasks that have not ended."""
         return self._run(operations.set_priority(priority, by, note), **how)
 
-    def signal(self, name: str, payload: Any = None, *, by: str = "", **how: Any) -> Progress:
-        """Send a signal to each task."""
-        return self._run(operations.signal(name, payload, "", by), **how)
+    def signal(self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **how: Any) -> Progress:
+        """Send a signal to each task; a task takes a signal_id once."""
+        return self._run(operations.signal(name, payload, signal_id, by), **how)
 
     def annotate(self, metadata: dict[str, Any], **how: Any) -> Progress:
         """Replace their metadata."""

@@ -7,6 +7,7 @@ from time import monotonic
 from uuid import uuid4
 
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
@@ -14,7 +15,7 @@ from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
 from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Claim, Filter, PhaseClaim
+from onerow.ports import Claim, PhaseClaim
 
 
 def pull(

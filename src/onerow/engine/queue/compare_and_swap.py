@@ -7,9 +7,10 @@ from typing import Protocol
 
 from onerow.core.corruption import applied
 from onerow.core.errors import CorruptRow, IllegalMove, KeyTaken, LeaseLost, LostRace, OnerowError, UnknownName
+from onerow.core.filters import Filter, Order
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.ports import Conflict, Filter, Move, Order, Page, Store, Swapped
+from onerow.ports import Conflict, Move, Page, Store, Swapped
 
 Rule = Callable[[Task], Task]
 _TRIES = 50

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.addition import Addition, new_task
-from onerow.core.errors import BadInput, UnknownName
+from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.task import Task
 from onerow.core.times import since_epoch
@@ -24,7 +24,13 @@ _last = 0
 
 
 def new_tasks(
-    store: Store, plan: Plan, declared: Any, items: Sequence[Any], common: Addition, user: str | None
+    store: Store,
+    plan: Plan,
+    declared: Any,
+    items: Sequence[Any],
+    common: Addition,
+    user: str | None,
+    parent_id: str | None = None,
 ) -> list[Task]:
     """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed."""
     now = store.now()
@@ -37,7 +43,7 @@ def new_tasks(
             if template is not None and not own_terms:
                 tasks.append(replace(template, task_id=new_id, payload_json=text))
                 continue
-            task = new_task(plan, item if own_terms else common, text, new_id, now, user)
+            task = new_task(plan, item if own_terms else common, text, new_id, now, user, parent_id)
         except BadInput as error:
             if len(items) > 1:
                 error.args = (f"item {number}: {error.args[0]}",)
@@ -50,21 +56,9 @@ def new_tasks(
         for task, item in zip(tasks, items, strict=True)
         if isinstance(item, Addition) and item.task_id
     }
-    parents = {task.parent_id for task in tasks if task.parent_id} if user is not None else set()
-    if given or parents:
-        _refuse_other_users(store, given, parents, user)
+    for known in store.fetch(list(given)) if given else ():
+        own(given[known.task_id], Existing(known))  # raises if the id belongs to another user
     return tasks
-
-
-def _refuse_other_users(store: Store, given: dict[str, Task], parents: set[str], user: str | None) -> None:
-    """Raise if a given id, or a parent in one user's queue, belongs to another user."""
-    for known in store.fetch([*given, *parents]):
-        if known.task_id in given:
-            own(given[known.task_id], Existing(known))
-        if known.task_id in parents and known.user_id == user:
-            parents.remove(known.task_id)
-    if parents:
-        raise UnknownName(f"parent_id: no task {min(parents)!r}", field="parent_id")
 
 
 def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:

@@ -13,6 +13,7 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadInput, IllegalMove, LostRace
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, JSON_FIELDS, Task
 from onerow.engine.control import definitions, notes, rates, schedules, stats
@@ -29,7 +30,7 @@ from onerow.engine.control.relocation import (
     undo,
 )
 from onerow.engine.queue.compare_and_swap import pages
-from onerow.ports import Existing, Filter, Identified, Inserted, LogLine, Move, Note, Store, Swapped
+from onerow.ports import Existing, Identified, Inserted, LogLine, Move, Note, Store, Swapped
 
 KINDS = (
     definitions.PLAN,

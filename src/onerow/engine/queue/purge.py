@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
 from onerow.engine.output.files import LogFiles
 from onerow.engine.queue.compare_and_swap import apply, written
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _PAGE = 500
 

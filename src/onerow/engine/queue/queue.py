@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from onerow.core.addition import Addition
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
+from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
@@ -27,12 +29,13 @@ from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.schedules import Crons
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import filter_of
+from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, Inserted
+from onerow.ports import Existing, Inserted
 
 
-class Queue(Scope):
+class Queue(Waiting):
     """The tasks of one store; the first use opens the connection."""
 
     @overload
@@ -91,7 +94,6 @@ class Queue(Scope):
         limit_key: str = "",
         max_retries: int | None = None,
         metadata: dict[str, Any] | None = None,
-        parent_id: str | None = None,
         tx: Any = None,
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
@@ -102,7 +104,7 @@ class Queue(Scope):
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            parent_id, delay,
+            delay,
         )  # fmt: skip
         return self._add(pipeline, [addition], addition, tx)[0]
 
@@ -122,13 +124,13 @@ class Queue(Scope):
         return self._add(pipeline, items, Addition(None, **insert.for_all(common)), tx) if items else []
 
     def add_children(
-        self, pipeline: Pipeline | str, children: Sequence[Addition], since: datetime | None
+        self, pipeline: Pipeline | str, children: Sequence[Addition], parent_id: str, since: datetime | None
     ) -> list[Task]:
-        """Insert the children of a task; the worker sets their ids and their parent.
+        """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
 
         created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
         """
-        return self._add(pipeline, children, Addition(None), None, since) if children else []
+        return self._add(pipeline, children, Addition(None), None, since, parent_id) if children else []
 
     def _add(
         self,
@@ -137,14 +139,17 @@ class Queue(Scope):
         common: Addition,
         tx: Any,
         not_before: datetime | None = None,
+        parent_id: str | None = None,
     ) -> list[Task]:
-        tasks = self._new_tasks(pipeline, items, common, tx)
+        tasks = self._new_tasks(pipeline, items, common, tx, parent_id)
         if not_before is not None:
             tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
         answers = self._insert(tasks, tx)
         return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
-    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
+    def _new_tasks(
+        self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any, parent_id: str | None = None
+    ) -> list[Task]:
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
@@ -154,7 +159,7 @@ class Queue(Scope):
         else:
             plan = self.plan(pipeline)
         self._check_relocation(store)
-        return insert.new_tasks(store, plan, declared, items, common, self._user)
+        return insert.new_tasks(store, plan, declared, items, common, self._user, parent_id)
 
     def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
         answers = insert.insert(self.store, tasks, tx)
@@ -225,15 +230,15 @@ class Queue(Scope):
         """Replace the task's metadata."""
         return self._operate(task_id, operations.annotate(metadata))
 
-    def select(self, where: Filter | None = None, *, ids: Sequence[str] | None = None) -> Selection:
-        """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+    def select(self, where: Filter | str | None = None, *, ids: Sequence[str] | None = None) -> Selection:
+        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`."""
         if ids is not None and where is not None:
             raise BadInput("select tasks by a filter or by ids, not both", field="ids")
-        return Selection(self, self._scoped(where), ids)
+        return Selection(self, filter_of(self, where), ids)
 
-    def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
+    def retry_failed(self, where: Filter | str | None = None, **how: Any) -> Progress:
         """Retry every matching failed task; takes the options of `Selection.retry`."""
-        return self.select(replace(where or Filter(), statuses=frozenset({FAILED}))).retry(**how)
+        return self.select(replace(filter_of(self, where), statuses=frozenset({FAILED}))).retry(**how)
 
     def _operate(self, task_id: str, operation: Operation) -> Task:
         task = operate(self.store, task_id, lambda task: operation.rule(task, self.store.now()), self._user)
@@ -245,17 +250,17 @@ class Queue(Scope):
     def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
         """Stop claims from a phase (default: the whole pipeline) until it is resumed; running attempts continue."""
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_pause(self.store, name, phase, operations.asking(by), reason)
+        plan, names = self._names_of(pipeline, phase)
+        definitions.set_pause(self.store, plan.name, names[0], operations.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Remove a pause; return whether there was one."""
         self._require_all_users()
         name = pipeline if isinstance(pipeline, str) else pipeline.name
-        if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
+        if definitions.drop_controls(self.store, definitions.PAUSE, name, [phase]):
             return True  # also for a phase that no code defines any more
-        self._check_phase(pipeline, phase)
-        return False
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.PAUSE, plan.name, names)
 
     def set_limit(
         self,
@@ -270,13 +275,15 @@ class Queue(Scope):
         None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
         """
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
+        plan = self._plan_of(pipeline)
+        limits = {"concurrency": concurrency, "per_key": per_key}
+        definitions.set_limit(self.store, plan.name, plan.phase(phase), limits)
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Return to both limits defined in code; return whether one was overridden."""
         self._require_all_users()
-        return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, names)
 
     @property
     def crons(self) -> Crons:
@@ -298,10 +305,10 @@ class Queue(Scope):
         self.definitions.refresh()
         return written
 
-    def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
+    def _names_of(self, pipeline: Pipeline | str, phase: str) -> tuple[Plan, tuple[str, ...]]:
+        """Return the definition, and the present and former names of a phase ('*': the whole pipeline)."""
         plan = self._plan_of(pipeline)
-        definitions.known_phases(plan, [phase])
-        return plan.name
+        return plan, ("*",) if phase == "*" else plan.phase(phase).names
 
     # ── pulling ──
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from onerow.core.durations import spell_duration
+from onerow.core.filters import Filter
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -16,7 +17,7 @@ from onerow.engine.control.definitions import Controls, Pause
 from onerow.engine.control.rates import Rates
 from onerow.engine.control.relocation import MOVED_BY
 from onerow.engine.views.workers import WorkerLine, serving
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _HIGHEST_LIMIT = 10_000
 
@@ -157,7 +158,7 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
 
 
 def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
-    pause = controls.pause_of(task.pipeline, phase.name)
+    pause = controls.pause_of(task.pipeline, phase.names)
     if pause is None:
         return None
     because = f" because: {pause.reason}" if pause.reason else ""
@@ -166,7 +167,7 @@ def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
 
 
 def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_user: str | None) -> Reason | None:
-    hold = controls.hold_of(task.pipeline, phase.name, now)
+    hold = controls.hold_of(task.pipeline, phase.names, now)
     if hold is None:
         return None
     until = read(hold.until)

@@ -220,7 +220,7 @@ class ClaimPlanner:
 
     def _beyond_rate(self, served: ServedPhase, tasks: list[Task]) -> dict[str, datetime | None]:
         try:
-            _, rest = self._rates.admit(served.pipeline, served.phase, tasks)
+            _, rest = self._rates.admit(served.pipeline, self._controls.phase_of(served), tasks)
         except StoreError:
             rest = [(task, None) for task in tasks]
         return {task.task_id: until for task, until in rest}
@@ -263,7 +263,8 @@ class ClaimPlanner:
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
     def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        left = self._rates.starts_left(served.pipeline, served.phase, now)
+        phase = self._controls.phase_of(served)
+        left = self._rates.starts_left(served.pipeline, phase, now)
         if left == 0:
-            self.on_rate_free(self._rates.free_at(served.pipeline, served.phase, now))
+            self.on_rate_free(self._rates.free_at(served.pipeline, phase, now))
         return limit if left is None else min(limit, left)

@@ -44,7 +44,7 @@ _BULK_WRITE = 25  # wire version of MongoDB 8.0, the first to answer a bulk writ
 
 Session = ClientSession | None
 
-_DUPLICATE = 11000
+DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
 _DISK_FULL = frozenset({14031, 12500})
 _NOT_ALLOWED = frozenset({13, 18, 8000})
@@ -218,7 +218,7 @@ def translated(url: str, *, callers: bool = False) -> Iterator[None]:
 
 def is_duplicate(error: errors.PyMongoError) -> bool:
     """Whether a unique index refused the write."""
-    return getattr(error, "code", None) == _DUPLICATE
+    return getattr(error, "code", None) == DUPLICATE
 
 
 REFUSALS = frozenset({2, 14, 28, 121, 17280})
@@ -256,7 +256,7 @@ def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
         isinstance(error, errors.PyMongoError)
         and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
     ):
-        return StoreUnavailable(f"{url}: can't be reached ({_message(error)}); it is tried again")
+        return StoreUnavailable(f"{url}: can't be reached ({_message(error)})")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: the connection was closed")
     return StoreError(f"{url}: {_message(error)}")

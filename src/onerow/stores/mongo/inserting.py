@@ -11,11 +11,10 @@ from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput, RetryTransaction, StoreError
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
-from onerow.stores.mongo.connections import Collections
+from onerow.stores.mongo.connections import DUPLICATE, Collections
 from onerow.stores.mongo.documents import ID, Document, document_of, task_of
 from onerow.stores.mongo.swapping import holding
 
-_DUPLICATE = 11000
 _TRIES = 10
 
 Answer = Inserted | Existing
@@ -69,7 +68,7 @@ def _put(collection: Collection[Document], tasks: Sequence[Task]) -> list[int]:
         return [0]
     except errors.BulkWriteError as error:
         details: Document = dict(error.details)
-        if details.get("writeConcernErrors") or any(each["code"] != _DUPLICATE for each in details["writeErrors"]):
+        if details.get("writeConcernErrors") or any(each["code"] != DUPLICATE for each in details["writeErrors"]):
             raise
         return sorted(each["index"] for each in details["writeErrors"])
     return []

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
 
 from onerow.core.errors import SchemaMissing
 from onerow.stores.shared.schema_version import check_code, check_version
@@ -59,13 +58,6 @@ def pending(version: int) -> Iterator[str]:
     """Yield the SQL of the migrations after a schema version."""
     for number in range(version + 1, SCHEMA + 1):
         yield statement(f"schema_{number}")
-
-
-def known_files() -> list[str]:
-    """Return the names of the migration files in this package."""
-    return sorted(
-        f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_")
-    )
 
 
 def _split(script: str) -> Iterator[str]:
