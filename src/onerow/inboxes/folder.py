@@ -5,11 +5,13 @@ a task's file is never used as a path: only names found in the folder itself are
 """
 
 import errno
+import heapq
 import os
+import re
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
@@ -25,6 +27,7 @@ from onerow.core.messages import BadMessage, CancelTask, Message, Request
 from onerow.core.sizes import Size, parse_size
 from onerow.inboxes.folder_jobs import read_job, read_list
 from onerow.inboxes.folder_watch import watch_folder
+from onerow.inboxes.locks import SUFFIX as LOCK
 from onerow.inboxes.locks import FileLocks, replace_file, write_new
 
 _BATCH = 100
@@ -32,13 +35,17 @@ _LISTS = (".txt", ".m3u")
 _CANCEL = ".cancel"
 _SUFFIXES = (".json", *_LISTS, _CANCEL)
 _MOST_NAME = 200
+_MOST_KNOWN = 50_000
+"""Files that one listing keeps; so a folder with millions of files needs no more memory, and few listings."""
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_DRAFT_FOR = 3600.0  # seconds after which a draft is a leftover of a killed process
 
 
-class _Waiting(msgspec.Struct, frozen=True, order=True):
-    """A file that waits; the oldest is taken first."""
+class _Released(msgspec.Struct, frozen=True):
+    """A file that is left alone until a monotonic time. deliveries: how often it will have been delivered then."""
 
-    modified: float
-    name: str
+    until: float
+    deliveries: int
 
 
 class FolderInbox:
@@ -82,10 +89,11 @@ class FolderInbox:
         self._item_field = item_field
         self._own_read = read
         self._locks = FileLocks(self.folder)
-        self._known: deque[_Waiting] = deque()
+        self._known: deque[str] = deque()
         self._look_at = 0.0
-        self._later: dict[str, float] = {}  # names that are left alone until a monotonic time
+        self._released: dict[str, _Released] = {}
         self._notified = threading.Event()
+        self._interrupted = False
         self._watch = watch
         self._watching: Callable[[], None] | None = None
 
@@ -106,7 +114,8 @@ class FolderInbox:
                 if self._notified.wait(max(0.0, rest)):
                     self._notified.clear()
                     self._look_at = 0.0
-                if monotonic() >= deadline:
+                if self._interrupted or monotonic() >= deadline:
+                    self._interrupted = False
                     return []
         except OSError as error:
             raise InboxUnavailable(f"{self.folder}: {error.strerror or error}") from error
@@ -125,24 +134,32 @@ class FolderInbox:
         return read_job(message, self._pipeline, self._item_field, self._timezone)
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        self._each(messages, self._set_aside if self._keep else self._remove)
+        with self._as_unavailable():
+            for message in messages:
+                if self._keep:
+                    self._move(message, self.archive)
+                else:
+                    self._remove(message)
+                self._locks.release(message.attributes["file"])
 
     def reject(self, message: Message, reason: str) -> None:
         with self._as_unavailable():
-            name = message.attributes["file"]
-            kept = self._move(name, self.rejected)
+            kept = self._move(message, self.rejected)
             if kept is not None:
                 replace_file(kept.with_name(f"{kept.name}.reason"), f"{reason}\n".encode())
-            self._locks.release(name)
+            self._locks.release(message.attributes["file"])
 
     def release(self, messages: Sequence[Message], after: float) -> None:
         for message in messages:
             name = message.attributes["file"]
-            self._later[name] = monotonic() + after
+            # A marker may come before its job. It has not been delivered in vain while files of the listing are left.
+            deliveries = message.deliveries + (not self._known)
+            self._released[name] = _Released(monotonic() + after, deliveries)
             with suppress(OSError):
                 self._locks.release(name)
 
     def interrupt(self) -> None:
+        self._interrupted = True
         self._notified.set()
 
     def close(self) -> None:
@@ -161,12 +178,12 @@ class FolderInbox:
     def _next(self) -> list[Message]:
         """Lock and read the oldest files, at most one batch."""
         if not self._known and monotonic() >= self._look_at:
-            self._look()
+            self._known.extend(self._look())
         now = self._clock() if self._known else 0.0
         messages: list[Message] = []
         try:
             while self._known and len(messages) < _BATCH:
-                name = self._known.popleft().name
+                name = self._known.popleft()
                 if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
                     messages.append(message)
         except OSError:
@@ -174,24 +191,46 @@ class FolderInbox:
             raise
         return messages
 
-    def _look(self) -> None:
-        """List the folder once; the files found are taken before it is listed again."""
+    def _look(self) -> list[str]:
+        """List the folder once: cancel markers, then the oldest files. They are taken before it is listed again."""
         self._look_at = monotonic() + self._interval
+        leftovers: list[str] = []
+        released, self._released = self._released, {}
+        found = heapq.nsmallest(_MOST_KNOWN, self._waiting(released, leftovers))
+        if leftovers:
+            now = self._clock()
+            for name in leftovers:
+                self._remove_leftover(name, now)
+        return [name for _, _, name in found]
+
+    def _waiting(self, released: dict[str, _Released], leftovers: list[str]) -> Iterator[tuple[bool, int, str]]:
+        """Yield the files that can be taken as (is no marker, time of change, name); collect what may be a leftover."""
         clock = monotonic()
-        self._later = {name: until for name, until in self._later.items() if until > clock}
-        found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.name in self._later:
+                name = entry.name
+                if name.endswith(LOCK) or _DRAFT.fullmatch(name):
+                    leftovers.append(name)
                     continue
-                if not entry.name.endswith(_SUFFIXES):
+                if name.startswith(".") or not name.endswith(_SUFFIXES):
                     continue
+                if name in released:
+                    self._released[name] = released[name]
+                    if released[name].until > clock:
+                        continue
                 with suppress(FileNotFoundError):
                     if not entry.is_dir(follow_symlinks=False):
-                        found.append(_Waiting(entry.stat(follow_symlinks=False).st_mtime, entry.name))
-        # A marker cancels a job that is taken in the same look.
-        found.sort(key=lambda file: (file.name.endswith(_CANCEL), file))
-        self._known.extend(found)
+                        yield not name.endswith(_CANCEL), entry.stat(follow_symlinks=False).st_mtime_ns, name
+
+    def _remove_leftover(self, name: str, now: float) -> None:
+        """Remove a draft or a lock that a killed process has left."""
+        if name.endswith(LOCK):
+            self._locks.remove_leftover(name, now)
+            return
+        draft = self.folder / name
+        with suppress(FileNotFoundError):
+            if now - draft.lstat().st_mtime > _DRAFT_FOR:
+                draft.unlink()
 
     def _read_file(self, name: str, now: float) -> Message | None:
         """Return a locked file as a message; None, with the lock released, if it is gone or still being written."""
@@ -207,7 +246,7 @@ class FolderInbox:
         with open(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
             if problem := self._problem_of(name, facts):
-                return self._problem(name, problem)
+                return self._problem(name, problem, _stamp(facts))
             content = file.read(self._max_size + 1)
         sent_at = datetime.fromtimestamp(facts.st_mtime, UTC)
         drop = sha256(f"{facts.st_ino}\n{facts.st_mtime_ns}\n".encode() + content).hexdigest()[:32]
@@ -217,10 +256,12 @@ class FolderInbox:
                 msgspec.json.decode(content)
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             if now - facts.st_mtime < self._settle:
-                self.release([_message(name, name)], self._settle)
+                self._locks.release(name)  # it is read again at the next look
                 return None
-            return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}")
-        return _message(drop, name, body, sent_at)
+            return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}", _stamp(facts))
+        released = self._released.get(name)
+        deliveries = 1 if released is None else released.deliveries
+        return Message(drop, body, sent_at, deliveries, {"file": name}, _stamp(facts))
 
     def _problem_of(self, name: str, facts: os.stat_result) -> str:
         if name.startswith("-") or not name.isprintable() or len(name) > _MOST_NAME:
@@ -233,8 +274,8 @@ class FolderInbox:
             return f"has {facts.st_size:,} bytes; at most {self._max_size:,} are allowed"
         return ""
 
-    def _problem(self, name: str, problem: str) -> Message:
-        return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"})
+    def _problem(self, name: str, problem: str, receipt: "_Stamp | None" = None) -> Message:
+        return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"}, receipt=receipt)
 
     def _clock(self) -> float:
         """Return the time by the clock of the file system, which may be that of another host."""
@@ -247,30 +288,32 @@ class FolderInbox:
 
     # ── moving files ──
 
-    def _each(self, messages: Sequence[Message], move: Callable[[str], object]) -> None:
-        with self._as_unavailable():
-            for message in messages:
-                name = message.attributes["file"]
-                move(name)
-                self._locks.release(name)
+    def _is_unchanged(self, message: Message) -> bool:
+        """Whether the file is still the one that was read: its writer may have replaced it since."""
+        try:
+            facts = (self.folder / message.attributes["file"]).lstat()
+        except FileNotFoundError:
+            return False
+        return message.receipt is None or _stamp(facts) == message.receipt
 
-    def _set_aside(self, name: str) -> None:
-        self._move(name, self.archive)
-
-    def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            (self.folder / name).unlink()
-
-    def _move(self, name: str, to: Path) -> Path | None:
-        """Move a file into a folder under a free name; return its new path, or None if it is gone."""
+    def _move(self, message: Message, to: Path) -> Path | None:
+        """Move a file into a folder under a free name; return its new path, or None if it is gone or another."""
+        name = message.attributes["file"]
         target = to / name.lstrip("-.")
         if target.exists() or target.name == "":
             target = to / f"{uuid4().hex[:8]}-{target.name}"
+        if not self._is_unchanged(message):
+            return None
         try:
             (self.folder / name).rename(target)
         except FileNotFoundError:
             return None
         return target
+
+    def _remove(self, message: Message) -> None:
+        if self._is_unchanged(message):
+            with suppress(FileNotFoundError):
+                (self.folder / message.attributes["file"]).unlink()
 
     def _as_unavailable(self) -> "_AsUnavailable":
         return _AsUnavailable(self.folder)
@@ -290,8 +333,12 @@ class _AsUnavailable:
             raise InboxUnavailable(f"{self._folder}: {error.strerror or error}") from error
 
 
-def _message(message_id: str, name: str, body: str = "", sent_at: datetime | None = None) -> Message:
-    return Message(message_id, body, sent_at, attributes={"file": name})
+_Stamp = tuple[int, int, int]
+
+
+def _stamp(facts: os.stat_result) -> _Stamp:
+    """Return what differs between a file and one that replaces it."""
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def _user_id(owner: int | str) -> int:

@@ -1,7 +1,8 @@
 """Lock files beside the files of a folder: pid, host and token of the process that takes a file.
 
-A lock of a dead process on this host is taken over at once. A lock of another host is taken over when its time is up by
-the clock of the file system, which all hosts of a share have in common.
+A lock saves work; it does not decide. Two processes that take the same file find the same row. So a lock may be taken
+over on little proof: at once if its process on this host is dead, and after some time, by the clock of the file system
+that all hosts of a share have in common, if the process can't be examined or keeps the lock too long.
 """
 
 import os
@@ -14,48 +15,61 @@ import msgspec
 from onerow.identity import Identity
 
 LOCK_FOR = 60.0
-"""Seconds after which a lock of another host, whose process can't be examined from here, no longer counts."""
+"""Seconds after which a lock no longer counts if its process can't be examined, because it is on another host."""
+LONGEST_LOCK = 600.0
+"""Seconds after which no lock counts. A file is locked for one batch; the thread that held this lock has failed."""
+
+
+SUFFIX = ".lock"
 
 
 class FileLocks:
-    """The lock files that this process holds in one folder."""
+    """The lock files that one inbox holds in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._identity = Identity.of_this_process()
+        self._body = msgspec.json.encode(msgspec.to_builtins(self._identity) | {"token": uuid4().hex})
+        self._held: set[str] = set()
 
     def take(self, name: str, now: float) -> bool:
-        """Lock a file; return whether this process has the lock now. now: the time by the file system's clock."""
+        """Lock a file; return whether this inbox has the lock now. now: the time by the file system's clock."""
         path = self._path(name)
-        if self._create(path):
-            return True
-        return self._is_stale(path, now) and self._remove_stale(path) and self._create(path)
+        if not self._create(path) and not (self._remove_if_stale(name, now) and self._create(path)):
+            return False
+        self._held.add(name)
+        return True
 
     def release(self, name: str) -> None:
-        """Unlock a file."""
-        with suppress(FileNotFoundError):
-            self._path(name).unlink()
+        """Unlock a file, if this inbox has locked it."""
+        if name in self._held:
+            self._held.discard(name)
+            with suppress(FileNotFoundError):
+                self._path(name).unlink()
+
+    def remove_leftover(self, lock: str, now: float) -> None:
+        """Remove a stale lock whose file is gone: its process was killed after it had moved the file."""
+        name = lock.removesuffix(SUFFIX)
+        if not os.path.lexists(self._folder / name):
+            self._remove_if_stale(name, now)
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.lock"
+        return self._folder / f"{name}{SUFFIX}"
 
     def _create(self, path: Path) -> bool:
-        # Written under another name first, so that a lock file is never seen empty.
-        token = uuid4().hex
-        draft = path.with_name(f".{token}.tmp")
-        body = msgspec.json.encode(msgspec.to_builtins(self._identity) | {"token": token})
-        write_new(draft, body)
+        # Others may see it empty for a moment; a lock that can't be read counts as that of another host.
         try:
-            os.link(draft, path)
+            write_new(path, self._body)
         except FileExistsError:
             return False
-        finally:
-            draft.unlink()
         return True
+
+    def _remove_if_stale(self, name: str, now: float) -> bool:
+        return name not in self._held and self._is_stale(self._path(name), now) and self._remove(self._path(name))
 
     def _is_stale(self, path: Path, now: float) -> bool:
         try:
-            expired = now - path.stat().st_mtime > LOCK_FOR
+            age = now - path.stat().st_mtime
         except FileNotFoundError:
             return True
         try:
@@ -63,13 +77,15 @@ class FileLocks:
         except FileNotFoundError:
             return True
         except (OSError, msgspec.MsgspecError):
-            return expired
+            return age > LOCK_FOR
         mine = self._identity
+        if age > LONGEST_LOCK or owner.get("name") == mine.name:  # a lock of this inbox that it no longer knows
+            return True
         if mine.boot and owner.get("boot") == mine.boot and owner.get("namespace") == mine.namespace:
             return mine.knows_dead(owner)
-        return expired
+        return age > LOCK_FOR
 
-    def _remove_stale(self, path: Path) -> bool:
+    def _remove(self, path: Path) -> bool:
         """Remove a stale lock; only one of several processes that try it succeeds."""
         grave = path.with_name(f".{uuid4().hex}.tmp")
         try:

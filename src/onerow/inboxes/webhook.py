@@ -4,6 +4,7 @@ There is nothing to poll: the application stores each request as it arrives, thr
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +42,7 @@ class WebhookInbox:
         self._pipeline = pipeline
         self._own_read = read
         self.max_size = parse_size(max_size, "max_size")
+        self._interrupted = threading.Event()
 
     @property
     def name(self) -> str:
@@ -57,7 +59,9 @@ class WebhookInbox:
     # ── the port ──
 
     def receive(self, wait: float) -> list[Message]:
-        return []  # requests are stored as they arrive
+        self._interrupted.wait(wait)  # requests are stored as they arrive
+        self._interrupted.clear()
+        return []
 
     def read(self, message: Message) -> Request:
         if self._own_read is not None:
@@ -76,7 +80,7 @@ class WebhookInbox:
             message.receipt.status, message.receipt.detail = 503, "not stored; send it again later"
 
     def interrupt(self) -> None:
-        pass
+        self._interrupted.set()
 
     def close(self) -> None:
         pass

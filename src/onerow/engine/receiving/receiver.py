@@ -7,6 +7,7 @@ changes nothing: a task that a message adds has the id that the message gives, o
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from time import monotonic
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from onerow.core import history
 from onerow.core.addition import Addition
-from onerow.core.errors import BadInput, IllegalMove, InboxUnavailable, RowRefused, StoreError, UnknownName
+from onerow.core.errors import BadInput, IllegalMove, InboxUnavailable, RowRefused, UnknownName
 from onerow.core.failure import text_of
 from onerow.core.messages import AddTasks, BadMessage, CancelTask, FindTask, Message, Request, SendSignal, derived_id
 from onerow.core.task import Task
@@ -49,6 +50,9 @@ class Receiver:
         self._pause = _FIRST_PAUSE
         self._error = ""
         self._lock = threading.Lock()
+        self._open: dict[int, Message] = {}  # messages of the batch that are neither rejected nor released
+        self._gathering = threading.Lock()
+        self._gathered: list[Message] = []
 
     @property
     def state(self) -> InboxState:
@@ -83,10 +87,18 @@ class Receiver:
         return total
 
     def store_and_count(self, messages: Sequence[Message]) -> None:
-        """Store messages that were not received here, such as web requests; may be called in several threads at once."""
+        """Store messages that were not received here, such as web requests; may be called in several threads at once.
+
+        What other threads bring while one stores is stored by the next in one batch.
+        """
+        with self._gathering:
+            self._gathered.extend(messages)
         with self._lock:
+            with self._gathering:
+                batch, self._gathered = self._gathered, []
             try:
-                self.store(messages)
+                if batch:
+                    self.store(batch)
             finally:
                 self._flush_if_due()
 
@@ -104,19 +116,27 @@ class Receiver:
     # ── one batch ──
 
     def store(self, messages: Sequence[Message]) -> None:
-        """Store what the messages ask for and acknowledge them; if the store can't, have them delivered again."""
-        counts = self._fresh
-        counts.received += len(messages)
-        done: list[Message] = []
+        """Store what the messages ask for and acknowledge them; after an error, have them delivered again."""
+        self._fresh.received += len(messages)
+        self._open = {id(message): message for message in messages}
         try:
             done = self._store_all(messages)
-        except StoreError:
-            counts.released += len(messages)
-            self._inbox.release(messages, 1.0)
+            if done:
+                self._inbox.acknowledge(done)
+                self._count_lag(done)
+        except Exception:
+            with suppress(InboxUnavailable):
+                self._release(list(self._open.values()), 1.0)
             raise
-        if done:
-            self._inbox.acknowledge(done)
-            self._count_lag(done)
+
+    def _release(self, messages: Sequence[Message], after: float) -> None:
+        self._settled(messages)
+        self._fresh.released += len(messages)
+        self._inbox.release(messages, after)
+
+    def _settled(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._open.pop(id(message), None)
 
     def _store_all(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages whose rows are stored; the others have been rejected or released."""
@@ -160,8 +180,7 @@ class Receiver:
             # Perhaps the message has overtaken the row.
             if message.deliveries >= _DELIVERIES_UNTIL_FOUND:
                 raise BadMessage(f"{error} after {message.deliveries} deliveries") from None
-            counts.released += 1
-            self._inbox.release([message], _NOT_FOUND_DELAY * message.deliveries)
+            self._release([message], _NOT_FOUND_DELAY * message.deliveries)
             return False
         match request:
             case SendSignal(task_id=task_id, name=name, payload=payload):
@@ -184,7 +203,8 @@ class Receiver:
             answers = insert.insert(self._queue.store, tasks, None)
         except (BadInput, RowRefused) as error:
             if len(items) > 1:
-                return [done for item in items for done in self._add(pipeline, [item])]
+                half = len(items) // 2
+                return self._add(pipeline, items[:half]) + self._add(pipeline, items[half:])
             self._reject(items[0][0], str(error))
             return []
         done: list[Message] = []
@@ -231,6 +251,7 @@ class Receiver:
     def _reject(self, message: Message, reason: str) -> None:
         reason = self._queue.masker.text(reason)
         self._inbox.reject(message, reason)
+        self._settled([message])
         self._fresh.rejected += 1
         self._queue.events.send(MessageRejected(self._inbox.name, message.message_id, reason))
 
