@@ -18,18 +18,29 @@ from onerow.core import history
 from onerow.core.addition import Addition
 from onerow.core.errors import BadInput, IllegalMove, InboxUnavailable, RowRefused, UnknownName
 from onerow.core.failure import text_of
-from onerow.core.messages import AddTasks, BadMessage, CancelTask, FindTask, Message, Request, SendSignal, derived_id
+from onerow.core.messages import (
+    AddTasks,
+    BadMessage,
+    CancelTask,
+    FindTask,
+    Message,
+    Request,
+    SendSignal,
+    derived_id,
+    id_of_addition,
+)
 from onerow.core.task import Task
 from onerow.core.times import read, spell, to_millis
 from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old_counts, write_counts
 from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Existing, Inbox, Inserted
+from onerow.ports import Existing, Inbox, Inserted, StatusMirror
 
 _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
 _WAIT = 5.0  # seconds that one receive waits, so that counts are written and a stop is noticed in time
+_SHOW_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _DELIVERIES_UNTIL_FOUND = 5
 _NOT_FOUND_DELAY = 5.0  # seconds; grows with the deliveries
@@ -49,6 +60,9 @@ class Receiver:
         self._clear_at = monotonic()
         self._pause = _FIRST_PAUSE
         self._error = ""
+        self._mirror = inbox if isinstance(inbox, StatusMirror) else None
+        self._show_at = 0.0
+        self._shows = False
         self._lock = threading.Lock()
         self._open: dict[int, Message] = {}  # messages of the batch that are neither rejected nor released
         self._gathering = threading.Lock()
@@ -62,9 +76,11 @@ class Receiver:
     def tick(self, now: datetime) -> float:
         """Receive one batch and store it; return the seconds until the next round."""
         try:
-            messages = self._inbox.receive(_WAIT)
+            messages = self._inbox.receive(_SHOW_EVERY if self._shows else _WAIT)
             if messages:
                 self.store(messages)
+            if monotonic() >= self._show_at:
+                self._show_states()
         except InboxUnavailable as error:
             self._flush_if_due()
             return self._unreachable(error)
@@ -84,6 +100,7 @@ class Receiver:
             total.add(self._fresh)
             before.add(self._fresh)
             self._fresh = before
+        self._show_states()
         return total
 
     def store_and_count(self, messages: Sequence[Message]) -> None:
@@ -255,6 +272,15 @@ class Receiver:
         self._fresh.rejected += 1
         self._queue.events.send(MessageRejected(self._inbox.name, message.message_id, reason))
 
+    def _show_states(self) -> None:
+        """Show the states of tasks to those who only read the inbox, if it has such readers."""
+        if self._mirror is not None:
+            self._show_at = monotonic() + _SHOW_EVERY
+            asked = self._mirror.followed()
+            self._shows = bool(asked)
+            if asked:
+                self._mirror.show(asked, self._queue.store.fetch(asked))
+
     # ── counts and outages ──
 
     def _count_lag(self, done: Sequence[Message]) -> None:
@@ -289,7 +315,7 @@ class Receiver:
 def _identified(addition: Addition, message: Message, number: int) -> Addition:
     """Give an addition the id that each delivery of its message yields, or note the message of a given id."""
     if addition.task_id is None:
-        return replace(addition, task_id=derived_id(message.message_id, str(number)))
+        return replace(addition, task_id=id_of_addition(addition, message, number))
     if addition.task_id == derived_id(message.message_id):
         return addition
     return replace(addition, metadata={**(addition.metadata or {}), MESSAGE: _note(message)})
