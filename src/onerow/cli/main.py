@@ -15,7 +15,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("onerow.cli.start.demo:command", "Run a demo pipeline whose worker is killed; needs no setup."),
         "init": ("onerow.cli.start.init:command", "Create a small example project with a test."),
         "worker": ("onerow.cli.start.worker:command", "Run the pipelines of an app."),
-        "inbox": ("onerow.cli.start.inbox:command", "Receive tasks from a folder, without running them."),
+        "inbox": (
+            "onerow.cli.start.inbox:command",
+            "Receive tasks from a folder or signed webhooks, without running them.",
+        ),
         "publish": ("onerow.cli.start.add:publish", "Write the pipeline definitions of an app to the store."),
         "add": ("onerow.cli.start.add:add", "Add a task."),
     },

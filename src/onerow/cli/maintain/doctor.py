@@ -101,14 +101,16 @@ def _corrupt(queue: Queue) -> Iterator[Finding]:
 
 def _workers(views: Views) -> Iterator[Finding]:
     workers = views.workers(holds=False)
-    alive = [worker for worker in workers if worker.alive]
+    alive = [worker for worker in workers if worker.alive and not worker.only_receives]
     if alive:
         yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
     for worker in workers:
         for hook in worker.hooks:
             yield _hook(worker.name, hook)
-        for inbox in worker.inboxes:
-            if inbox.error and worker.alive:
+        for inbox in worker.inboxes if worker.alive else ():
+            if not inbox.error:
+                yield Finding("good", f"{worker.name} receives from {inbox.name}")
+            else:
                 yield Finding(
                     "bad",
                     f"worker {worker.name} can't receive from {inbox.name}: {inbox.error}",
@@ -125,8 +127,9 @@ def _inboxes(views: Views) -> Iterator[Finding]:
         if counts.rejected:
             yield Finding(
                 "slow",
-                f"{counts.rejected:,} messages of {name} were rejected in the last day",
-                "onerow inboxes; the reason stands beside each rejected message",
+                f"{counts.rejected:,} message{'' if counts.rejected == 1 else 's'} of {name} "
+                f"{'was' if counts.rejected == 1 else 'were'} rejected in the last day",
+                "onerow inboxes",
             )
 
 

@@ -119,6 +119,11 @@ class Receiver:
             finally:
                 self._flush_if_due()
 
+    def write_counts(self) -> None:
+        """Write the counts now; may be called in several threads at once."""
+        with self._lock:
+            self._flush()
+
     def interrupt(self) -> None:
         """End the wait of the current round."""
         self._inbox.interrupt()

@@ -45,6 +45,11 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     hooks: list[GuardState] = []  # hooks that exceed their time limit or lost events
     inboxes: list[InboxState] = []  # inboxes that it receives from
 
+    @property
+    def only_receives(self) -> bool:
+        """Whether it is `onerow inbox`, which adds tasks and runs none."""
+        return bool(self.inboxes) and not self.phases
+
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:
     """Return the workers with the tasks that each holds."""
