@@ -1,5 +1,6 @@
 """The folder inbox: files become tasks; no file is lost, taken twice or read half-written."""
 
+import errno
 import json
 import os
 import socket
@@ -7,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -364,6 +367,20 @@ def test_a_marker_comes_first_and_waits_for_its_job_in_a_long_listing(
     assert memory.get("j8").status is Status.CANCELLED
 
 
+def test_a_share_without_links_has_locks_too(folder: Path, memory: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("os.link", no_links)
+    (folder / "a.json").write_text("{}")
+    inbox = inbox_of(folder)
+    messages = inbox.receive(0)
+    assert json.loads((folder / "a.json.lock").read_text())["pid"] == os.getpid()
+    assert take(memory, inbox_of(folder)).received == 0
+    Receiver(memory, inbox, "w1").store(messages)
+    assert names(folder) == []
+
+
 def test_what_a_killed_process_has_left_is_removed(folder: Path, memory: Queue) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -389,7 +406,12 @@ def test_a_listing_is_bounded_and_serves_many_batches(
     inbox = inbox_of(folder, interval="0s")
     looks: list[int] = []
     look = inbox._look
-    monkeypatch.setattr(inbox, "_look", lambda: looks.append(len(inbox._known)) or look())
+
+    def counted() -> list[str]:
+        looks.append(len(inbox._known))
+        return look()
+
+    monkeypatch.setattr(inbox, "_look", counted)
     receiver = Receiver(memory, inbox, "w1")
     taken = []
     while messages := inbox.receive(0):
@@ -398,6 +420,32 @@ def test_a_listing_is_bounded_and_serves_many_batches(
         receiver.store(messages)
     assert taken == [f"{number}.json" for number in range(10)]
     assert len(looks) == 3  # six files, four files, none
+
+
+class _Million:
+    """The entries of a folder with a million files, the newest first."""
+
+    def __enter__(self) -> "Iterator[Any]":
+        for number in range(1_000_000):
+            facts = SimpleNamespace(st_mtime_ns=1_000_000 - number)
+            yield SimpleNamespace(name=f"{number}.json", is_dir=lambda **_: False, stat=lambda facts=facts, **_: facts)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_a_million_files_need_little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onerow.inboxes.folder.os.scandir", lambda path: _Million())
+    inbox = inbox_of(folder)
+    tracemalloc.start()
+    try:
+        found = inbox._look()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [f"{number}.json" for number in range(999_999, 949_999, -1)]
+    assert peak < 64_000_000
 
 
 def test_an_interrupt_ends_the_wait_for_files(folder: Path) -> None:
@@ -488,7 +536,6 @@ def test_a_full_disk_makes_the_inbox_unavailable_and_loses_nothing(
     inbox = inbox_of(folder)
     with monkeypatch.context() as patch:
         patch.setattr("onerow.inboxes.locks.write_new", full)
-        patch.setattr("onerow.inboxes.folder.write_new", full)
         with pytest.raises(InboxUnavailable, match="No space left"):
             inbox.receive(0)
     assert names(folder) == ["a.json"]

@@ -212,7 +212,12 @@ def test_a_signal_for_a_missing_task_is_to_be_sent_again(queue: Queue) -> None:
 def test_a_worker_that_receives_from_a_webhook_waits_until_it_is_interrupted() -> None:
     inbox = WebhookInbox("test", GitHub(SECRET))
     ended = threading.Event()
-    threading.Thread(target=lambda: (inbox.receive(3600), ended.set()), daemon=True).start()
+
+    def receive() -> None:
+        inbox.receive(3600)
+        ended.set()
+
+    threading.Thread(target=receive, daemon=True).start()
     assert not ended.wait(0.1)
     inbox.interrupt()
     assert ended.wait(60)
@@ -245,8 +250,8 @@ def test_requests_that_arrive_while_one_is_stored_are_stored_together(
             waiting = [send(0)]
             await asyncio.to_thread(first.wait)
             waiting += [send(number) for number in (1, 2, 3)]
-            receiver = app._store.__self__
-            while len(receiver._gathered) < 3:
+            gathered: Any = app._store
+            while len(gathered.__self__._gathered) < 3:
                 await asyncio.sleep(0.01)
             others.set()
             return [answer.status_code for answer in await asyncio.gather(*waiting)]

@@ -30,7 +30,7 @@ from onerow.inboxes.folder_jobs import read_job, read_list
 from onerow.inboxes.folder_status import FolderStatus
 from onerow.inboxes.folder_watch import watch_folder
 from onerow.inboxes.locks import SUFFIX as LOCK
-from onerow.inboxes.locks import FileLocks, replace_file, write_new
+from onerow.inboxes.locks import FileLocks, replace_file
 
 _BATCH = 100
 _LISTS = (".txt", ".m3u")
@@ -80,6 +80,7 @@ class FolderInbox:
         if not folder.is_absolute():
             raise BadInput(f"the folder {str(path)!r} must be an absolute path", field="folder")
         self.folder = Path(os.path.normpath(folder))
+        self._root = str(self.folder)
         self.archive = self.folder / "archive"
         self.rejected = self.folder / "rejected"
         self._pipeline = pipeline
@@ -195,13 +196,15 @@ class FolderInbox:
         """Lock and read the oldest files, at most one batch."""
         if not self._known and monotonic() >= self._look_at:
             self._known.extend(self._look())
-        now = self._clock() if self._known else 0.0
         messages: list[Message] = []
+        if not self._known:
+            return messages
         try:
-            while self._known and len(messages) < _BATCH:
-                name = self._known.popleft()
-                if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
-                    messages.append(message)
+            with self._locks.batch() as now:
+                while self._known and len(messages) < _BATCH:
+                    name = self._known.popleft()
+                    if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
+                        messages.append(message)
         except OSError:
             self.release(messages, 0.0)
             raise
@@ -214,9 +217,9 @@ class FolderInbox:
         released, self._released = self._released, {}
         found = heapq.nsmallest(_MOST_KNOWN, self._waiting(released, leftovers))
         if leftovers:
-            now = self._clock()
-            for name in leftovers:
-                self._remove_leftover(name, now)
+            with self._locks.batch() as now:
+                for name in leftovers:
+                    self._remove_leftover(name, now)
         return [name for _, _, name in found]
 
     def _waiting(self, released: dict[str, _Released], leftovers: list[str]) -> Iterator[tuple[bool, int, str]]:
@@ -251,7 +254,7 @@ class FolderInbox:
     def _read_file(self, name: str, now: float) -> Message | None:
         """Return a locked file as a message; None, with the lock released, if it is gone or still being written."""
         try:
-            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             self._locks.release(name)  # another process has taken it since the folder was listed
             return None
@@ -293,15 +296,6 @@ class FolderInbox:
     def _problem(self, name: str, problem: str, receipt: "_Stamp | None" = None) -> Message:
         return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"}, receipt=receipt)
 
-    def _clock(self) -> float:
-        """Return the time by the clock of the file system, which may be that of another host."""
-        probe = self.folder / f".{uuid4().hex}.tmp"
-        write_new(probe, b"")
-        try:
-            return probe.stat().st_mtime
-        finally:
-            probe.unlink()
-
     # ── moving files ──
 
     def _follow(self, message: Message) -> None:
@@ -312,7 +306,7 @@ class FolderInbox:
     def _is_unchanged(self, message: Message) -> bool:
         """Whether the file is still the one that was read: its writer may have replaced it since."""
         try:
-            facts = (self.folder / message.attributes["file"]).lstat()
+            facts = os.lstat(self._path(message.attributes["file"]))
         except FileNotFoundError:
             return False
         return message.receipt is None or _stamp(facts) == message.receipt
@@ -320,21 +314,25 @@ class FolderInbox:
     def _move(self, message: Message, to: Path) -> Path | None:
         """Move a file into a folder under a free name; return its new path, or None if it is gone or another."""
         name = message.attributes["file"]
-        target = to / name.lstrip("-.")
-        if target.exists() or target.name == "":
-            target = to / f"{uuid4().hex[:8]}-{target.name}"
+        kept = name.lstrip("-.")
+        target = f"{to}/{kept}"
+        if os.path.lexists(target) or not kept:
+            target = f"{to}/{uuid4().hex[:8]}-{kept}"
         if not self._is_unchanged(message):
             return None
         try:
-            (self.folder / name).rename(target)
+            os.rename(self._path(name), target)
         except FileNotFoundError:
             return None
-        return target
+        return Path(target)
 
     def _remove(self, message: Message) -> None:
         if self._is_unchanged(message):
             with suppress(FileNotFoundError):
-                (self.folder / message.attributes["file"]).unlink()
+                os.unlink(self._path(message.attributes["file"]))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
 
     def _as_unavailable(self) -> "_AsUnavailable":
         return _AsUnavailable(self.folder)

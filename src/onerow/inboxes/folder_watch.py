@@ -22,7 +22,7 @@ def watch_folder(folder: Path, suffixes: tuple[str, ...], notify: Callable[[], N
     def run() -> None:
         try:
             for _ in watch(
-                folder, watch_filter=is_wanted, recursive=False, debounce=20, step=5, stop_event=stop,
+                folder, watch_filter=is_wanted, recursive=False, debounce=50, step=20, stop_event=stop,
                 raise_interrupt=False,
             ):  # fmt: skip
                 notify()
