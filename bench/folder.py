@@ -20,8 +20,8 @@ def files(setting: Setting) -> Iterator[Figure]:
     count = max(1_000, setting.tasks // 4)
     floor = None
     if setting.store == "sqlite":
-        _fill(setting.folder / "thin", count)
-        floor = count / _thin_loop(setting.folder / "thin", setting.folder / "thin.db")
+        _fill(setting.folder / "minimal", count)
+        floor = count / _minimal_loop(setting.folder / "minimal", setting.folder / "minimal.db")
     _fill(setting.folder / "inbox", count)
     pipeline, queue = one_phase(setting, 0), setting.queue()
     inbox = FolderInbox(setting.folder / "inbox", pipeline=pipeline.name, watch=False)
@@ -31,7 +31,7 @@ def files(setting: Setting) -> Iterator[Figure]:
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
     assert found.added == count
     queue.close()
-    yield Figure("folder", setting.store, count / took, "files/s", floor, "thin loop")
+    yield Figure("folder", setting.store, count / took, "files/s", floor, "minimal loop")
     yield Figure("folder cpu", setting.store, cpu / count * 1e6, "µs/file")
 
 
@@ -76,7 +76,7 @@ def _fill(folder: Path, count: int) -> None:
         (folder / f"{number:08}.json").write_text(json.dumps(PAYLOAD))
 
 
-def _thin_loop(folder: Path, database: Path) -> float:
+def _minimal_loop(folder: Path, database: Path) -> float:
     """Do the least that a folder queue must do; return the seconds it took."""
     (folder / "archive").mkdir()
     connection = sqlite3.connect(database, isolation_level=None)

@@ -311,7 +311,7 @@ def test_files_are_unlocked_when_the_archive_cannot_be_written(folder: Path, mem
     inbox = inbox_of(folder)
     messages = inbox.receive(0)
     (folder / "archive").rmdir()
-    (folder / "archive").write_text("in the way")
+    (folder / "archive").write_text("a file")
     with pytest.raises(InboxUnavailable):
         Receiver(memory, inbox, "w1").store(messages)
     assert names(folder) == ["a.json", "archive", "b.json"]
@@ -341,12 +341,12 @@ def test_a_file_that_is_replaced_after_it_was_read_is_taken_too(folder: Path, me
 
 def test_a_marker_that_names_no_job_is_rejected_after_five_looks(folder: Path, memory: Queue) -> None:
     inbox = inbox_of(folder)
-    (folder / "nobody.cancel").write_text("")
+    (folder / "missing.cancel").write_text("")
     for _ in range(5):
-        assert names(folder) == ["nobody.cancel"]
+        assert names(folder) == ["missing.cancel"]
         inbox._released = {name: replace(each, until=0.0) for name, each in inbox._released.items()}
         take(memory, inbox)
-    assert "no task 'nobody'" in reason(folder, "nobody.cancel")
+    assert "no task 'missing'" in reason(folder, "missing.cancel")
 
 
 def test_a_marker_comes_first_and_waits_for_its_job_in_a_long_listing(
