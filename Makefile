@@ -53,6 +53,7 @@ lint: setup ## format, lint, words, types and layers
 	$(BIN)/python -m tools.plain_words
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin src
+	$(BIN)/pyright -p tests/types --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 check: lint test ## lint and test

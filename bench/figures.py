@@ -182,4 +182,5 @@ FIGURES = {
     "log_delay": Measure(commands.log_delay, repeats=False),
     "folder": Measure(folder.folder),
     "command": Measure(commands.command_start, repeats=False),
+    "isolated": Measure(commands.isolated_start, repeats=False),
 }

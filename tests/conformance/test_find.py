@@ -427,3 +427,12 @@ def test_ready_returns_every_phase_with_due_tasks(store: Store) -> None:
     assert len(found) == len(set(found))
     assert not {"p11", "p13"} & {pipeline for pipeline, _ in found}
     assert ("p07", "video") in store.ready({("p07", "video")}, now)
+
+
+@pytest.mark.parametrize(
+    "where", [{"text": "a\0b"}, {"user_id": "\0"}, {"phases": ["a\0"]}, {"payload": (("n", "\0"),)}, {"pipeline": "\0"}]
+)
+def test_a_filter_refuses_a_nul_character(where: dict[str, Any]) -> None:
+    (field,) = where
+    with pytest.raises(BadInput, match=f"{field} contains a NUL character"):
+        Filter(**where)

@@ -46,6 +46,12 @@ OPERATIONS: dict[str, list[Operation]] = {
     "crash": [lambda task, now: rules.crash(task, BROKEN, now)],
     "interrupt": [lambda task, now: rules.interrupt(task, "host killed", now)],
     "snooze": [lambda task, now: rules.snooze(task, SECOND, now)],
+    "sleep": [lambda task, now: rules.sleep(task, "sleep:", SECOND, now)],
+    "skip": [
+        lambda task, now: rules.skip(task, PLAN, "no audio", now),
+        lambda task, now: rules.skip(task, ONE_PHASE, "no audio", now),
+    ],
+    "cancel itself": [lambda task, now: rules.cancel_itself(task, "deleted", now)],
     "hand back": [
         lambda task, now: rules.hand_back(task, now),
         lambda task, now: rules.hand_back(task, now, started=False),

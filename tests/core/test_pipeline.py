@@ -212,6 +212,11 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda p: p.phase(name="x", isolate="process")(lambda job: job),
         "must be importable by name",
     ),
+    "a memory limit for a thread": (lambda p: p.phase(memory_limit="1GB"), "memory_limit needs isolate='process'"),
+    "a memory limit that is no size": (
+        lambda p: p.phase(isolate="process", memory_limit="much")(render),
+        "memory_limit: can't read the size 'much'",
+    ),
     "isolation of another kind": (lambda p: p.phase(isolate="thread"), "isolate must be 'process' or None"),
     "no concurrency at all": (lambda p: p.phase(concurrency=0)(render), "concurrency must be a whole number"),
     "half a concurrency": (lambda p: p.phase(concurrency=0.5)(render), "concurrency must be a whole number"),

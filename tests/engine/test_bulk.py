@@ -10,7 +10,8 @@ import pytest
 from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
 from onerow.cli.main import COMMANDS
 from onerow.engine.queue import bulk
-from onerow.engine.queue.bulk import Progress, Selection
+from onerow.engine.queue.bulk import Selection
+from onerow.engine.queue.progress import Progress
 from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import until, working
 

@@ -133,7 +133,7 @@ def test_a_cancel_that_the_holder_never_saw_still_ends_the_task_cancelled(queue:
     assert lease.fail(ConnectionError("no net")).status is Status.CANCELLED
 
 
-@pytest.mark.parametrize("act", ["complete", "fail", "snooze", "hand_back", "extend"])
+@pytest.mark.parametrize("act", ["complete", "fail", "snooze", "cancel", "skip", "hand_back", "extend"])
 def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
     task = queue.add(posts)
     (lost,) = queue.claim(posts, lease_for="100ms")

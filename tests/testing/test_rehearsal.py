@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status, TaskCompleted
+from onerow import (
+    AsyncContext,
+    Context,
+    Item,
+    Permanent,
+    Pipeline,
+    Queue,
+    RateLimited,
+    Retry,
+    Snooze,
+    Status,
+    TaskCompleted,
+)
 from onerow.testing import Rehearsal
 
 pytest_plugins = ["pytester"]
@@ -94,7 +106,7 @@ def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal
     films = Pipeline("films")
 
     @films.phase
-    async def fetch(job: Any, ctx: Context) -> Any:
+    async def fetch(job: Any, ctx: AsyncContext) -> Any:
         await ctx.step("download", lambda: ran.append("download"))
         await ctx.step("cut", lambda: ran.append("cut"))
         ran.append("end")

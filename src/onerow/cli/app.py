@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from onerow.core.errors import BadInput
+from onerow.engine.import_guard import importing_app
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
 from onerow.settings import VARIABLE
@@ -39,7 +40,8 @@ def _import(name: str) -> ModuleType:
     if name.endswith(".py"):
         raise AppError(f"{name!r} is a file; give the module instead: {Path(name).stem}")
     try:
-        return importlib.import_module(name)
+        with importing_app():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == name.split(".")[0] or error.name == name:
             raise AppError(

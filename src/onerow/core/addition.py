@@ -2,7 +2,7 @@
 
 import string
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -12,6 +12,39 @@ from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.task import DEFAULTS, Task
 from onerow.core.times import FAR, parse_time, since_epoch, to_millis
+
+
+class ChildOptions(TypedDict, total=False):
+    """Options of `ctx.spawn`: how to add each child."""
+
+    title: str | None
+    run_at: datetime | str | None
+    """Earliest start."""
+    delay: Duration | None
+    """The same, from now on by the store's clock ('10m')."""
+    priority: int
+    """-100…100, lower first; by default 0."""
+    unique: str | None
+    """No second open task with this key (per pipeline and user)."""
+    unique_for: Duration | None
+    """How long the key is held after the task has ended ('7d', 'forever')."""
+    limit_key: str
+    """Group for per_key limits."""
+    max_retries: int | None
+    """Replaces the retry budget of every phase."""
+    metadata: dict[str, Any] | None
+
+
+class AddManyOptions(ChildOptions, total=False):
+    """Options of `add_many`: how to add all the tasks."""
+
+    user_id: str
+
+
+class AddOptions(AddManyOptions, total=False):
+    """Options of `add` and `add_new`."""
+
+    task_id: str | None
 
 
 class Addition(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ OnerowError
 ├── KeyTaken                    a retry or replay whose unique key another task holds now
 ├── LostRace                    other processes changed the task during each try
 ├── WaitTimeout                 (also a TimeoutError) a task did not end within the time of `wait`
+├── ResourceError               a resource of handlers could not be made
 ├── LeaseLost                   another worker holds the lease now, or it was released
 ├── InboxUnavailable            can't be reached now; the worker retries
 └── StoreError
@@ -108,6 +109,10 @@ class WaitTimeout(OnerowError, TimeoutError):
 
 class LeaseLost(OnerowError):
     """The caller no longer holds the lease; nothing was written."""
+
+
+class ResourceError(OnerowError):
+    """A resource of handlers could not be made; no task has run with it."""
 
 
 class StoreError(OnerowError):

@@ -62,6 +62,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
             force_setattr(self, "statuses", frozenset(map(_status, _names(self.statuses, "statuses", "failed"))))
         if self.phases or type(self.phases) is not frozenset:
             force_setattr(self, "phases", _names(self.phases, "phases", "video"))
+        for field in self.__struct_fields__:
+            if _has_nul(getattr(self, field)):
+                raise BadInput(f"{field} contains a NUL character, which no stored text does", field=field)
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    return isinstance(value, tuple | frozenset) and any(map(_has_nul, value))
 
 
 def _names(given: Any, field: str, example: str) -> frozenset[str]:

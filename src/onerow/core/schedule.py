@@ -38,6 +38,8 @@ def check(cron: Cron) -> Cron:
         raise PipelineError(f"catch_up must be 'one', 'all' or 'skip', not {cron.catch_up!r}", field="catch_up")
     if cron.overlap not in ("allow", "skip"):
         raise PipelineError(f"overlap must be 'allow' or 'skip', not {cron.overlap!r}", field="overlap")
+    if not isinstance(cron.expression, str):
+        raise PipelineError(f"a cron expression is text, not {cron.expression!r}", field="cron")
     try:
         next(_times(cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration) as error:

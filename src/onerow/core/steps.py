@@ -1,7 +1,7 @@
 """Records that a phase keeps across attempts: steps, waits and spawns, as JSON text in the row.
 
 The column `steps` is {phase: {name: record}}. A record has a time and one of: the result of a step; what the task
-waits for, with a deadline; that a wait expired.
+waits for, with a deadline; that a wait expired; until when a sleep lasts.
 """
 
 from datetime import datetime
@@ -11,12 +11,13 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadInput, BadPayload
+from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 
 MAX_STEPS = 1_000
 """The maximum number of records of one phase."""
-RESERVED = ("wait:", "spawn:", "join")
+RESERVED = ("wait:", "spawn:", "join", "sleep:")
 """Prefixes of onerow's own records; a user's step name may not start with them."""
 
 _NULL = msgspec.Raw(b"null")
@@ -74,6 +75,15 @@ def check_name(name: str) -> str:
     if not name or name.startswith(RESERVED):
         raise BadInput(f"a step can't be named {name!r}: not empty, and not beginning with {', '.join(RESERVED)}")
     return name
+
+
+def sleeps_until(task: Task) -> datetime | None:
+    """Return until when the task sleeps in its handler; None if it does not, or was rescheduled."""
+    if task.status is not WAITING or task.awaiting is not None or '"sleep:' not in task.steps_json:
+        return None
+    until = spell(task.run_at)
+    asleep = any(name.startswith("sleep:") and record.until == until for name, record in records(task).items())
+    return task.run_at if asleep else None
 
 
 def expired(task: Task, now: datetime) -> str:

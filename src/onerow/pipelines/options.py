@@ -1,13 +1,55 @@
-"""Validate the options of a phase: limits, durations, rates, retries. All functions raise PipelineError."""
+"""The options that all phases with code share, and their validation. All functions raise PipelineError."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
+from onerow.core.keywords import check_keywords
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Kind, PhasePlan
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
+from onerow.core.sizes import Size, parse_size
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of every phase with code: `phase`, `command` and `batch`."""
+
+    concurrency: int | None
+    """Maximum number of running tasks over all workers; None (the default): no limit."""
+    per_key: int | None
+    """The same for each limit_key."""
+    retry: Retry | int | None
+    """A policy, or a number of retries; by default `Retry()`."""
+    timeout: Duration | None
+    """How long an attempt may run; by default 15 minutes, None: without end."""
+    lease: Duration
+    """How long a worker keeps the task without a heartbeat; by default 30 seconds."""
+    renamed_from: str | Sequence[str]
+    """Former names of the phase."""
+    rate: str
+    """Maximum number of starts in any span ('60/min', '5/s') over all workers."""
+    rate_per_key: str
+    """The same for each limit_key."""
+
+
+def run_phase(name: str, kind: Kind, given: RunOptions, **more: Any) -> PhasePlan:
+    """Build a phase with code from its validated options; `more`: the fields of its kind."""
+    check_keywords("phase" if kind == "run" else kind, given, RunOptions)
+    return PhasePlan(
+        name=name,
+        kind=kind,
+        concurrency=limit(given.get("concurrency"), "concurrency"),
+        per_key=limit(given.get("per_key"), "per_key"),
+        retry=policy(given.get("retry")),
+        timeout=span(given.get("timeout", DEFAULT_TIMEOUT), "timeout"),
+        lease=lease(given.get("lease", DEFAULT_LEASE)),
+        renamed_from=names(given.get("renamed_from", ())),
+        rate=rate(given.get("rate", ""), "rate"),
+        rate_per_key=rate(given.get("rate_per_key", ""), "rate_per_key"),
+        **more,
+    )
 
 
 def check_importable(function: Callable[..., Any], where: str) -> None:
@@ -66,6 +108,14 @@ def rate(text: str, field: str) -> str:
         except BadInput as error:
             raise PipelineError(str(error), field=field) from None
     return text
+
+
+def size(value: Size, field: str) -> int:
+    """Parse a size in bytes."""
+    try:
+        return parse_size(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
 
 
 def policy(retry: Retry | int | None) -> Retry:

@@ -102,8 +102,12 @@ def _corrupt(queue: Queue) -> Iterator[Finding]:
 def _workers(views: Views) -> Iterator[Finding]:
     workers = views.workers(holds=False)
     alive = [worker for worker in workers if worker.alive and not worker.only_receives]
-    if alive:
-        yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
+    for kind, found in (
+        ("worker", [each for each in alive if not each.puller]),
+        ("puller", [each for each in alive if each.puller]),
+    ):
+        if found:
+            yield Finding("good", f"{len(found)} live {kind}" + ("" if len(found) == 1 else "s"))
     for worker in workers:
         for hook in worker.hooks:
             yield _hook(worker.name, hook)
@@ -117,7 +121,12 @@ def _workers(views: Views) -> Iterator[Finding]:
                     "it goes on by itself as soon as the inbox answers",
                 )
         if not worker.alive:
-            yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
+            kind, fix = (
+                ("puller", "the next puller removes it an hour later")
+                if worker.puller
+                else ("worker", "a live worker takes it off the roll")
+            )
+            yield Finding("slow", f"{kind} {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", fix)
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
 

@@ -16,8 +16,9 @@ from onerow.core.errors import BadInput, OnerowError
 from onerow.core.failure import ERROR_CLASSES
 from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.engine.queue.bulk import Progress, Selection
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.compare_and_swap import pages
+from onerow.engine.queue.progress import Progress
 from onerow.engine.queue.scope import filter_of
 
 _SHOWN = 4 * CONFIRM_ABOVE

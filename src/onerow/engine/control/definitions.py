@@ -19,6 +19,7 @@ UNCHANGED: Literal["unchanged"] = "unchanged"
 Limit = int | None | Literal["unchanged"]
 """A limit to set: a number, None for no limit, or 'unchanged'."""
 WORKER = "worker"
+PULLER = "puller"  # the `kind` of a worker entry that a puller wrote
 """Kind of the notes in which workers are registered."""
 
 
@@ -93,6 +94,7 @@ def has_workers(store: Store, names: Iterable[str]) -> bool:
     return any(
         note.updated_at is not None
         and note.updated_at >= since
+        and note.body.get("kind") != PULLER  # reads the definition with each claim
         and wanted & {name for name, _ in note.body.get("phases", ())}
         for note in store.notes(WORKER)
     )

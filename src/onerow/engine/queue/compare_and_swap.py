@@ -6,7 +6,16 @@ from itertools import count
 from typing import Protocol
 
 from onerow.core.corruption import applied
-from onerow.core.errors import CorruptRow, IllegalMove, KeyTaken, LeaseLost, LostRace, OnerowError, UnknownName
+from onerow.core.errors import (
+    BadInput,
+    CorruptRow,
+    IllegalMove,
+    KeyTaken,
+    LeaseLost,
+    LostRace,
+    OnerowError,
+    UnknownName,
+)
 from onerow.core.filters import Filter, Order
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
@@ -115,6 +124,8 @@ def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
 
 def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Task]:
     """Return the tasks in the order of their ids; raise UnknownName if one does not exist or is another user's."""
+    for task_id in ids:
+        _check_id(task_id)
     found = {
         task.task_id: task
         for task in store.fetch(ids)
@@ -124,6 +135,12 @@ def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Ta
         if task_id not in found:
             raise UnknownName(f"no task {task_id!r}; look at: onerow list", field="task_id")
     return [found[task_id] for task_id in ids]
+
+
+def _check_id(task_id: object) -> None:
+    if not isinstance(task_id, str):
+        hint = "; pass task.task_id" if isinstance(task_id, Task) else ""
+        raise BadInput(f"task_id must be text, not {type(task_id).__name__}{hint}", field="task_id")
 
 
 def check_readable(before: Task, after: Task) -> None:

@@ -10,8 +10,9 @@ from uuid import NAMESPACE_OID, uuid5
 from msgspec.structs import replace
 
 from onerow.core import rules
-from onerow.core.addition import Addition, new_task
+from onerow.core.addition import Addition, AddManyOptions, new_task
 from onerow.core.errors import BadInput
+from onerow.core.keywords import check_keywords
 from onerow.core.plan import Plan
 from onerow.core.task import Task
 from onerow.core.times import since_epoch
@@ -82,14 +83,12 @@ def own(asked: Task, answer: Inserted | Existing) -> Task:
     return answer.task
 
 
-def for_all(terms: dict[str, Any]) -> dict[str, Any]:
-    """Return the terms if many tasks can share them; raise BadInput naming those they cannot."""
-    unknown = set(terms) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(terms))
-    if unknown:
-        raise BadInput(
-            f"add_many can't take {', '.join(sorted(unknown))} for all; use Addition items", field="add_many"
-        )
-    return terms
+def for_all(options: AddManyOptions) -> AddManyOptions:
+    """Return the options if many tasks can share them; raise otherwise."""
+    if "task_id" in options or "payload" in options:
+        raise BadInput("add_many can't take a task_id or payload for all; use Addition items", field="add_many")
+    check_keywords("add_many", options, AddManyOptions)
+    return options
 
 
 def new_ids(now: datetime, count: int) -> list[str]:

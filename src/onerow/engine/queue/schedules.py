@@ -8,10 +8,11 @@ from onerow.engine.control import definitions
 from onerow.engine.control.definitions import PAUSE
 from onerow.engine.control.schedules import PROGRESS, Scheduled, pause_name, progress_name, read_progress
 from onerow.engine.queue import operations
+from onerow.engine.queue.schedules_async import CronsAsync
 from onerow.engine.queue.scope import Scope
 
 
-class Crons:
+class Crons(CronsAsync):
     """Lists, pauses and resumes schedules (`queue.crons`)."""
 
     def __init__(self, queue: Scope) -> None:

@@ -4,14 +4,16 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from msgspec.structs import replace
 
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.failure import Classes
 from onerow.core.filters import Filter, Order, narrowed
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.query import Query, parse_query
 from onerow.core.status import CANCELLED
@@ -30,11 +32,12 @@ from onerow.engine.queue.compare_and_swap import find_task
 from onerow.engine.queue.end_watch import EndWatch
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
+from onerow.pipelines.extensions import Surroundable
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Inbox, LeaseRecord, LogPage, Page, Store, TaskCount
 
 
-class Scope:
+class Scope(Surroundable):
     """The tasks of one store, for all users or for one; the first use opens the connection."""
 
     def __init__(
@@ -46,21 +49,22 @@ class Scope:
         mask: Iterable[str | re.Pattern[str]] = (),
         log_files: str | Path | None = None,
     ) -> None:
+        super().__init__()
         self._store = store
         self._ready = False
         self._user: str | None = None
-        self.definitions = Definitions(lambda: self.store)
+        self.definitions: Definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
-        self.events = Events()
-        self.log_lines = LogLines(self.events, lambda: self.masker)
+        self.events: Events = Events()
+        self.log_lines: LogLines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
         self.inboxes: list[Inbox] = []
-        self.keep = None if keep is None else parse_duration(keep, "keep")
-        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
+        self.keep: timedelta | None = None if keep is None else parse_duration(keep, "keep")
+        self.log_files: LogFiles | None = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
         self._masker: Masker | None = None
         self._check_relocation = RelocationCheck()
-        self.end_watch = EndWatch(lambda: self.store)
+        self.end_watch: EndWatch = EndWatch(lambda: self.store)
 
     def __repr__(self) -> str:
         return f"Queue({self._store.url!r})"
@@ -141,6 +145,10 @@ class Scope:
 
         order: default: the order that the query names with sort:, else newest first.
         """
+        if order not in (None, *get_args(Order)):
+            raise BadInput(f"order is one of {', '.join(get_args(Order))}, not {order!r}", field="order")
+        if type(limit) is not int:
+            raise BadInput(f"limit must be a whole number, not {limit!r}", field="limit")
         asked = query_of(self, where)
         if order is not None and asked.order not in (None, order):
             raise BadInput(
@@ -161,6 +169,8 @@ class Scope:
 
     def plan(self, pipeline: str) -> Plan:
         """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
+        if not isinstance(pipeline, str):
+            raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
         if pipeline in self.pipelines:
             return self.follow(self.pipelines[pipeline].plan)
         self.definitions.refresh_if_stale(self.store.now())
@@ -187,6 +197,13 @@ class Scope:
         plan = self._plan_of(pipeline)
         return plan, plan.first if phase is None else plan.phase(phase)
 
+    def errors_of(self, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
+        """Return the classifications of exceptions of a phase; none if only the pipeline's name is known."""
+        found = self.pipelines.get(pipeline) if isinstance(pipeline, str) else pipeline
+        if found is None:
+            return ()
+        return found.handlers[phase.name].errors if phase.name in found.handlers else found.errors
+
     # ── what follows a change ──
 
     def after_operation(self, operation: Operation, task: Task) -> None:
@@ -196,7 +213,7 @@ class Scope:
         if operation.name == "fail":
             self.events.send(TaskFailed(task))
         if operation.name == "cancel" and task.status is CANCELLED:
-            self.events.send(TaskCancelled(task))
+            self.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:

@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.durations import spell_duration
 from onerow.core.filters import Filter
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
+from onerow.core.steps import sleeps_until
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
 from onerow.engine.control import definitions
@@ -100,7 +103,10 @@ def _ended(task: Task, now: datetime) -> Reason:
     if task.status is COMPLETED:
         return Reason("completed", f"It was completed{ago}.")
     if task.status is CANCELLED:
-        return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
+        reason = _line(cancel_reason(task.logs_json)) or "no reason was given"
+        return Reason(
+            "cancelled", f"It was cancelled in {task.phase}{ago} ({reason}); a cancelled task never runs again."
+        )
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
     return Reason(
         "failed",
@@ -143,6 +149,15 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
             command,
             task.run_at,
         )
+    if put_off := _put_off(task):
+        return Reason("resource", f"{wait}: {put_off}.", command, task.run_at)
+    if sleeps_until(task) is not None:
+        return Reason(
+            "sleeping",
+            f"It is sleeping until {_at(task.run_at)} (in {_for(task.run_at - now)}), as its handler in {task.phase} asked.",
+            command,
+            task.run_at,
+        )
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(
@@ -155,6 +170,12 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     if plan is not None and plan.knows(task.phase) and plan.phase(task.phase).kind == "wait_until":
         return Reason("not-due", f"{wait}, the time in payload.{plan.phase(task.phase).field}.", command, task.run_at)
     return Reason("not-due", f"{wait}.", command, task.run_at)
+
+
+def _put_off(task: Task) -> str:
+    """Return why a worker handed the task back before its handler was called; '' if it did not."""
+    last = shown(task, "history")[-1:]
+    return last[0].note if last and last[0].what == "handed back" else ""
 
 
 def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
@@ -200,7 +221,12 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
     served = serving(workers)
     if served.get((task.pipeline, phase.name)):
         return None
-    alive = [worker for worker in workers if worker.alive and not worker.draining and not worker.only_receives]
+    # Pullers serve only their phase; those without code are passed by workers.
+    alive = [
+        worker
+        for worker in workers
+        if worker.alive and not worker.draining and not worker.puller and not worker.only_receives
+    ]
     if not phase.has_code and any(pipeline == task.pipeline for worker in alive for pipeline, _ in worker.phases):
         return None
     if alive:

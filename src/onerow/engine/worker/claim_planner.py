@@ -19,6 +19,7 @@ MOST_PHASES = 100
 MOST = 800
 """The largest number of tasks in one claim, and of moves in one write."""
 _ASK_EVERY = 1.0
+_ASKING_SHARE = 0.05  # of the time, at most, while tasks of known phases can be claimed
 _AHEAD_FOR = 0.1  # seconds of work that may be claimed before it can start
 # A suspect needs a new interpreter, which takes about this long to start; and the longest time one is postponed.
 _SUSPECT_TAKES = timedelta(seconds=0.2)
@@ -35,6 +36,7 @@ class ReadyPhases:
         self._candidates: dict[tuple[str, str], ServedPhase] = dict(self._served) if self.few else {}
         self._stale = True
         self._ask_at = 0.0
+        self._not_before = 0.0
         self._just_asked = False
 
     def look(self) -> None:
@@ -50,7 +52,9 @@ class ReadyPhases:
         """Return the phases to claim from, least recently asked first."""
         if self.few:
             return list(self._candidates.values())
-        self._just_asked = self._stale or not self._candidates or monotonic() >= self._ask_at
+        clock = monotonic()
+        wanted = (self._stale and clock >= self._not_before) or clock >= self._ask_at
+        self._just_asked = wanted or not self._candidates
         if self._just_asked:
             self._stale = False
             ready = self._store.ready(self._served.keys(), now)
@@ -58,7 +62,10 @@ class ReadyPhases:
             named = set(ready)
             for phase in [*(phase for phase in known if phase in named), *ready]:
                 self._candidates[phase] = self._served[phase]
-            self._ask_at = monotonic() + _ASK_EVERY
+            answered = monotonic()
+            self._ask_at = answered + _ASK_EVERY
+            # With thousands of phases the question takes longer than a claim, and each wake-up asks for it.
+            self._not_before = answered + (answered - clock) / _ASKING_SHARE
         return list(self._candidates.values())
 
     def asked(self, served_phases: Iterable[ServedPhase]) -> None:

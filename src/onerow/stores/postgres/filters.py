@@ -83,9 +83,9 @@ def _conditions(where: Filter) -> tuple[list[str], list[Any]]:
     if where.text is not None:
         needle = containing(where.text)
         term("(title ~ %s OR error ~ %s OR task_id ~ %s OR payload::text ~ %s)", *[needle] * 4)
-    for column, paths in (("payload", where.payload), ("metadata", where.metadata)):
+    for column, paths in ((_readable("payload"), where.payload), (_readable("metadata"), where.metadata)):
         for path, value in paths:
-            found = f"CASE json_typeof({column} #> %s) WHEN 'null' THEN 'null' ELSE {column} #>> %s END"
+            found = f"CASE json_typeof(({column}) #> %s) WHEN 'null' THEN 'null' ELSE ({column}) #>> %s END"
             term(f"{found} = %s", steps := path.split("."), steps, value)
     if where.id_prefix is not None:
         term("task_id >= %s AND task_id < %s", *prefix_range(where.id_prefix))
@@ -115,3 +115,15 @@ def _group(filters: Iterable[Filter]) -> list[Any]:
 def _statuses(statuses: frozenset[Status]) -> str:
     names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
     return f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
+
+
+def _readable(column: str) -> str:
+    """Return an expression for a JSON column from which values can be extracted.
+
+    PostgreSQL stores the escape of NUL in a json column, but can't extract anything from such a value. A program that
+    writes to the table directly can store it.
+    """
+    return (
+        rf"CASE WHEN strpos({column}::text, '\u0000') = 0 THEN {column} "
+        rf"ELSE regexp_replace({column}::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1', 'g')::json END"
+    )

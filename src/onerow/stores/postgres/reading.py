@@ -12,9 +12,9 @@ from onerow.core.times import to_millis
 from onerow.ports import LeaseRecord, LogPage, Note, Page, Search, StoreCounts, TaskCount
 from onerow.stores.postgres import counts, notes, searching, task_log
 from onerow.stores.postgres.connection_url import Address
-from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
+from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
 

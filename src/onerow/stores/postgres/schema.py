@@ -13,7 +13,8 @@ from uuid import uuid4
 import psycopg
 
 from onerow.core.errors import BadInput, StoreError, StoreReadOnly
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted, script, statement
 from onerow.stores.shared.schema_version import check_code, check_version
 

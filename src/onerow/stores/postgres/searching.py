@@ -9,9 +9,9 @@ from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.ports import LeaseRecord, Page, Search
-from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.filters import page_sql, where_sql
+from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.shared import paging
 from onerow.stores.shared.paging import find_page
