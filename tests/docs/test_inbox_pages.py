@@ -14,6 +14,7 @@ import pytest
 
 from onerow import Pipeline, Queue, Status
 from onerow.engine.receiving.receiver import Receiver
+from onerow.inboxes import FolderInbox
 from tests.engine.kit import work
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
@@ -42,6 +43,7 @@ def test_the_page_about_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     queue.publish(jobs)
     job, state = (json.loads(block) for block in blocks("folder-inbox.md", "json"))
     _, mirrored = queue.inboxes
+    assert isinstance(mirrored, FolderInbox)
     mirrored.folder.mkdir(parents=True)
     (mirrored.folder / "job.json").write_text(json.dumps(job))
     if os.getuid() == 0:  # owners=["root"]
