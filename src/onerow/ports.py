@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from onerow.core.filters import Filter, Order
+from onerow.core.messages import Message, Request
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
 
@@ -386,3 +387,48 @@ class Administrable(Protocol):
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Write a complete, consistent copy while others write; call `progress` with 0 to 1."""
+
+
+@runtime_checkable
+class Inbox(Protocol):
+    """A source of messages that ask for tasks. The row is the truth: a message is acknowledged once its row is stored.
+
+    Several receivers, in threads and processes, may use one inbox. An inbox that can't be reached raises
+    InboxUnavailable.
+    """
+
+    @property
+    def name(self) -> str:
+        """What people call it in `onerow workers` and logs; the same in all processes."""
+
+    def receive(self, wait: float) -> list[Message]:
+        """Return the next messages, at most one batch; wait up to so many seconds for the first."""
+
+    def read(self, message: Message) -> Request:
+        """Return what a message asks for; raise BadMessage with the reason."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Remove messages whose rows are stored. One that can't be removed is delivered again, which does no harm."""
+
+    def reject(self, message: Message, reason: str) -> None:
+        """Set a message aside, with the reason, so that it is neither lost nor delivered again."""
+
+    def release(self, messages: Sequence[Message], after: float) -> None:
+        """Have messages delivered again, not before so many seconds."""
+
+    def interrupt(self) -> None:
+        """Make a `receive` that waits in another thread return soon."""
+
+    def close(self) -> None:
+        """Release connections and locks."""
+
+
+@runtime_checkable
+class StatusMirror(Protocol):
+    """An inbox that shows the states of the tasks it has brought to programs that can't ask the queue."""
+
+    def followed(self) -> list[str]:
+        """Return ids of tasks whose end has not been shown, at most one batch."""
+
+    def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
+        """Show the states of tasks that were asked for; a task that does not exist is missing in `tasks`."""

@@ -8,12 +8,14 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from onerow.core.durations import Duration
-from onerow.core.errors import BadStoreUrl
+from onerow.core.errors import BadInput, BadStoreUrl
 from onerow.core.urls import mask_password
 from onerow.engine.queue import queue as engine
-from onerow.ports import Store
+from onerow.pipelines.pipeline import Pipeline
+from onerow.ports import Inbox, Store
 from onerow.settings import find_store, project_folder
 
+INBOX_FORMS = "folder:///absolute/path or folder://path/from/the/project"
 FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"
 
 
@@ -73,6 +75,18 @@ def _needs(extra: str, module: str, name: str) -> Any:
         ) from None
 
 
+def open_inbox(url: str, *, pipeline: str | None = None, base: Path | None = None) -> Inbox:
+    """Return the inbox at a URL: folder:///absolute/path or folder://path/from/the/project."""
+    scheme, _, rest = url.partition("://")
+    match scheme:
+        case "folder" if rest.strip("/"):
+            from onerow.inboxes.folder import FolderInbox
+
+            path = Path(unquote(rest)).expanduser()
+            return FolderInbox((base or project_folder(Path.cwd())) / path, pipeline=pipeline)
+    raise BadInput(f"{url!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+
+
 _FROM_SETTINGS: Any = object()
 
 
@@ -107,8 +121,28 @@ class Queue(engine.Queue):
                 fix="leave it out to use ONEROW_STORE or onerow.toml",
                 field="store",
             )
+        self._base = base
         files = None if log_files is None else base / Path(log_files).expanduser()
         super().__init__(store, keep=keep, secrets=secrets, mask=mask, log_files=files)
+
+    def receive(self, inbox: str | Inbox, *, pipeline: Pipeline | str | None = None) -> None:
+        """Have workers of this queue receive from an inbox; its messages become tasks.
+
+        inbox: a URL, for example folder:///srv/queue, or an inbox. pipeline: of the messages that name none.
+        """
+        self._require_all_users()
+        if isinstance(pipeline, Pipeline):
+            self.serve(pipeline)
+            pipeline = pipeline.name
+        if isinstance(inbox, str):
+            inbox = open_inbox(inbox, pipeline=pipeline, base=self._base)
+        elif pipeline is not None:
+            raise BadInput("give the pipeline to the inbox itself", field="pipeline")
+        elif not isinstance(inbox, Inbox):
+            raise BadInput(f"{inbox!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+        if any(known.name == inbox.name for known in self.inboxes):
+            raise BadInput(f"this queue already receives from {inbox.name}", field="inbox")
+        self.inboxes.append(inbox)
 
 
 def _callers_project(file: str | None) -> Path:

@@ -24,6 +24,7 @@ LOOKS = {
     "logs": ["logs", "failed"],
     "failures": ["failures"],
     "workers": ["workers"],
+    "inboxes": ["inboxes"],
     "cron": ["cron"],
     "stats": ["stats"],
     "watch": ["watch", "--once"],

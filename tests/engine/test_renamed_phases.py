@@ -9,8 +9,8 @@ from onerow import Pipeline, RateLimited, Status
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import ServedPhase
 from onerow.engine.views import Views
-from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.roles.controls import PhaseControls
+from onerow.identity import Identity
 
 
 def cutting(**options: Any) -> Pipeline:

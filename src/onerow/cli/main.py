@@ -18,6 +18,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("onerow.cli.start.demo:command", "Run a demo pipeline whose worker is killed; needs no setup."),
         "init": ("onerow.cli.start.init:command", "Create a small example project with a test."),
         "worker": ("onerow.cli.start.worker:command", "Run the pipelines of an app."),
+        "inbox": (
+            "onerow.cli.start.inbox:command",
+            "Receive tasks from a folder or signed webhooks, without running them.",
+        ),
         "publish": ("onerow.cli.start.add:publish", "Write the pipeline definitions of an app to the store."),
         "add": ("onerow.cli.start.add:add", "Add a task."),
     },
@@ -30,6 +34,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("onerow.cli.inspect.logs:command", "Show the output and log lines of a task."),
         "failures": ("onerow.cli.inspect.figures:failures", "Group recent failures by cause."),
         "workers": ("onerow.cli.inspect.figures:workers", "List workers and the tasks they hold."),
+        "inboxes": ("onerow.cli.inspect.figures:inboxes", "Count the messages of each inbox."),
         "cron": ("onerow.cli.inspect.figures:cron", "List schedules."),
         "stats": ("onerow.cli.inspect.figures:stats", "Show outcomes and durations by phase."),
     },

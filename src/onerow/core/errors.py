@@ -13,6 +13,7 @@ OnerowError
 ├── WaitTimeout                 (also a TimeoutError) a task did not end within the time of `wait`
 ├── ResourceError               a resource of handlers could not be made
 ├── LeaseLost                   another worker holds the lease now, or it was released
+├── InboxUnavailable            can't be reached now; the worker retries
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
     ├── StoreUnavailable        can't be reached now; a retry may help
@@ -183,3 +184,7 @@ class SchemaMissing(StoreError):
     """The store has no onerow tables, or their schema is older than this code needs."""
 
     fix = "run: onerow migrate"
+
+
+class InboxUnavailable(OnerowError):
+    """The inbox can't be reached now; its messages are received when it can be reached again."""

@@ -23,12 +23,12 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.views import Views
 from onerow.engine.worker.checkpoint_service import CheckpointService
-from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.roles.children import ChildrenSweeper
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
+from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
 from onerow.pipelines.typed import AnyPayload
 from onerow.stores.memory import MemoryStore

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import UNDER_CI
-from onerow.engine.worker.identity import Identity
+from onerow.identity import Identity
 
 ME = Identity.of_this_process()
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="proof of death needs Linux")
@@ -81,7 +81,7 @@ def test_without_a_boot_id_or_a_namespace_nothing_is_proven() -> None:
 
 LOOK = """
 import json, os, sys
-from onerow.engine.worker.identity import Identity
+from onerow.identity import Identity
 line = json.loads(sys.argv[1])
 if sys.argv[2] == "another user":
     os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
@@ -147,7 +147,7 @@ def test_the_proc_of_another_pid_namespace_proves_nothing(tmp_path: Path) -> Non
     script = tmp_path / "look.py"
     script.write_text(
         "import os, subprocess\n"
-        "from onerow.engine.worker.identity import Identity\n"
+        "from onerow.identity import Identity\n"
         "me = Identity.of_this_process()\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
         "line = {'boot': me.boot, 'namespace': me.namespace, 'pid': child.pid, 'born': '1'}\n"

@@ -13,7 +13,7 @@ from onerow import AsyncContext, Context, Item, Pipeline, Queue, Status, TaskRes
 from onerow.core import rules
 from onerow.core.failure import failure
 from onerow.core.times import FAR
-from onerow.engine.worker.identity import Identity
+from onerow.identity import Identity
 from onerow.ports import Move, Note, Swapped
 from tests.engine.kit import ON_SQLITE, PATIENCE, ended, history_of, reached, texts, until, work, working
 

@@ -64,6 +64,10 @@ def workers(session: Session) -> None:
                 "",
             ]
         )
+        for inbox in worker.inboxes:
+            rows.append(
+                [f"  {inbox.name}", ("unavailable", "red") if inbox.error else "", "", "", (inbox.error, "red"), ""]
+            )
         for held in worker.holds[:20]:
             lease = "" if held.leased_until is None else f"lease ends {formatting.due(held.leased_until, now)}"
             rows.append(
@@ -79,6 +83,36 @@ def workers(session: Session) -> None:
     session.out.table(["worker", "state", ">seen", ">holds", "serves", ""], rows)
     if not found:
         session.out.aside("no worker is running: onerow worker APP")
+
+
+@click.command("inboxes")
+@with_session
+def inboxes(session: Session) -> None:
+    """Count the messages of each inbox in the last day.
+
+    found: the task existed already. duplicate: the same message again. released: delivered again later. lag: the longest
+    time from sending to the stored row.
+    """
+    counts = session.views.inboxes()
+    if session.out.as_json:
+        session.out.json(counts)
+        return
+    rows: list[list[Cell]] = [
+        [
+            (name, "bold"),
+            f"{each.received:,}",
+            f"{each.added:,}",
+            f"{each.found:,}",
+            f"{each.duplicate:,}",
+            (f"{each.rejected:,}", "red") if each.rejected else "0",
+            f"{each.released:,}",
+            formatting.millis(each.lag),
+        ]
+        for name, each in sorted(counts.items())
+    ]
+    session.out.table(["inbox", ">received", ">added", ">found", ">duplicate", ">rejected", ">released", ">lag"], rows)
+    if not counts:
+        session.out.aside("no messages were received in the last day: queue.receive(…) in the app, or onerow inbox URL")
 
 
 @click.command("cron")

@@ -46,7 +46,10 @@ def check_app(queue: Queue) -> list[Finding]:
 
 def examine(queue: Queue, views: Views) -> list[Finding]:
     """Return findings about a store in use."""
-    return [*_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_lanes(views)]
+    return [
+        *_clock(queue), *_relocated(queue), *_leases(queue), *_corrupt(queue), *_workers(views), *_inboxes(views),
+        *_lanes(views),
+    ]  # fmt: skip
 
 
 def _relocated(queue: Queue) -> Iterator[Finding]:
@@ -98,7 +101,7 @@ def _corrupt(queue: Queue) -> Iterator[Finding]:
 
 def _workers(views: Views) -> Iterator[Finding]:
     workers = views.workers(holds=False)
-    alive = [worker for worker in workers if worker.alive]
+    alive = [worker for worker in workers if worker.alive and not worker.only_receives]
     for kind, found in (
         ("worker", [each for each in alive if not each.puller]),
         ("puller", [each for each in alive if each.puller]),
@@ -108,6 +111,15 @@ def _workers(views: Views) -> Iterator[Finding]:
     for worker in workers:
         for hook in worker.hooks:
             yield _hook(worker.name, hook)
+        for inbox in worker.inboxes if worker.alive else ():
+            if not inbox.error:
+                yield Finding("good", f"{worker.name} receives from {inbox.name}")
+            else:
+                yield Finding(
+                    "bad",
+                    f"worker {worker.name} can't receive from {inbox.name}: {inbox.error}",
+                    "it goes on by itself as soon as the inbox answers",
+                )
         if not worker.alive:
             kind, fix = (
                 ("puller", "the next puller removes it an hour later")
@@ -117,6 +129,17 @@ def _workers(views: Views) -> Iterator[Finding]:
             yield Finding("slow", f"{kind} {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", fix)
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
+
+
+def _inboxes(views: Views) -> Iterator[Finding]:
+    for name, counts in views.inboxes().items():
+        if counts.rejected:
+            yield Finding(
+                "slow",
+                f"{counts.rejected:,} message{'' if counts.rejected == 1 else 's'} of {name} "
+                f"{'was' if counts.rejected == 1 else 'were'} rejected in the last day",
+                "onerow inboxes",
+            )
 
 
 def _hook(worker: str, hook: GuardState) -> Finding:

@@ -20,9 +20,9 @@ from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
-from onerow.engine.worker.identity import check_platform
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
+from onerow.identity import check_platform
 from onerow.settings import project_folder
 
 log = logging.getLogger("onerow")

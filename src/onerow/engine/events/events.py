@@ -143,6 +143,27 @@ class AlertLost(Event, frozen=True):
     error: str
 
 
+class MessageRejected(Event, frozen=True):
+    """A message of an inbox was set aside."""
+
+    inbox: str
+    message_id: str
+    reason: str
+
+
+class InboxUnreachable(Event, frozen=True):
+    """An inbox is unavailable; the receiver retries."""
+
+    inbox: str
+    error: str
+
+
+class InboxBack(Event, frozen=True):
+    """An inbox answers again."""
+
+    inbox: str
+
+
 class HookOverdue(Event, frozen=True):
     """A hook or alert receiver exceeds its time limit; it gets no further events until it returns."""
 

@@ -21,6 +21,7 @@ _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
     e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.HookOverdue, e.HookEventsDropped,
+    e.MessageRejected, e.InboxUnreachable, e.InboxBack,
 )  # fmt: skip
 _PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted)  # only at level DEBUG
 _NO_FIELDS = frozenset({"task", "failure", "trace"})
@@ -71,6 +72,12 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"{count} alerts could not be sent and are dropped: {error}"
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} failed, retrying: {error}"
+        case e.MessageRejected(inbox=inbox, message_id=message_id, reason=reason):
+            return logging.WARNING, f"inbox {inbox}: message {message_id} rejected: {reason}"
+        case e.InboxUnreachable(inbox=inbox, error=error):
+            return logging.ERROR, f"inbox {inbox} unavailable, retrying: {error}"
+        case e.InboxBack(inbox=inbox):
+            return logging.INFO, f"inbox {inbox} available again"
         case e.HookOverdue(hook=hook, limit=limit):
             return logging.ERROR, f"hook {hook} runs longer than {limit:g} s; it gets no events until it returns"
         case e.HookEventsDropped(hook=hook, count=count):

@@ -34,7 +34,7 @@ from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.pipelines.extensions import Surroundable
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import LeaseRecord, LogPage, Page, Store, TaskCount
+from onerow.ports import Inbox, LeaseRecord, LogPage, Page, Store, TaskCount
 
 
 class Scope(Surroundable):
@@ -58,6 +58,7 @@ class Scope(Surroundable):
         self.events: Events = Events()
         self.log_lines: LogLines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
+        self.inboxes: list[Inbox] = []
         self.keep: timedelta | None = None if keep is None else parse_duration(keep, "keep")
         self.log_files: LogFiles | None = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))

@@ -10,6 +10,7 @@ from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, W
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.inbox_counts import INBOX, InboxCounts, sum_counts
 from onerow.engine.control.schedules import Scheduled
 from onerow.engine.control.stats import STATS, Outcomes, add_up, minute_of
 from onerow.engine.queue.queue import Queue
@@ -139,6 +140,10 @@ class Views:
             where = Filter(statuses=frozenset({PROCESSING}), user_id=self._queue.user_id)
             held = store.find(where, limit=_MOST_HELD, order="oldest").tasks
         return roll(store.notes(WORKER), held, store.now())
+
+    def inboxes(self) -> dict[str, InboxCounts]:
+        """Counts of the last day by inbox."""
+        return sum_counts(self._store.notes(INBOX))
 
     def schedules(self) -> list[Scheduled]:
         """List the schedules."""

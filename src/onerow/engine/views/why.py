@@ -222,7 +222,11 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
     if served.get((task.pipeline, phase.name)):
         return None
     # Pullers serve only their phase; those without code are passed by workers.
-    alive = [worker for worker in workers if worker.alive and not worker.draining and not worker.puller]
+    alive = [
+        worker
+        for worker in workers
+        if worker.alive and not worker.draining and not worker.puller and not worker.only_receives
+    ]
     if not phase.has_code and any(pipeline == task.pipeline for worker in alive for pipeline, _ in worker.phases):
         return None
     if alive:
@@ -230,7 +234,9 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
         return Reason(
             "no-worker", f"No live worker serves {task.pipeline}.{phase.name}; {others}.", "onerow worker APP"
         )
-    return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: none is running.", "onerow worker APP")  # fmt: skip
+    receiving = any(worker.alive and worker.only_receives for worker in workers)
+    running = "only onerow inbox is running, which adds tasks and runs none" if receiving else "none is running"
+    return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: {running}.", "onerow worker APP")
 
 
 def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for_user: str | None) -> Reason | None:

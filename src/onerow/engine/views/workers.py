@@ -9,6 +9,7 @@ import msgspec
 from onerow.core.corruption import shown
 from onerow.core.task import Task
 from onerow.engine.control.definitions import PULLER
+from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.events.hooks import GuardState
 from onerow.ports import Note
 
@@ -44,6 +45,12 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[tuple[str, str]] = []
     holds: list[Holding] = []
     hooks: list[GuardState] = []  # hooks that exceed their time limit or lost events
+    inboxes: list[InboxState] = []  # inboxes that it receives from
+
+    @property
+    def only_receives(self) -> bool:
+        """Whether it is `onerow inbox`, which adds tasks and runs none."""
+        return bool(self.inboxes) and not self.phases
 
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:
@@ -68,6 +75,7 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
                 phases=[(pipeline, phase) for pipeline, phase in body.get("phases", [])],
                 holds=holds.pop(note.name, []),
                 hooks=msgspec.convert(body.get("hooks", []), list[GuardState]),
+                inboxes=msgspec.convert(body.get("inboxes", []), list[InboxState]),
             )
         )
     # Programs that claim without a puller, and workers whose registration was removed.

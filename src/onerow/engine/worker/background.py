@@ -11,9 +11,9 @@ from onerow.engine.events.events import AlertLost, RoleFailed
 from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.queue import Queue
+from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.event_loop import LoopWatch
-from onerow.engine.worker.identity import Identity
 from onerow.engine.worker.roles.alert_sender import AlertSender, HookWatch
 from onerow.engine.worker.roles.children import ChildrenSweeper
 from onerow.engine.worker.roles.controls import PhaseControls
@@ -23,6 +23,7 @@ from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.stats_recorder import StatsRecorder
 from onerow.engine.worker.roles.sweeps import MaintenanceRunner, Purger, Rescuer, WaitPhaseSweeper
 from onerow.engine.worker.threads import Outage, Role, RoleThread
+from onerow.identity import Identity
 from onerow.ports import Maintainable
 
 LAST_CALLS = 2.0
@@ -73,6 +74,8 @@ class Background:
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
+        self._receivers = [Receiver(queue, inbox, identity.name) for inbox in queue.inboxes]
+        self.controls.inboxes = lambda: [receiver.state for receiver in self._receivers]
         self._log_writer = LogWriter(store, in_flight, queue.log_files)
         self._alert_senders = [AlertSender(queue, watch, events) for watch in queue.watches]
         timeouts = [served.phase.timeout for served in served_phases if served.phase.timeout is not None]
@@ -82,18 +85,25 @@ class Background:
         self._sweeps = self._thread("sweeps", sweeps)
         self._log = self._thread("log-writer", [self._log_writer])
         self._alerts = [self._thread("alerts", [sender], sender.close) for sender in self._alert_senders]
+        self._receiving = [self._thread("receiver", [receiver], receiver.close) for receiver in self._receivers]
         in_flight.wake_log_writer = lambda: self._log.wake(self._log_writer)
 
     def start(self) -> None:
         """Read the controls, then start the threads."""
         self.controls.tick(self._queue.store.now())
-        for thread in (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts):
+        for thread in (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts, *self._receiving):
             thread.start()
 
     def sweep_wait_phases(self) -> None:
         """Look at once for tasks at phases without code, if there are such phases."""
         if self.wait_phases.has_phases:
             self._sweeps.wake(self.wait_phases)
+
+    def stop_receiving(self) -> None:
+        """Receive no more messages; what has been received is stored and acknowledged first."""
+        for thread, receiver in zip(self._receiving, self._receivers, strict=True):
+            thread.ask_to_stop()
+            receiver.interrupt()
 
     def stop(self, deadline: Callable[[], float]) -> None:
         """Write the last output and statistics, send the last alerts, and end the threads; by the deadline."""
@@ -102,6 +112,9 @@ class Background:
             """Return the seconds that one step may take."""
             return max(0.05, min(5.0, deadline() - monotonic()))
 
+        self.stop_receiving()
+        for receiving in self._receiving:
+            receiving.stop(left())
         self._log.stop(left())  # two log writers at once would lose lines
         self._if_store_available(deadline, lambda: self._write_last_lines(deadline), self.controls.unregister)
         for thread in self._alerts:

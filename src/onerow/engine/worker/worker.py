@@ -34,12 +34,12 @@ from onerow.engine.runners.capture import Capture
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.host_resources import HostResources, host
-from onerow.engine.worker.identity import Identity, check_platform
 from onerow.engine.worker.phases import Runners, check_phases, phases_with_code
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.stop_deadlines import StopDeadlines
 from onerow.engine.worker.supervisor import HUNG, LEFT_BEHIND, STORE_MOVED, TOO_OLD
 from onerow.engine.worker.threads import Outage
+from onerow.identity import Identity, check_platform
 from onerow.pipelines.pipeline import Pipeline
 
 DEFAULT_CONCURRENCY = 16
@@ -90,7 +90,7 @@ class Worker:
         if prestart is not None and (type(prestart) is not int or not 0 <= prestart <= 256):
             raise BadInput(f"prestart must be from 0 to 256, not {prestart!r}", field="prestart")
         queue.serve(*pipelines)
-        if not queue.pipelines:
+        if not queue.pipelines and not queue.inboxes:
             raise BadInput(
                 "no pipelines to work on", fix="pass them, or call queue.serve(pipeline) first", field="pipelines"
             )
@@ -336,6 +336,7 @@ class Worker:
             self._stop_without_store()
             return
         self._background.controls.drain()
+        self._background.stop_receiving()
         for attempt in self._attempts():
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")

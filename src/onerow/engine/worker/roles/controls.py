@@ -12,10 +12,11 @@ from onerow.core.failure import Failure
 from onerow.core.plan import PhasePlan, Plan
 from onerow.engine.control import definitions, notes
 from onerow.engine.control.definitions import WORKER, Controls, Definitions
+from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.hooks import GuardState
 from onerow.engine.runners.attempt import ServedPhase
-from onerow.engine.worker.identity import Identity
+from onerow.identity import Identity
 from onerow.ports import Note, Store
 
 _REGISTER_EVERY = 5.0
@@ -45,6 +46,7 @@ class PhaseControls:
         self._entry_version = 0
         self.draining = False
         self.hooks: Callable[[], list[GuardState]] = list  # hooks that are overdue or lost events
+        self.inboxes: Callable[[], list[InboxState]] = list
         self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
         self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
@@ -80,6 +82,8 @@ class PhaseControls:
         }
         if hooks := self.hooks():
             body["hooks"] = msgspec.to_builtins(hooks)
+        if inboxes := self.inboxes():
+            body["inboxes"] = msgspec.to_builtins(inboxes)
         # Another worker may have taken this one for dead and removed its entry.
         entry = Note(WORKER, self._identity.name, body, self._entry_version)
         self._entry_version = notes.put(self._store, entry).version

@@ -16,7 +16,7 @@ from onerow.engine.queue.children import concerns
 from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
-from onerow.engine.worker.identity import Identity
+from onerow.identity import Identity
 from onerow.ports import Maintainable, Move, Store
 
 FEW_PHASES = 50

@@ -1,0 +1,1 @@
+"""Inboxes: messages become rows, then they are acknowledged."""
