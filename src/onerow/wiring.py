@@ -84,7 +84,7 @@ def open_inbox(url: str, *, pipeline: str | None = None, base: Path | None = Non
 
             path = Path(unquote(rest)).expanduser()
             return FolderInbox((base or project_folder(Path.cwd())) / path, pipeline=pipeline)
-    raise BadInput(f"{url!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+    raise BadInput(f"{url!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
 
 
 _FROM_SETTINGS: Any = object()
@@ -139,7 +139,7 @@ class Queue(engine.Queue):
         elif pipeline is not None:
             raise BadInput("give the pipeline to the inbox itself", field="pipeline")
         elif not isinstance(inbox, Inbox):
-            raise BadInput(f"{inbox!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+            raise BadInput(f"{inbox!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
         if any(known.name == inbox.name for known in self.inboxes):
             raise BadInput(f"this queue already receives from {inbox.name}", field="inbox")
         self.inboxes.append(inbox)

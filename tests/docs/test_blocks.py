@@ -31,7 +31,9 @@ from tests.docs.blocks import LANGUAGES, PAGES, RENDERED, Block, PageRun, blocks
 NOT_RUN = {
     "README.md": ["a test checks that the target exists"] * 2 + ["output, which a test compares"],
     "docs/adr/0007-process-trees-end-by-subreaper-not-cgroups.md": ["a picture"],
+    "docs/how-to/folder-inbox.md": ["test_inbox_pages.py runs it"] * 4 + ["runs until it is stopped"],
     "docs/how-to/mongodb.md": ["needs mongosh"],
+    "docs/how-to/webhooks.md": ["test_inbox_pages.py runs it", "runs until it is stopped"],
     "docs/query-language.md": ["output"],
     "docs/how-to/postgresql.md": ["runs until it is stopped", "a URL"],
 }

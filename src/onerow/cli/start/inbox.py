@@ -52,7 +52,7 @@ def command(
         queue.plan(pipeline)  # an unknown name is an error here, not of each message
     if url == "webhook":
         if once:
-            raise BadInput("a webhook has no messages that wait; leave out --once", field="once")
+            raise BadInput("a webhook has no messages that wait", fix="leave out --once", field="once")
         serve(queue, make_inbox(name, scheme, secrets, pipeline), host, port, session.out.aside)
         return
     if name is not None or scheme is not None or secrets:
