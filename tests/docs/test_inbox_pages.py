@@ -81,7 +81,7 @@ def test_the_page_about_webhooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_commands_have_known_options(page: str) -> None:
     from onerow.cli.main import COMMANDS, main
 
-    for line in "\n".join(blocks(page, "bash")).splitlines():
+    for line in "\n".join(blocks(page, "sh")).splitlines():
         words = line.partition("#")[0].split()
         if words[:1] == ["onerow"]:
             assert words[1] in COMMANDS

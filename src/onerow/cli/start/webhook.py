@@ -45,7 +45,7 @@ def serve(queue: Queue, inbox: WebhookInbox, host: str, port: int, say: Callable
     try:
         import uvicorn
     except ModuleNotFoundError:
-        raise BadInput("onerow inbox webhook needs uvicorn: pip install 'onerow[web]'", field="inbox") from None
+        raise BadInput("onerow inbox webhook needs uvicorn", fix="pip install 'onerow[web]'", field="inbox") from None
 
     class Server(uvicorn.Server):
         @contextmanager
