@@ -32,7 +32,7 @@ The exceptions that handlers raise are in outcomes.py.
 class OnerowError(Exception):
     """Base class of all errors that onerow raises to its caller. fix: what to do about it; '' if nothing general helps."""
 
-    fix = ""
+    fix: str = ""
 
     def __init__(self, message: str = "", *, fix: str = "") -> None:
         super().__init__(message)

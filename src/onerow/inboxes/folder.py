@@ -79,10 +79,10 @@ class FolderInbox:
         folder = Path(path).expanduser()
         if not folder.is_absolute():
             raise BadInput(f"the folder {str(path)!r} must be an absolute path", field="folder")
-        self.folder = Path(os.path.normpath(folder))
+        self.folder: Path = Path(os.path.normpath(folder))
         self._root = str(self.folder)
-        self.archive = self.folder / "archive"
-        self.rejected = self.folder / "rejected"
+        self.archive: Path = self.folder / "archive"
+        self.rejected: Path = self.folder / "rejected"
         self._pipeline = pipeline
         self._settle = parse_duration(settle, "settle").total_seconds()
         self._interval = parse_duration(interval, "interval").total_seconds()

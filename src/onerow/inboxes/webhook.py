@@ -43,7 +43,7 @@ class WebhookInbox:
         self._scheme = scheme
         self._pipeline = pipeline
         self._own_read = read
-        self.max_size = parse_size(max_size, "max_size")
+        self.max_size: int = parse_size(max_size, "max_size")
         self._interrupted = threading.Event()
 
     @property
