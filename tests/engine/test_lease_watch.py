@@ -8,8 +8,8 @@ import pytest
 from onerow import Pipeline, Queue, Status, Task
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.queue.lease_watch import LeaseWatch
-from onerow.identity import Identity
 from onerow.engine.worker.roles.sweeps import Rescuer
+from onerow.identity import Identity
 from onerow.ports import Held, Lease, LeaseRecord, Lost
 from onerow.stores.memory import MemoryStore
 

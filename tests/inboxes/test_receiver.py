@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from onerow import Filter, Pipeline, Status
+from onerow import Filter, Pipeline, Queue, Status
 from onerow.core.errors import StoreUnavailable
-from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.views import Views
 from onerow.ports import Inbox

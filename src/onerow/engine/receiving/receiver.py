@@ -5,7 +5,7 @@ changes nothing: a task that a message adds has the id that the message gives, o
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice
 from time import monotonic
@@ -23,14 +23,19 @@ from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old
 from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
+from onerow.engine.receiving.follower import WorkFollower
+from onerow.engine.receiving.outcomes import Outcomes
 from onerow.ports import Existing, Inbox, Inserted
 
 _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
 _WAIT = 5.0  # seconds that one receive waits, so that counts are written and a stop is noticed in time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FULL_PAUSE = 0.5
 _DELIVERIES_UNTIL_FOUND = 5
 _NOT_FOUND_DELAY = 5.0  # seconds; grows with the deliveries
+Stored = list[tuple[Message, list[Task]]]
+"""Messages with their stored tasks; without tasks if there is no work to do."""
 MESSAGE = "message"
 """Key in the metadata of a task whose id was given by its message: that message."""
 
@@ -38,23 +43,41 @@ MESSAGE = "message"
 class Receiver:
     """A role that receives from one inbox; each runs in a thread of its own."""
 
-    def __init__(self, queue: Queue, inbox: Inbox, worker: str) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        inbox: Inbox,
+        worker: str,
+        outcomes: Outcomes | None = None,
+        follower: WorkFollower | None = None,
+    ) -> None:
+        """outcomes, follower: shared by the receivers of one message queue."""
         self._queue = queue
         self._inbox = inbox
         self._worker = worker
+        self._outcomes = outcomes
+        self._follower = follower
+        self.wake: Callable[[], object] = lambda: None  # called if a message names a task that may be due
         self._fresh = InboxCounts()
         self._flush_at = monotonic() + _FLUSH_EVERY
         self._clear_at = monotonic()
         self._pause = _FIRST_PAUSE
-        self._error = ""
+        self._store_failed = False
+        self.error = ""  # why the inbox can't be reached now
 
     @property
     def state(self) -> InboxState:
-        """The inbox as this worker sees it."""
-        return InboxState(self._inbox.name, self._error)
+        """The inbox as this receiver sees it."""
+        return InboxState(self._inbox.name, self.error)
 
     def tick(self, now: datetime) -> float:
         """Receive one batch and store it; return the seconds until the next round."""
+        if self._store_failed:  # each delivery of a message counts, and after some it would be set aside
+            self._queue.store.check()
+            self._store_failed = False
+        if self._follower is not None and self._follower.is_full:
+            self._flush_if_due()
+            return _FULL_PAUSE
         try:
             messages = self._inbox.receive(_WAIT)
             if messages:
@@ -62,8 +85,8 @@ class Receiver:
         except InboxUnavailable as error:
             self._flush_if_due()
             return self._unreachable(error)
-        if self._error:
-            self._error, self._pause = "", _FIRST_PAUSE
+        if self.error:
+            self.error, self._pause = "", _FIRST_PAUSE
             self._queue.events.send(InboxBack(self._inbox.name))
         self._flush_if_due()
         return 0.0
@@ -85,11 +108,8 @@ class Receiver:
         self._inbox.interrupt()
 
     def close(self, now: datetime) -> None:
-        """Write the last counts and close the inbox."""
-        try:
-            self._flush()
-        finally:
-            self._inbox.close()
+        """Write the last counts."""
+        self._flush()
 
     # ── one batch ──
 
@@ -97,20 +117,35 @@ class Receiver:
         """Store what the messages ask for and acknowledge them; if the store can't, have them delivered again."""
         counts = self._fresh
         counts.received += len(messages)
-        done: list[Message] = []
+        if self._outcomes is not None:
+            self._outcomes.received(messages)
+        done: Stored = []
         try:
             done = self._store_all(messages)
         except StoreError:
+            self._store_failed = True
             counts.released += len(messages)
             self._inbox.release(messages, 1.0)
             raise
         if done:
-            self._inbox.acknowledge(done)
-            self._count_lag(done)
+            self._end(done)
+            self._count_lag([message for message, _ in done])
 
-    def _store_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages whose rows are stored; the others have been rejected or released."""
-        done: list[Message] = []
+    def _end(self, done: Stored) -> None:
+        """Acknowledge messages whose rows are stored, or hold them until the work is done."""
+        if self._follower is not None:
+            now = self._queue.store.now()
+            for message, tasks in done:
+                self._follower.take(message, tasks, now)
+            return
+        self._inbox.acknowledge([message for message, _ in done])
+        if self._outcomes is not None:
+            for message, tasks in done:
+                self._outcomes.acknowledged(message, tasks)
+
+    def _store_all(self, messages: Sequence[Message]) -> Stored:
+        """Return the messages whose rows are stored, with the rows; the others have been rejected or released."""
+        done: Stored = []
         to_add: dict[str, list[tuple[Message, AddTasks]]] = {}
         to_apply: list[tuple[Message, FindTask | SendSignal | CancelTask]] = []
         for message in messages:
@@ -119,7 +154,9 @@ class Receiver:
             except BadInput as error:
                 self._reject(message, str(error))
                 continue
-            if isinstance(request, AddTasks):
+            if isinstance(request, AddTasks) and not request.additions:
+                done.append((message, []))
+            elif isinstance(request, AddTasks):
                 to_add.setdefault(request.pipeline, []).append((message, request))
             else:
                 to_apply.append((message, request))
@@ -127,8 +164,8 @@ class Receiver:
             done += self._add(pipeline, items)
         for message, about_task in to_apply:  # the tasks may be those of the same batch
             try:
-                if self._apply(message, about_task):
-                    done.append(message)
+                if (tasks := self._apply(message, about_task)) is not None:
+                    done.append((message, tasks))
             except (BadInput, IllegalMove) as error:
                 self._reject(message, str(error))
         return done
@@ -141,8 +178,8 @@ class Receiver:
         except Exception as error:  # the user's own reading function
             raise BadMessage(f"could not be read: {type(error).__name__}: {text_of(error)}") from error
 
-    def _apply(self, message: Message, request: FindTask | SendSignal | CancelTask) -> bool:
-        """Carry out a request about an existing task; return whether the message is done."""
+    def _apply(self, message: Message, request: FindTask | SendSignal | CancelTask) -> list[Task] | None:
+        """Carry out a request about an existing task; return the task whose work is asked for; None: asked too early."""
         queue, counts = self._queue, self._fresh
         try:
             task = queue.get(request.task_id)
@@ -152,8 +189,13 @@ class Receiver:
                 raise BadMessage(f"{error} after {message.deliveries} deliveries") from None
             counts.released += 1
             self._inbox.release([message], _NOT_FOUND_DELAY * message.deliveries)
-            return False
+            return None
         match request:
+            case FindTask():
+                self._expect(message, [task.task_id])
+                self.wake()
+                counts.found += 1
+                return [task]
             case SendSignal(task_id=task_id, name=name, payload=payload):
                 queue.signal(task_id, name, payload, signal_id=message.message_id, by=self._inbox.name)
             case CancelTask(task_id=task_id, written_at=written_at) if not task.ended:
@@ -161,9 +203,9 @@ class Receiver:
                     raise BadMessage(f"the cancel is older than task {task_id}, which was added or replayed since")
                 queue.cancel(task_id, by=self._inbox.name)
         counts.found += 1
-        return True
+        return []
 
-    def _add(self, pipeline: str, items: Sequence[tuple[Message, AddTasks]]) -> list[Message]:
+    def _add(self, pipeline: str, items: Sequence[tuple[Message, AddTasks]]) -> Stored:
         """Insert the tasks of all messages in one transaction; a message with an invalid one is rejected alone."""
         additions = [
             [_identified(addition, message, number) for number, addition in enumerate(request.additions)]
@@ -171,19 +213,21 @@ class Receiver:
         ]
         try:
             tasks = self._build(pipeline, [addition for each in additions for addition in each])
+            ids = (task.task_id for task in tasks)
+            for (message, _), own in zip(items, additions, strict=True):
+                self._expect(message, list(islice(ids, len(own))))
             answers = insert.insert(self._queue.store, tasks, None)
         except (BadInput, RowRefused) as error:
             if len(items) > 1:
                 return [done for item in items for done in self._add(pipeline, [item])]
             self._reject(items[0][0], str(error))
             return []
-        done: list[Message] = []
+        done: Stored = []
         pairs = iter(zip(tasks, answers, strict=True))
         for (message, request), own in zip(items, additions, strict=True):
             try:
-                for task, answer in list(islice(pairs, len(own))):
-                    self._count_added(message, request, task, answer)
-                done.append(message)
+                own_pairs = list(islice(pairs, len(own)))
+                done.append((message, [self._count_added(message, request, *pair) for pair in own_pairs]))
             except (BadInput, IllegalMove) as error:
                 self._reject(message, str(error))
         return done
@@ -194,25 +238,34 @@ class Receiver:
         plan, declared = (queue.plan(pipeline), None) if own is None else (own.plan, own.payload_type)
         return insert.new_tasks(queue.store, plan, declared, additions, Addition(), queue.user_id)
 
-    def _count_added(self, message: Message, request: AddTasks, task: Task, answer: Inserted | Existing) -> None:
+    def _count_added(self, message: Message, request: AddTasks, task: Task, answer: Inserted | Existing) -> Task:
+        """Count a stored row; return the task as it is now."""
         counts = self._fresh
         if isinstance(answer, Inserted):
             counts.added += 1
             self._queue.events.send(TaskAdded(answer.task))
-            return
+            return answer.task
         stored = insert.own(task, answer)
         same_id = stored.task_id == task.task_id
         if same_id and stored.metadata.get(MESSAGE) == task.metadata.get(MESSAGE):
             counts.duplicate += 1
-        elif not same_id or not stored.ended or request.if_ended == "leave":
+        elif not same_id:
+            self._expect(message, [stored.task_id])
+            counts.found += 1
+        elif not stored.ended or request.if_ended == "leave":
             counts.found += 1
         elif request.if_ended == "reject":
             raise BadMessage(f"task {stored.task_id} is already {stored.status}; set force to run it again")
         elif self._is_replayed(stored, message):
             counts.duplicate += 1
         else:
-            self._queue.replay(stored.task_id, by=self._inbox.name, note=_note(message))
+            stored = self._queue.replay(stored.task_id, by=self._inbox.name, note=_note(message))
             counts.found += 1
+        return stored
+
+    def _expect(self, message: Message, task_ids: Sequence[str]) -> None:
+        if self._outcomes is not None and self._follower is None:
+            self._outcomes.expect(message, task_ids)
 
     @staticmethod
     def _is_replayed(task: Task, message: Message) -> bool:
@@ -233,9 +286,9 @@ class Receiver:
             self._fresh.lag = max(self._fresh.lag, int(lag.total_seconds() * 1000))
 
     def _unreachable(self, error: InboxUnavailable) -> float:
-        if not self._error:
+        if not self.error:
             self._queue.events.send(InboxUnreachable(self._inbox.name, str(error)))
-        self._error = str(error)
+        self.error = str(error)
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
         return pause
 
@@ -247,6 +300,8 @@ class Receiver:
         store = self._queue.store
         now = store.now()
         self._flush_at = monotonic() + _FLUSH_EVERY
+        if self._outcomes is not None:
+            self._fresh.outcomes = self._outcomes.take()
         if self._fresh != InboxCounts():
             fresh, self._fresh = self._fresh, InboxCounts()
             write_counts(store, self._inbox.name, self._worker, fresh, now)
