@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from onerow import Addition, BadInput, Permanent, Pipeline, Queue, Status
+from onerow import Addition, BadInput, Permanent, Pipeline, Queue, Status, TaskAdded
 from onerow.core.errors import InboxUnavailable, StoreUnavailable
 from onerow.core.messages import AddTasks, Message, derived_id
 from onerow.engine.receiving.receiver import Receiver
@@ -18,6 +18,7 @@ from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
 from onerow.inboxes.s3_events import read_s3_event
 from onerow.inboxes.sqs import SqsInbox
+from onerow.inboxes.sqs_notify import SqsNotifier
 from onerow.ports import Inbox, MessageQueue
 from onerow.wiring import open_inbox
 from tests.engine.kit import ON_SQLITE, everything, until, work, working
@@ -631,3 +632,24 @@ def test_a_duplicate_event_of_s3_adds_nothing_and_the_test_event_is_acknowledged
     assert (counts.received, counts.added, counts.found, counts.rejected) == (3, 2, 2, 0)
     assert {task.payload["key"] for task in everything(queue)} == {"raw/a bé.mp4", "raw/c.mp4"}
     assert sqs.count() == (0, 0)
+
+
+# ── the producer's side ──
+
+
+def test_an_add_sends_a_message_that_names_the_task(sqs: Sqs, sqlite_queue: Queue) -> None:
+    notifier = SqsNotifier(sqs.url, endpoint_url=sqs.shim.url)
+    sqlite_queue.on(TaskAdded, notifier)
+    task = sqlite_queue.add(jobs, 1)
+    (message,) = sqs.client.receive_message(QueueUrl=sqs.url, VisibilityTimeout=0)["Messages"]
+    assert json.loads(message["Body"]) == {"task_id": task.task_id}
+    assert receiver(sqlite_queue, sqs.inbox()).receive_available().found == 1
+    notifier.send([task] * 12)
+    assert [len(call["Entries"]) for call in sqs.shim.made("SendMessageBatch")] == [1, 10, 2]
+
+
+def test_an_add_succeeds_while_sqs_is_down(sqs: Sqs, sqlite_queue: Queue) -> None:
+    sqs.shim.down = True
+    sqlite_queue.on(TaskAdded, SqsNotifier(sqs.url, endpoint_url=sqs.shim.url))
+    task = sqlite_queue.add(jobs, 1)
+    assert sqlite_queue.get(task.task_id).status is Status.WAITING

@@ -28,6 +28,7 @@ from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.task_claims import TaskClaims
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Existing, Filter, Inserted
 
@@ -336,6 +337,10 @@ class Queue(Scope):
         lease_for: the phase's lease by default; all pullers of one phase should use the same value.
         """
         return Puller(self, pipeline, phase, lease_for, worker)
+
+    def claims_by_id(self, pipeline: Pipeline | str, phase: str | None = None) -> TaskClaims:
+        """Return claims by task id, for programs written around `try_claim(task_id, worker_id) -> bool`."""
+        return TaskClaims(self, pipeline, phase)
 
     # ── purging ──
 
