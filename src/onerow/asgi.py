@@ -1,13 +1,16 @@
-"""Run a worker inside an ASGI application, for small sites. Larger ones run `onerow worker`."""
+"""ASGI: run a worker inside an application, and receive signed webhooks."""
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 from onerow.engine.queue.queue import Queue
+from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.worker import Worker
+from onerow.inboxes.webhook import WebhookApp, WebhookInbox
 from onerow.pipelines.pipeline import Pipeline
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
@@ -30,6 +33,16 @@ def lifespan(queue: Queue, *pipelines: Pipeline, within: Lifespan | None = None,
                 yield
 
     return run
+
+
+def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
+    """Return an ASGI application that turns signed requests into tasks or signals: `app.mount("/hooks/pay", webhook(…))`.
+
+    It answers 200 once the row is stored, 401 to a wrong or old signature, 422 with the reason to a message that can't be
+    read, and 503 while the store is unavailable. It needs no worker in this process.
+    """
+    receiver = Receiver(queue, inbox, f"webhook-{uuid4().hex[:12]}")
+    return WebhookApp(inbox, receiver.store_and_count)
 
 
 class Embedded:

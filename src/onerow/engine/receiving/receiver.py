@@ -5,6 +5,7 @@ changes nothing: a task that a message adds has the id that the message gives, o
 """
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice
@@ -64,6 +65,7 @@ class Receiver:
         self._pause = _FIRST_PAUSE
         self._store_failed = False
         self.error = ""  # why the inbox can't be reached now
+        self._lock = threading.Lock()
 
     @property
     def state(self) -> InboxState:
@@ -102,6 +104,14 @@ class Receiver:
             before.add(self._fresh)
             self._fresh = before
         return total
+
+    def store_and_count(self, messages: Sequence[Message]) -> None:
+        """Store messages that were not received here, such as web requests; may be called in several threads at once."""
+        with self._lock:
+            try:
+                self.store(messages)
+            finally:
+                self._flush_if_due()
 
     def interrupt(self) -> None:
         """End the wait of the current round."""

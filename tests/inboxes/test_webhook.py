@@ -1,0 +1,235 @@
+"""Webhooks: a signed request is answered with 200 once its row is stored; any other request stores nothing."""
+
+import asyncio
+import base64
+import hmac
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onerow import Pipeline, Queue, Status
+from onerow.asgi import webhook
+from onerow.core.addition import Addition
+from onerow.core.errors import BadInput, StoreUnavailable
+from onerow.core.messages import AddTasks, Message, Request, SendSignal
+from onerow.inboxes.signatures import GitHub, Scheme, StandardWebhooks, Stripe
+from onerow.inboxes.webhook import WebhookInbox
+from onerow.ports import Inbox
+from tests.engine.kit import work
+
+SECRET = "a secret of the sender"
+jobs = Pipeline("jobs")
+
+
+@jobs.phase
+async def run(job: Any) -> Any:
+    return job
+
+
+@pytest.fixture
+def queue() -> Queue:
+    queue = Queue("memory://")
+    queue.publish(jobs)
+    return queue
+
+
+def post(
+    queue: Queue, headers: dict[str, str], body: bytes, *, scheme: Scheme, method: str = "POST", **options: Any
+) -> httpx.Response:
+    app = webhook(queue, WebhookInbox("test", scheme, **({"pipeline": "jobs"} | options)))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return await client.request(method, "/", content=body, headers=headers)
+
+    return asyncio.run(ask())
+
+
+def hexed(signed: bytes, secret: str = SECRET) -> str:
+    return hmac.digest(secret.encode(), signed, "sha256").hex()
+
+
+def github(body: bytes, secret: str = SECRET) -> dict[str, str]:
+    return {"X-Hub-Signature-256": f"sha256={hexed(body, secret)}", "X-GitHub-Delivery": "d1"}
+
+
+def stripe(body: bytes, at: float | None = None, secret: str = SECRET) -> dict[str, str]:
+    stamp = str(int(time.time() if at is None else at))
+    return {"Stripe-Signature": f"v0=old,t={stamp},v1={hexed(f'{stamp}.'.encode() + body, secret)}"}
+
+
+def standard(
+    body: bytes, delivery: str = "msg_1", at: float | None = None, secret: bytes = SECRET.encode()
+) -> dict[str, str]:
+    stamp = str(int(time.time() if at is None else at))
+    signed = hmac.digest(secret, f"{delivery}.{stamp}.".encode() + body, "sha256")
+    return {
+        "webhook-id": delivery,
+        "webhook-timestamp": stamp,
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()} v1a,other",
+    }
+
+
+BODY = b'{"payload": {"id": "evt_1", "n": 1}}'
+SIGNED = [
+    pytest.param(GitHub(SECRET), github, id="github"),
+    pytest.param(Stripe(SECRET), stripe, id="stripe"),
+    pytest.param(StandardWebhooks(SECRET), standard, id="standard webhooks"),
+]
+
+
+def test_it_has_the_port_of_an_inbox() -> None:
+    assert isinstance(WebhookInbox("a", GitHub(SECRET)), Inbox)
+
+
+@pytest.mark.parametrize("scheme, sign", SIGNED)
+def test_a_signed_request_becomes_a_task(queue: Queue, scheme: Scheme, sign: Any) -> None:
+    answer = post(queue, sign(BODY), BODY, scheme=scheme)
+    assert answer.status_code == 200
+    (task,) = queue.find().tasks
+    assert task.payload == {"id": "evt_1", "n": 1}
+
+
+@pytest.mark.parametrize("scheme, sign", SIGNED)
+def test_a_repeated_request_adds_nothing(queue: Queue, scheme: Scheme, sign: Any) -> None:
+    headers = sign(BODY)
+    assert [post(queue, headers, BODY, scheme=scheme).status_code for _ in range(3)] == [200] * 3
+    work(queue, jobs)
+    assert post(queue, headers | {"X-GitHub-Delivery": "another"}, BODY, scheme=scheme).status_code == 200
+    (task,) = queue.find().tasks
+    assert (task.status, task.generation) == (Status.COMPLETED, 0)
+
+
+@pytest.mark.parametrize("scheme, sign", SIGNED)
+def test_a_forged_request_stores_nothing(queue: Queue, scheme: Scheme, sign: Any) -> None:
+    good = sign(BODY)
+    forged = [
+        ({}, BODY),
+        (good, BODY.replace(b"1", b"2")),
+        (sign(b"{}"), BODY),
+        (dict.fromkeys(good, ""), BODY),
+        (dict.fromkeys(good, "sha256=,v1,="), BODY),
+        ({name: value[:-1] for name, value in good.items()}, BODY),
+    ]
+    for headers, body in forged:
+        answer = post(queue, headers, body, scheme=scheme)
+        assert answer.status_code == 401, headers
+        assert SECRET not in answer.text
+    assert queue.find().tasks == []
+
+
+def test_a_request_signed_with_another_secret_is_refused(queue: Queue) -> None:
+    assert post(queue, github(BODY, "another secret"), BODY, scheme=GitHub(SECRET)).status_code == 401
+
+
+@pytest.mark.parametrize("late", [-3600, 3600])
+def test_a_late_or_early_request_is_refused(queue: Queue, late: float) -> None:
+    at = time.time() + late
+    assert post(queue, stripe(BODY, at), BODY, scheme=Stripe(SECRET)).status_code == 401
+    assert post(queue, standard(BODY, at=at), BODY, scheme=StandardWebhooks(SECRET)).status_code == 401
+    assert post(queue, stripe(BODY, at), BODY, scheme=Stripe(SECRET, tolerance="2h")).status_code == 200
+
+
+def test_two_secrets_hold_while_one_is_replaced(queue: Queue) -> None:
+    scheme = GitHub("the new secret", SECRET)
+    assert post(queue, github(BODY), BODY, scheme=scheme).status_code == 200
+    assert post(queue, github(BODY, "the new secret"), BODY, scheme=scheme).status_code == 200
+
+
+def test_a_base64_secret_is_decoded(queue: Queue) -> None:
+    raw = b"\x00\x01binary secret"
+    scheme = StandardWebhooks(f"whsec_{base64.b64encode(raw).decode()}")
+    assert post(queue, standard(BODY, secret=raw), BODY, scheme=scheme).status_code == 200
+
+
+def test_bad_secrets_are_errors_when_the_inbox_is_made() -> None:
+    with pytest.raises(BadInput, match="needs a secret"):
+        GitHub()
+    with pytest.raises(BadInput, match="at least 8"):
+        Stripe("short")
+    with pytest.raises(BadInput, match="base64"):
+        StandardWebhooks("whsec_?????")
+
+
+def test_a_message_that_cannot_be_read_is_answered_with_the_reason(queue: Queue) -> None:
+    for body in (b"{", b"[]", b'{"pipeline": "nowhere"}', b'{"paylod": 1}', b"\xff"):
+        answer = post(queue, github(body), body, scheme=GitHub(SECRET))
+        assert answer.status_code == 422
+        assert answer.json()["detail"]
+    assert queue.find().tasks == []
+
+
+def test_only_small_posts_are_accepted(queue: Queue) -> None:
+    large = b'{"payload": "' + b"x" * 2000 + b'"}'
+    assert post(queue, github(large), large, scheme=GitHub(SECRET), max_size="1KB").status_code == 413
+    assert post(queue, github(BODY), BODY, scheme=GitHub(SECRET), method="GET").status_code == 405
+
+
+def test_a_store_that_is_unavailable_is_answered_with_503(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(*args: object, **terms: object) -> None:
+        raise StoreUnavailable("down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(queue.store), "insert", unavailable)
+        answer = post(queue, github(BODY), BODY, scheme=GitHub(SECRET))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert queue.find().tasks == []
+    assert post(queue, github(BODY), BODY, scheme=GitHub(SECRET)).status_code == 200
+
+
+def test_a_request_can_send_a_signal(queue: Queue) -> None:
+    orders = Pipeline("orders")
+    orders.wait_for("paid", signal="paid")
+    queue.publish(orders)
+    task = queue.add(orders, {"order": 7}, task_id="order-7")
+
+    def read(message: Message) -> Request:
+        event = json.loads(message.body)
+        if event["type"] == "paid":
+            return SendSignal(f"order-{event['order']}", "paid", event)
+        return AddTasks("jobs", (Addition(event),))
+
+    body = b'{"id": "evt_9", "type": "paid", "order": 7}'
+    for _ in range(2):
+        assert post(queue, stripe(body), body, scheme=Stripe(SECRET), read=read).status_code == 200
+    work(queue, orders)
+    done = queue.get(task.task_id)
+    assert done.status is Status.COMPLETED
+    assert done.results["paid"]["id"] == "evt_9"
+
+
+def test_a_signal_for_a_missing_task_is_to_be_sent_again(queue: Queue) -> None:
+    body = b'{"task_id": "later", "signal": "paid"}'
+    assert post(queue, github(body), body, scheme=GitHub(SECRET)).status_code == 503
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=st.binary(max_size=40),
+    value=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60),
+    scheme=st.sampled_from([GitHub(SECRET), Stripe(SECRET), StandardWebhooks(SECRET)]),
+)
+def test_random_requests_are_refused(body: bytes, value: str, scheme: Scheme) -> None:
+    queue = Queue("memory://")
+    names = ("x-hub-signature-256", "stripe-signature", "webhook-id", "webhook-timestamp", "webhook-signature")
+    assert post(queue, dict.fromkeys(names, value), body, scheme=scheme).status_code == 401
+
+
+def test_the_application_speaks_the_lifespan_protocol(queue: Queue) -> None:
+    app = webhook(queue, WebhookInbox("test", GitHub(SECRET)))
+    events = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(events)
+
+    async def send(event: Any) -> None:
+        sent.append(event["type"])
+
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
