@@ -1,6 +1,7 @@
 """Messages from inboxes, and what a message asks for. Reading a message is pure: it stores and acknowledges nothing."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 from uuid import NAMESPACE_OID, uuid5
 
@@ -125,6 +126,7 @@ def read_request(body: dict[str, Any], pipeline: str | None, message_id: str) ->
     return AddTasks(name, (Addition(**given | {"task_id": terms.task_id or derived_id(message_id)}),))
 
 
+@lru_cache(maxsize=256)  # asked for twice for each message
 def derived_id(*parts: str) -> str:
     """Return a task id that is the same at each delivery of a message."""
     return str(uuid5(NAMESPACE_OID, "\n".join(parts)))

@@ -69,6 +69,7 @@ class SqsInbox:
         self._dead_letters = DeadLetters(self._client, queue_url, dead_letter)
         self._lock = threading.Lock()
         self._polls: set[Poll] = set()
+        self._backlog = False  # whether the last batch was full
 
     @property
     def name(self) -> str:
@@ -90,16 +91,14 @@ class SqsInbox:
             self.check()
         except BadInput as error:
             raise InboxUnavailable(str(error)) from error
-        if wait < 1:
-            return self._receive(0)
-        poll = Poll(lambda: self._receive(min(int(wait), LONGEST_WAIT)), lambda late: self.release(late, 0))
-        with self._lock:
-            self._polls.add(poll)
-        try:
-            return poll.result()
-        finally:
-            with self._lock:
-                self._polls.discard(poll)
+        messages: list[Message] = []
+        if wait < 1 or self._backlog:
+            # No long poll, and so no thread for it, while full batches arrive.
+            messages = self._receive(0)
+        if not messages and wait >= 1:
+            messages = self._wait_for_messages(min(int(wait), LONGEST_WAIT))
+        self._backlog = len(messages) == BATCH
+        return messages
 
     def read(self, message: Message) -> Request:
         size = len(message.body.encode())
@@ -140,6 +139,17 @@ class SqsInbox:
         self._client.close()
 
     # ── messages ──
+
+    def _wait_for_messages(self, wait: int) -> list[Message]:
+        """Make a long poll that `interrupt` can end; messages that arrive after that are delivered again."""
+        poll = Poll(lambda: self._receive(wait), lambda late: self.release(late, 0))
+        with self._lock:
+            self._polls.add(poll)
+        try:
+            return poll.result()
+        finally:
+            with self._lock:
+                self._polls.discard(poll)
 
     def _receive(self, wait: int) -> list[Message]:
         answer = self._client.call(

@@ -24,9 +24,20 @@ _last = 0
 
 
 def new_tasks(
-    store: Store, plan: Plan, declared: Any, items: Sequence[Any], common: Addition, user: str | None
+    store: Store,
+    plan: Plan,
+    declared: Any,
+    items: Sequence[Any],
+    common: Addition,
+    user: str | None,
+    *,
+    check_owners: bool = True,
 ) -> list[Task]:
-    """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed."""
+    """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed.
+
+    check_owners: refuse given ids that belong to other users; a caller that stores some rows without the others checks
+    each answer with `own` instead.
+    """
     now = store.now()
     tasks: list[Task] = []
     template: Task | None = None  # the first task without terms of its own; the others differ only in id and payload
@@ -48,7 +59,7 @@ def new_tasks(
     given = {
         task.task_id: task
         for task, item in zip(tasks, items, strict=True)
-        if isinstance(item, Addition) and item.task_id
+        if check_owners and isinstance(item, Addition) and item.task_id
     }
     parents = {task.parent_id for task in tasks if task.parent_id} if user is not None else set()
     if given or parents:

@@ -246,7 +246,7 @@ class Receiver:
         queue = self._queue
         own = queue.pipelines.get(pipeline)
         plan, declared = (queue.plan(pipeline), None) if own is None else (own.plan, own.payload_type)
-        return insert.new_tasks(queue.store, plan, declared, additions, Addition(), queue.user_id)
+        return insert.new_tasks(queue.store, plan, declared, additions, Addition(), queue.user_id, check_owners=False)
 
     def _count_added(self, message: Message, request: AddTasks, task: Task, answer: Inserted | Existing) -> Task:
         """Count a stored row; return the task as it is now."""
