@@ -69,9 +69,9 @@ class _NoHttp:
 
 
 def sqs_cpu(setting: Setting) -> Iterator[Figure]:
-    """CPU per message of receive, store and delete with HTTP stubbed, against a thin loop with boto3 and SQLite."""
+    """CPU per message of receive, store and delete with HTTP stubbed, against a minimal loop with boto3 and SQLite."""
     os.environ |= _KEYS
-    thin = _thin_loop(setting)
+    thin = _minimal_loop(setting)
     queue, pipeline = setting.queue(), setting.pipeline()
     pipeline.phase(name="noop")(noop)
     queue.publish(pipeline)
@@ -86,10 +86,12 @@ def sqs_cpu(setting: Setting) -> Iterator[Figure]:
     spent = time.process_time() - began
     receiver.close(queue.store.now())
     queue.close()
-    yield Figure("sqs cpu", setting.store, spent / _MESSAGES * 1e6, "µs/message", thin / _MESSAGES * 1e6, "thin loop")
+    yield Figure(
+        "sqs cpu", setting.store, spent / _MESSAGES * 1e6, "µs/message", thin / _MESSAGES * 1e6, "minimal loop"
+    )
 
 
-def _thin_loop(setting: Setting) -> float:
+def _minimal_loop(setting: Setting) -> float:
     """Receive ten, insert ten in one transaction, delete ten; return the seconds of CPU."""
     import boto3
 

@@ -464,7 +464,7 @@ class Inbox(Protocol):
         """What people call it in `onerow workers` and logs; the same in all processes."""
 
     def receive(self, wait: float) -> list[Message]:
-        """Return the next messages, at most one batch; wait up to so many seconds for the first."""
+        """Return the next messages, at most one batch; wait up to `wait` seconds for the first."""
 
     def read(self, message: Message) -> Request:
         """Return what a message asks for; raise BadMessage with the reason."""
@@ -476,7 +476,7 @@ class Inbox(Protocol):
         """Set a message aside, with the reason, so that it is neither lost nor delivered again."""
 
     def release(self, messages: Sequence[Message], after: float) -> None:
-        """Have messages delivered again, not before so many seconds."""
+        """Have messages delivered again, not before `after` seconds."""
 
     def interrupt(self) -> None:
         """Make a `receive` that waits in another thread return soon."""

@@ -203,7 +203,7 @@ def test_a_stop_does_not_wait_for_a_long_poll(sqs: Sqs) -> None:
     assert not thread.is_alive()
     assert answers == [[]]
     assert monotonic() - began < 15
-    sqs.send({"payload": 1})  # goes to the poll that nobody waits for
+    sqs.send({"payload": 1})  # delivered to the abandoned poll
     until(lambda: sqs.shim.made("ChangeMessageVisibilityBatch"), "the return of the message")
     until(lambda: sqs.count() == (1, 0), "the message")
 

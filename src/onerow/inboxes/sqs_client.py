@@ -71,7 +71,7 @@ class SqsClient:
                     raise BadInput(
                         f"SQS needs {error.name}; install it with: pip install 'onerow[sqs]'", field="inbox"
                     ) from None
-                # Few tries here: the receiver repeats with a growing pause and shows the error meanwhile.
+                # Few tries here: the receiver repeats with a growing pause and shows the error.
                 config = Config(
                     retries={"mode": "standard", "total_max_attempts": 2},
                     connect_timeout=5,
