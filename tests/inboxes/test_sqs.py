@@ -9,8 +9,10 @@ from typing import Any
 
 import boto3
 import pytest
+from click.testing import CliRunner
 
 from onerow import Addition, BadInput, Permanent, Pipeline, Queue, Status, TaskAdded
+from onerow.cli.main import main
 from onerow.core.errors import InboxUnavailable, StoreUnavailable
 from onerow.core.messages import AddTasks, Message, derived_id
 from onerow.engine.receiving.receiver import Receiver
@@ -108,6 +110,10 @@ def outcomes(reception: Reception) -> dict[str, int]:
 def look(queue: Queue, reception: Reception) -> None:
     assert reception.follower is not None
     reception.follower.tick(queue.store.now())
+
+
+def unavailable(*args: object, **terms: object) -> None:
+    raise StoreUnavailable("down")
 
 
 def payloads(queue: Queue) -> list[object]:
@@ -225,7 +231,9 @@ def test_a_held_message_is_deleted_after_the_work(sqs: Sqs, queue: Queue) -> Non
     assert outcomes(reception) == {"ok": 1, "skip:cancel": 1}
 
 
-def test_a_held_message_stays_hidden_while_its_task_runs(sqs: Sqs, sqlite_queue: Queue) -> None:
+def test_a_held_message_stays_hidden_while_its_task_runs_and_while_the_store_is_unavailable(
+    sqs: Sqs, sqlite_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reception = held(sqlite_queue, sqs.inbox(mode="classic", visibility="2s"))
     sqs.send({"payload": 1})
     reception.receivers[0].receive_available()
@@ -233,6 +241,12 @@ def test_a_held_message_stays_hidden_while_its_task_runs(sqs: Sqs, sqlite_queue:
     while monotonic() - began < 4:  # twice the visibility
         look(sqlite_queue, reception)
         assert sqs.count() == (0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(sqlite_queue.store), "fetch", unavailable)
+        while monotonic() - began < 6:
+            with pytest.raises(StoreUnavailable):
+                look(sqlite_queue, reception)
+            assert sqs.count() == (0, 1)
     extensions = sqs.shim.made("ChangeMessageVisibilityBatch")
     assert {entry["VisibilityTimeout"] for call in extensions for entry in call["Entries"]} == {2}
     assert len(extensions) >= 2
@@ -529,10 +543,13 @@ def test_sqs_that_is_down_is_shown_and_received_from_again(sqs: Sqs, sqlite_queu
     queue.inboxes.append(inbox)
     with working(queue, jobs):
         until(lambda: [e for w in Views(queue).workers() for e in w.inboxes if "SQS" in e.error], "the outage in view")
+        for command, shown in {"workers": "unavailable", "doctor": "can't receive from"}.items():
+            assert shown in CliRunner().invoke(main, [command, "--store", queue.url]).output
         sqs.send({"payload": 1})
         sqs.shim.down = False
         until(lambda: everything(queue, statuses=["completed"]), "the task")
         until(lambda: [e for w in Views(queue).workers() for e in w.inboxes if not e.error], "the end of the outage")
+    assert "ok 1" in CliRunner().invoke(main, ["inboxes", "--store", queue.url]).output
 
 
 @ON_SQLITE
@@ -540,10 +557,6 @@ def test_the_store_s_outage_uses_up_one_delivery_only(sqs: Sqs, queue: Queue, mo
     """Else the redrive policy would move good messages to the dead-letter queue."""
     receive = receiver(queue, sqs.inbox(visibility="1s"))
     sqs.send({"payload": 1})
-
-    def unavailable(*args: object, **terms: object) -> None:
-        raise StoreUnavailable("down")
-
     with monkeypatch.context() as patch:
         patch.setattr(type(queue.store), "insert", unavailable)
         patch.setattr(type(queue.store), "check", unavailable)

@@ -61,6 +61,9 @@ class WorkFollower:
 
     def take(self, message: Message, tasks: list[Task], now: datetime) -> None:
         """Hold a message whose rows are stored, or end it at once by its outcome."""
+        if not tasks:
+            self._inbox.acknowledge([message])
+            return
         with self._lock:
             known = self._held.get(message.message_id)
             if known is not None:  # delivered again, and only the newest receipt is valid
@@ -99,7 +102,12 @@ class WorkFollower:
         held = self._all()
         if not held:
             return
-        rows = {task.task_id: task for task in self._queue.store.fetch([key for each in held for key in each.task_ids])}
+        try:
+            found = self._queue.store.fetch([key for each in held for key in each.task_ids])
+        except StoreError:
+            self._extend([each for each in held if monotonic() >= each.extend_at])
+            raise
+        rows = {task.task_id: task for task in found}
         done: list[tuple[_Held, list[Task], Outcome]] = []
         to_extend: list[_Held] = []
         for each in held:
