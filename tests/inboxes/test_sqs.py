@@ -21,6 +21,7 @@ from onerow.engine.views import Views
 from onerow.inboxes.s3_events import read_s3_event
 from onerow.inboxes.sqs import SqsInbox
 from onerow.inboxes.sqs_notify import SqsNotifier
+from onerow.inboxes.sqs_poll import Poll
 from onerow.ports import Inbox, MessageQueue
 from onerow.wiring import open_inbox
 from tests.engine.kit import ON_SQLITE, everything, until, work, working
@@ -212,6 +213,27 @@ def test_a_stop_does_not_wait_for_a_long_poll(sqs: Sqs) -> None:
     sqs.send({"payload": 1})  # delivered to the abandoned poll
     until(lambda: sqs.shim.made("ChangeMessageVisibilityBatch"), "the return of the message")
     until(lambda: sqs.count() == (1, 0), "the message")
+
+
+def test_messages_of_an_abandoned_poll_that_can_t_be_returned_are_delivered_again_later() -> None:
+    given = threading.Event()
+
+    def give_back(messages: list[Message]) -> None:
+        given.set()
+        raise InboxUnavailable("down")
+
+    answer = threading.Event()
+
+    def request() -> list[Message]:
+        answer.wait(60)
+        return [Message("m", "{}")]
+
+    poll = Poll(request, give_back)
+    poll.abandon()
+    assert poll.result() == []
+    answer.set()
+    assert given.wait(60)
+    poll._thread.join(60)  # an exception in the thread would fail this test
 
 
 # ── classic mode ──

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
+from onerow.core.errors import InboxUnavailable
 from onerow.core.messages import Message
 
 
@@ -49,4 +51,5 @@ class Poll:
                 messages = []
         self._over.set()
         if messages:
-            self._give_back(messages)
+            with suppress(InboxUnavailable):  # else they are delivered again when they are no longer hidden
+                self._give_back(messages)
