@@ -1,4 +1,5 @@
-# `make test` needs Python 3.11+ with pip, node with npm, and make; it sets up everything else in .venv and .cache.
+# `make demo` needs Python 3.11+ with pip and make; it installs the library in .venv.
+# `make test` needs node with npm too; it sets up everything else in .venv and .cache.
 # Pass more to the tool with ARGS: make test ARGS="-k claim -x"
 
 PYTHON ?= python3
@@ -9,6 +10,9 @@ BIN := .venv/bin
 # The project with its tools, and each application that is there, all editable.
 PARTS = -e '.[dev]' $(patsubst %/pyproject.toml,-e ./%,$(wildcard apps/*/pyproject.toml))
 UV := $(shell command -v uv 2>/dev/null)
+# A pip outside of .venv can fill it, which saves its set-up; Debian's Python may have only the one or the other.
+PIP = $(if $(shell $(PYTHON) -m pip --version 2>/dev/null),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip)
+INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(PIP) install) -q -c constraints.txt
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
@@ -21,17 +25,25 @@ help: ## this list
 
 setup: .venv/.ready ## .venv with the project (editable) and its tools
 
-.venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml)
+.venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onerow needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 ifneq ($(UV),)
-	test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) .venv
-	$(UV) pip install -q --python $(BIN)/python -c constraints.txt $(PARTS)
+	@$(UV) venv -q --python $(PYTHON) .venv
 else
-# Debian's Python has no ensurepip without python3-venv; pip can fill a venv from outside.
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv 2>/dev/null || $(PYTHON) -m venv --clear --without-pip .venv
-	$(PYTHON) -m pip --python $(BIN)/python install -q -c constraints.txt $(PARTS)
+	@$(PYTHON) -m venv $(if $(shell $(PYTHON) -m pip --version 2>/dev/null),--without-pip) .venv
 endif
-	@touch $@
+
+.venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml) | .venv/bin/python
+	@echo "installing onerow and the tools for its tests into .venv"
+	@$(INSTALL) $(PARTS)
+	@touch $@ .venv/packages.txt
+
+# What the demo needs: the packages that the library itself uses. It runs from src/, so nothing has to be built.
+.venv/packages.txt: pyproject.toml constraints.txt | .venv/bin/python
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > $@.new
+	@echo "installing into .venv:" $$(cut -d'>' -f1 $@.new)
+	@$(INSTALL) -r $@.new
+	@mv $@.new $@
 
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
 	@$(BIN)/python -m tests.servers.fetch
@@ -53,6 +65,7 @@ lint: setup ## format, lint, words, types and layers
 	$(BIN)/python -m tools.plain_words
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin src
+	$(BIN)/pyright -p tests/types --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 check: lint test ## lint and test
@@ -61,8 +74,8 @@ format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## see it work
-	$(BIN)/onerow demo $(ARGS)
+demo: .venv/packages.txt ## see it work
+	@PYTHONPATH=$(CURDIR)/src $(BIN)/python -m onerow demo $(ARGS)
 
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)

@@ -9,11 +9,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from bench.baselines import open_baseline
 from bench.setting import Figure, Setting, finish, start
+from onerow.core.rules.attempts import Outcome
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
 from onerow.engine.processes import ProcessHost
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.command import Commands
+from onerow.engine.runners.function_names import importable_name
+from onerow.engine.runners.isolated import Isolated
+from onerow.engine.runners.prestarted import PrestartedProcesses
 from onerow.engine.runners.threads import ThreadRunner
 from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue
@@ -100,18 +104,60 @@ def command_start(setting: Setting) -> Iterator[Figure]:
         yield Figure(figure, "none", value, "ms", floor, "subprocess.run")
 
 
-def _runner(process_host: ProcessHost) -> Callable[[], object]:
-    pipeline = Pipeline("bench")
-    pipeline.command("true", ["/bin/true"])
+def isolated_start(setting: Setting) -> Iterator[Figure]:
+    """Time from the start of an isolated attempt to its handler, with a process ready, against a new process."""
+    rounds = 15
+    with ProcessHost() as process_host:
+        prestarted = PrestartedProcesses(process_host, most=1)
+        pipeline = Pipeline("bench")
+        pipeline.phase(name="noop", isolate="process")(isolated_noop)
+        prestarted.handlers.append(importable_name(isolated_noop))
+        attempt = _attempts(pipeline, run := Isolated(process_host, 5.0, prestarted))
+        times: dict[str, list[float]] = {"ready": [], "new": []}
+        for _ in range(rounds):
+            times["new"].append(_start_delay(run, attempt()))  # finds none, and has one started
+            while not prestarted.ready:
+                time.sleep(0.01)
+            times["ready"].append(_start_delay(run, attempt()))
+            while not prestarted.ready:
+                time.sleep(0.01)
+            unused = prestarted.take()
+            assert unused is not None
+            unused.child.stop(0)
+            unused.child.wait()
+            unused.close()
+        prestarted.close()
+    value, floor = (statistics.median(times[name]) * 1000 for name in ("ready", "new"))
+    yield Figure("isolated start", "none", value, "ms", floor, "new process")
+
+
+def isolated_noop(job: object) -> None:
+    """Do nothing."""
+
+
+def _start_delay(run: Isolated, attempt: Attempt) -> float:
+    began = time.monotonic()
+    run(attempt)
+    assert attempt.started_at is not None
+    return attempt.started_at - began
+
+
+def _attempts(pipeline: Pipeline, run: Callable[[Attempt], Outcome]) -> Callable[[], Attempt]:
+    """Return a function that makes attempts of the first phase, without a worker."""
     queue = Queue("memory://")
     task = queue.add(pipeline)
     in_flight = InFlight(queue.store.now)
-    run = Commands(process_host, 5.0)
     unused = ThreadRunner(1, run, "bench")
-    served = ServedPhase(
-        pipeline.plan, pipeline.plan.first, Call(pipeline.handlers["true"], pipeline.plan), unused, unused
-    )
-    return lambda: run(Attempt(task, served, in_flight, time.monotonic()))
+    call = Call(pipeline.handlers[pipeline.plan.first.name], pipeline.plan)
+    served = ServedPhase(pipeline.plan, pipeline.plan.first, call, unused, unused)
+    return lambda: Attempt(task, served, in_flight, time.monotonic())
+
+
+def _runner(process_host: ProcessHost) -> Callable[[], object]:
+    pipeline = Pipeline("bench")
+    pipeline.command("true", ["/bin/true"])
+    attempt = _attempts(pipeline, run := Commands(process_host, 5.0))
+    return lambda: run(attempt())
 
 
 def _subprocess() -> object:

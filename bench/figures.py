@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from bench import backlog, commands, sqs
+from bench import backlog, commands, folder, sqs
 from bench.baselines import open_baseline
 from bench.setting import Figure, Setting, finish, start
 from bench.work import PAYLOAD, fill, noop, one_phase
@@ -180,7 +180,9 @@ FIGURES = {
     "snapshot": Measure(backlog.snapshot, repeats=False),
     "logs": Measure(commands.log_lines),
     "log_delay": Measure(commands.log_delay, repeats=False),
+    "folder": Measure(folder.folder),
     "command": Measure(commands.command_start, repeats=False),
+    "isolated": Measure(commands.isolated_start, repeats=False),
     "sqs_cpu": Measure(sqs.sqs_cpu),
     "sqs": Measure(sqs.sqs, repeats=False),
 }

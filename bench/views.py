@@ -51,9 +51,10 @@ def main(total: int) -> None:
         while store.maintain():
             pass
         print(f"{total:,} rows; titles indexed at {(process_time() - began) / total * 1e6:.1f} µs each\n")
-        views = Views(Queue(store))
-        oldest = store.find(views.filter(""), limit=1, order="oldest").tasks[0]
-        waiting = store.find(views.filter("status:waiting phase:video"), limit=1).tasks[0]
+        queue = Queue(store)
+        views = Views(queue)
+        oldest = queue.find(limit=1, order="oldest").tasks[0]
+        waiting = queue.find("status:waiting phase:video", limit=1).tasks[0]
         looks: dict[str, Callable[[], object]] = {
             "counts": views.overview,
             "board": views.board,

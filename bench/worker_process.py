@@ -12,6 +12,7 @@ from typing import Any
 from bench.commands import talking
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervisor import ease_collector
+from onerow.inboxes.folder import FolderInbox
 from onerow.pipelines.pipeline import Pipeline
 from onerow.wiring import Queue, open_store
 
@@ -50,6 +51,8 @@ def main() -> None:
     count = getattr(store, "count_statements", None)
     statements = None if count is None else count()
     queue = Queue(store)
+    if request.get("folder"):
+        queue.receive(FolderInbox(request["folder"], pipeline=pipeline.name))
     live = bool(request.get("latency") or request.get("idle_for"))
     pipelines = [pipeline]
     if request.get("talk"):

@@ -3,7 +3,7 @@
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from onerow import Context, Pipeline, Queue, UnknownName
+from onerow import AsyncContext, Pipeline, Queue, UnknownName
 from onerow.asgi import lifespan
 
 
@@ -21,7 +21,7 @@ def write(letter: Letter) -> str:
 
 
 @letters.phase
-async def send(letter: Letter, write: str, ctx: Context) -> dict[str, int]:
+async def send(letter: Letter, write: str, ctx: AsyncContext) -> dict[str, int]:
     ctx.log(f"sending {len(write)} characters")
     return {"characters": len(write)}
 
@@ -32,14 +32,14 @@ app = FastAPI(lifespan=lifespan(queue, letters, concurrency=4))
 
 @app.post("/letters", status_code=202)
 async def add(letter: Letter) -> dict[str, str]:
-    task = await queue.aadd(letters, letter)
+    task = await queue.add_async(letters, letter)
     return {"task_id": task.task_id}
 
 
 @app.get("/letters/{task_id}")
 async def look(task_id: str) -> dict[str, object]:
     try:
-        task = await queue.aget(task_id)
+        task = await queue.get_async(task_id)
     except UnknownName:
         raise HTTPException(404) from None
     return {"status": task.status, "phase": task.phase, "result": task.result, "error": task.error}

@@ -3,6 +3,7 @@
 `python -m tools.check_wheel`; needs uv, or a python3 with pip.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -61,6 +62,7 @@ def main() -> None:
         tools = Path(sys.executable).parent
         run([tools / "mypy", "--strict", "--python-executable", python, "app.py"], project)
         run([tools / "pyright", "--pythonpath", python, "app.py"], project)
+        check_public_types(tools / "pyright", python, project)
     print("the wheel is complete: contents, installation, program, demo, types")
 
 
@@ -91,6 +93,28 @@ def install(wheel: Path, venv: Path) -> Path:
         run([sys.executable, "-m", "venv", "--without-pip", venv], ROOT)
         run(["python3", "-m", "pip", "--python", python, "install", *what], ROOT)
     return python
+
+
+def check_public_types(pyright: Path, python: Path, folder: Path) -> None:
+    """Fail unless the types of all names that onerow exports are complete; show the score of all modules."""
+    argv: list[str | Path] = [pyright, "--verifytypes", "onerow", "--ignoreexternal", "--outputjson"]
+    # This mode ignores --pythonpath; it asks the first python of PATH.
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "VIRTUAL_ENV": str(python.parents[1])}
+    answer = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    report = json.loads(answer.stdout)["typeCompleteness"]
+    exported = [each for each in report["symbols"] if each["name"].count(".") == 1]
+    unknown = [each["name"] for each in exported if not each["isTypeKnown"]]
+    print(f"types known: {len(exported) - len(unknown)} of {len(exported)} exported names;", end=" ")
+    print(f"{report['completenessScore']:.1%} of all symbols in all modules")
+    if not exported or unknown:
+        causes = [
+            f"{each['name']}: {note['message'].splitlines()[0]}"
+            for each in report["symbols"]
+            for note in each["diagnostics"]
+            if not each["isTypeKnown"]
+        ]
+        sys.exit("\n".join([f"incomplete: {', '.join(unknown)}", *causes]))
 
 
 def run(argv: list[str | Path], folder: Path) -> None:

@@ -4,23 +4,28 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
+from onerow.core.keywords import check_keywords
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.worker import Worker
+from onerow.engine.worker.options import WorkerOptions
 from onerow.inboxes.webhook import WebhookApp, WebhookInbox
 from onerow.pipelines.pipeline import Pipeline
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
-def lifespan(queue: Queue, *pipelines: Pipeline, within: Lifespan | None = None, **options: Any) -> Lifespan:
+def lifespan(
+    queue: Queue, *pipelines: Pipeline, within: Lifespan | None = None, **options: Unpack[WorkerOptions]
+) -> Lifespan:
     """Return an ASGI lifespan that runs a worker: `FastAPI(lifespan=lifespan(queue, videos, concurrency=4))`.
 
     options: those of Worker. within: the application's own lifespan, entered first and left last.
     """
+    check_keywords("lifespan", options, WorkerOptions)
 
     @asynccontextmanager
     async def run(app: Any) -> AsyncIterator[None]:
@@ -42,7 +47,7 @@ def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
     read, and 503 while the store is unavailable. It needs no worker in this process.
     """
     receiver = Receiver(queue, inbox, f"webhook-{uuid4().hex[:12]}")
-    return WebhookApp(inbox, receiver.store_and_count)
+    return WebhookApp(inbox, receiver.store_and_count, receiver.write_counts)
 
 
 class Embedded:

@@ -2,12 +2,15 @@
 
 import os
 import socket
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
+
+from onerow.core.errors import BadInput
 
 _ENDED = "ended"
 
@@ -59,6 +62,16 @@ class Identity(msgspec.Struct, frozen=True):
             pass  # another user's process; only its start time shows whether the pid was reused
         seen = _born(pid)
         return seen is not None and (seen == _ENDED or (bool(born) and seen != born))
+
+
+def check_platform() -> None:
+    """Raise BadInput on a system without worker processes."""
+    if sys.platform == "win32":
+        raise BadInput(
+            "workers do not run on Windows, only clients do",
+            fix="run the worker in WSL 2, in a container or on another host",
+            field="platform",
+        )
 
 
 def _boot() -> str:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
-from msgspec.structs import force_setattr
 
-from onerow.core.errors import BadInput, UnknownName
+from onerow.core.filters import Filter, Order
 from onerow.core.messages import Message, Request
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
@@ -60,70 +59,6 @@ class Lease(msgspec.Struct, frozen=True):
 
     task_id: str
     token: int
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on tasks; all that are set must hold. Tombstones match only if `hidden` is set.
-
-    `statuses` and `phases` take any iterable of names and store a frozenset: `Filter(statuses=["failed"])`.
-    """
-
-    statuses: frozenset[Status] = frozenset()
-    pipeline: str | None = None
-    phases: frozenset[str] = frozenset()
-    user_id: str | None = None
-    parent_id: str | None = None
-    parked: bool | None = None
-    awaiting: str | None = None
-    leased_by: str | None = None
-    cancel_requested: bool | None = None
-    error_class: str | None = None
-    error_text: str | None = None  # substring of the error, case-insensitive
-    title_text: str | None = None  # substring of the title, case-insensitive
-    text: str | None = None  # substring of title, error, id or payload
-    payload: tuple[tuple[str, str], ...] = ()  # (dotted path, value as text)
-    limit_key: str | None = None
-    unique_key: str | None = None
-    held_key: str | None = None
-    due_before: datetime | None = None  # includes run_at equal to it
-    lease_ended_before: datetime | None = None
-    held_until_before: datetime | None = None
-    ended_before: datetime | None = None
-    ended_after: datetime | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    ahead_of: tuple[int, datetime, str] | None = None  # claimed before this (priority, run_at, id)
-    hidden: bool = False
-
-    def __post_init__(self) -> None:
-        if self.statuses or type(self.statuses) is not frozenset:
-            force_setattr(self, "statuses", frozenset(map(_status, _names(self.statuses, "statuses", "failed"))))
-        if self.phases or type(self.phases) is not frozenset:
-            force_setattr(self, "phases", _names(self.phases, "phases", "video"))
-
-
-def _names(given: Any, field: str, example: str) -> frozenset[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise BadInput(f"{field} takes several names; write {field}=[{given or example!r}]", field=field)
-    names = given if type(given) is frozenset else frozenset(given)
-    for name in names:
-        if not isinstance(name, str):
-            raise BadInput(f"{field} takes names like {example!r}, not {name!r}", field=field)
-    return names
-
-
-def _status(name: str) -> Status:
-    try:
-        return Status(name)
-    except ValueError:
-        raise UnknownName(f"no status {name!r}; there are {', '.join(Status)}", field="statuses") from None
-
-
-Order = Literal["newest", "oldest", "due", "ended", "latest"]
-"""Respectively: created_at descending, created_at, run_at, completed_at, completed_at descending.
-
-Tasks with equal times are ordered by id.
-"""
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -414,11 +349,14 @@ class Searchable(Protocol):
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:
-        """Like `find`, but stop after the time `within` and return how far the search came."""
+        """Like `find`, but stop after the time `within` and return how far the search came.
+
+        The order `due` has no index over all tasks: it reads every match, without a time limit.
+        """
 
 
 @runtime_checkable
@@ -510,3 +448,14 @@ class MessageQueue(Protocol):
 
     def check(self) -> None:
         """Check the settings against the server; raise BadInput, or InboxUnavailable if it can't be asked now."""
+
+
+@runtime_checkable
+class StatusMirror(Protocol):
+    """An inbox that shows the states of the tasks it has brought to programs that can't ask the queue."""
+
+    def followed(self) -> list[str]:
+        """Return ids of tasks whose end has not been shown, at most one batch."""
+
+    def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
+        """Show the states of tasks that were asked for; a task that does not exist is missing in `tasks`."""

@@ -3,13 +3,13 @@
 The settings file is the nearest onerow.toml, or pyproject.toml with a table [tool.onerow], at or above a folder.
 """
 
-import difflib
 import os
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from onerow.core.errors import BadStoreUrl
+from onerow.core.suggest import did_you_mean
 
 VARIABLE = "ONEROW_STORE"
 KEYS = {"store": "the URL of the store"}
@@ -34,8 +34,11 @@ def find_store(given: str | None, start: Path) -> StoreSetting:
     values = {} if path is None else read_settings(path)
     if path is None or "store" not in values:
         raise BadStoreUrl(
-            f"no store is named; pass --store sqlite:///tasks.db or Queue('sqlite:///tasks.db'), set {VARIABLE}, "
-            'or write store = "…" in onerow.toml or under [tool.onerow] in pyproject.toml',
+            "no store is named",
+            fix=(
+                f"pass --store sqlite:///tasks.db or Queue('sqlite:///tasks.db'), set {VARIABLE}, "
+                'or write store = "…" in onerow.toml or under [tool.onerow] in pyproject.toml'
+            ),
             field="store",
         )
     return StoreSetting(values["store"], str(path), path.parent)
@@ -63,14 +66,14 @@ def read_settings(path: Path) -> dict[str, str]:
     """Return the values of a settings file; raise BadStoreUrl for an unknown key or an invalid value."""
     values = _table(path)
     if not isinstance(values, dict):
-        raise BadStoreUrl(f"{path}: tool.onerow is not a table; write [tool.onerow] above its keys", field="store")
+        raise BadStoreUrl(
+            f"{path}: tool.onerow is not a table", fix="write [tool.onerow] above its keys", field="store"
+        )
     for key, value in values.items():
         if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(KEYS)}"
-            raise BadStoreUrl(f"{path}: unknown key {key!r}; {hint}", field=key)
+            raise BadStoreUrl(f"{path}: unknown key {key!r}", fix=did_you_mean(key, KEYS), field=key)
         if not isinstance(value, str) or not value:
-            raise BadStoreUrl(f'{path}: {key} must be text; write {key} = "sqlite:///tasks.db"', field=key)
+            raise BadStoreUrl(f"{path}: {key} must be text", fix=f'write {key} = "sqlite:///tasks.db"', field=key)
     return values
 
 

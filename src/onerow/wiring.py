@@ -25,7 +25,7 @@ FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/data
 def open_store(url: str, *, base: Path | None = None) -> Store:
     """Return the store at a URL without connecting; a relative SQLite path starts at the project's folder."""
     if "://" not in str(url):
-        raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL; write it like {FORMS}", field="store")
+        raise BadStoreUrl(f"{mask_password(url)!r} is not a store URL", fix=f"write it like {FORMS}", field="store")
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":
@@ -39,7 +39,7 @@ def open_store(url: str, *, base: Path | None = None) -> Store:
         case "mongodb" | "mongodb+srv":
             return _needs("mongo", "onerow.stores.mongo", "MongoStore")(url)  # type: ignore[no-any-return]
     raise BadStoreUrl(
-        f"{mask_password(url)!r}: there is no store named {scheme!r}; write it like {FORMS}", field="store"
+        f"{mask_password(url)!r}: there is no store named {scheme!r}", fix=f"write it like {FORMS}", field="store"
     )
 
 
@@ -49,13 +49,14 @@ def _sqlite(url: str, rest: str, base: Path | None) -> Store:
     location, _, query = rest.partition("?")
     if not location.startswith("/") or location == "/":
         raise BadStoreUrl(
-            f"{url!r}: write sqlite:///name.db (from the project's folder) or sqlite:////absolute/name.db",
+            f"{url!r} names no file",
+            fix="write sqlite:///name.db (from the project's folder) or sqlite:////absolute/name.db",
             field="store",
         )
     options: dict[str, Any] = dict(parse_qsl(query))
     profile = options.pop("profile", "durable")
     if options or profile not in ("durable", "fast"):
-        raise BadStoreUrl(f"{url!r}: the only option is ?profile=durable or ?profile=fast", field="store")
+        raise BadStoreUrl(f"{url!r} has an unknown option", fix="use ?profile=durable or ?profile=fast", field="store")
     path = Path(unquote(location[1:])).expanduser()
     if not path.is_absolute():
         path = (base or project_folder(Path.cwd())) / path
@@ -71,7 +72,9 @@ def _needs(extra: str, module: str, name: str) -> Any:
         if (error.name or "").startswith("onerow"):
             raise BadStoreUrl(f"this onerow has no {extra} store", field="store") from None
         raise BadStoreUrl(
-            f"the {extra} store needs {error.name}; install it with: pip install 'onerow[{extra}]'", field="store"
+            f"the {extra} store needs {error.name}",
+            fix=f"install it with: pip install 'onerow[{extra}]'",
+            field="store",
         ) from None
 
 
@@ -86,7 +89,7 @@ def open_inbox(url: str, *, pipeline: str | None = None, base: Path | None = Non
             return FolderInbox((base or project_folder(Path.cwd())) / path, pipeline=pipeline)
         case "sqs:https" | "sqs:http" if rest:
             return _sqs(url, pipeline)
-    raise BadInput(f"{url!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+    raise BadInput(f"{url!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
 
 
 def _sqs(url: str, pipeline: str | None) -> Inbox:
@@ -96,7 +99,9 @@ def _sqs(url: str, pipeline: str | None) -> Inbox:
     options: dict[str, Any] = dict(parse_qsl(query))
     if unknown := sorted(set(options) - {"mode", "dead_letter", "receivers", "visibility", "endpoint_url", "region"}):
         raise BadInput(
-            f"{url!r}: unknown option {unknown[0]!r}; an inbox of the class SqsInbox has more options", field="inbox"
+            f"{url!r}: unknown option {unknown[0]!r}",
+            fix="the class SqsInbox has more options: queue.receive(SqsInbox(…))",
+            field="inbox",
         )
     if options.get("receivers", "").isdecimal():
         options["receivers"] = int(options["receivers"])
@@ -133,7 +138,8 @@ class Queue(engine.Queue):
             store = open_store(store, base=base)
         elif not hasattr(store, "settle_and_claim"):
             raise BadStoreUrl(
-                f"Queue({store!r}): the store must be a URL or a store; leave it out to use ONEROW_STORE or onerow.toml",
+                f"Queue({store!r}): the store must be a URL or a store",
+                fix="leave it out to use ONEROW_STORE or onerow.toml",
                 field="store",
             )
         self._base = base
@@ -154,7 +160,7 @@ class Queue(engine.Queue):
         elif pipeline is not None:
             raise BadInput("give the pipeline to the inbox itself", field="pipeline")
         elif not isinstance(inbox, Inbox):
-            raise BadInput(f"{inbox!r} is not an inbox; write it like {INBOX_FORMS}", field="inbox")
+            raise BadInput(f"{inbox!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
         if any(known.name == inbox.name for known in self.inboxes):
             raise BadInput(f"this queue already receives from {inbox.name}", field="inbox")
         self.inboxes.append(inbox)

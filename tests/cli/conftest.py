@@ -16,6 +16,7 @@ from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.definitions import WORKER
+from onerow.engine.control.inbox_counts import INBOX
 from onerow.engine.control.stats import STATS, note_name
 from onerow.ports import Claim, LogLine, Move, Note, PhaseClaim
 from onerow.stores.sqlite import SqliteStore
@@ -79,8 +80,11 @@ def town(tmp_path: Path, frozen: None) -> str:
     move("done", rules.finish(done, '"published"', NOW - 25 * HOUR, by="w1"))
     move("gone", rules.cancel(by_id["gone"], NOW - 50 * HOUR, by="ann", note="not wanted"))
     body = {"host": "h", "pid": 7, "started_at": (NOW - HOUR).isoformat(), "concurrency": 16,
-            "phases": [["videos", "script"], ["videos", "video"], ["videos", "youtube"]]}  # fmt: skip
+            "phases": [["videos", "script"], ["videos", "video"], ["videos", "youtube"]],
+            "inboxes": [{"name": "folder:/srv/inbox"}]}  # fmt: skip
     store.write_notes([Note(WORKER, "w1", body)])
+    counts = {"received": 1204, "added": 1198, "found": 1, "duplicate": 3, "rejected": 2, "released": 0, "lag": 840}
+    store.write_notes([Note(INBOX, "2026-11-15T02:28/w1/folder:/srv/inbox", counts)])
     outcomes = {"done": 12, "failed": 1, "retried": 3, "run": {"20": 15, "80": 1}, "wait": {"2": 16}}
     store.write_notes([Note(STATS, note_name("2026-11-15T02:28", "videos", "script", "w1"), outcomes)])
     store.append_log(

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from onerow.core.filters import Filter
 from onerow.engine.control import definitions
-from onerow.ports import Filter
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import VIDEOS
 from tests.samples import a_task

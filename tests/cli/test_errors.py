@@ -15,10 +15,12 @@ from tests.cli.conftest import Run
 
 OPERATING = {
     "add": ["videos"],
+    "annotate": ["x", "--metadata", "{}"],
     "backup": ["copy.db"],
     "cancel": ["x"],
     "counts": [],
     "cron": [],
+    "fail": ["x", "--error", "no"],
     "failures": [],
     "finish": ["x"],
     "limit": ["videos", "script"],
@@ -125,9 +127,38 @@ def test_the_store_comes_from_the_option_the_environment_or_the_project(
     assert len(json.loads(run("list", "--json", "--store", town).stdout)["tasks"]) == 8
 
 
-@pytest.mark.parametrize("words, hint", [(["lst"], "Did you mean 'list'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
+@pytest.mark.parametrize("words, hint", [(["lst"], "did you mean 'list'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
 def test_an_invalid_command_line_exits_2(run: Run, words: list[str], hint: str) -> None:
     assert hint in run(*words, code=2).output
+
+
+@pytest.mark.parametrize(
+    "words, what, fix",
+    [
+        (["add", "vidoes", "topic=x"], "no pipeline 'vidoes' in the store", "did you mean 'videos'?"),
+        (["pause", "vidoes"], "no pipeline 'vidoes' in the store", "did you mean 'videos'?"),
+        (["pause", "videos", "scirpt"], "pipeline 'videos' has no phase 'scirpt'", "did you mean 'script'?"),
+        (["limit", "videos", "scirpt", "2"], "pipeline 'videos' has no phase 'scirpt'", "did you mean 'script'?"),
+        (["replay", "done", "--phase", "scirpt"], "pipeline 'videos' has no phase 'scirpt'", "did you mean 'script'?"),
+        (["list", "status:faild"], "no status 'faild'", "did you mean 'failed'?"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(run: Run, town: str, words: list[str], what: str, fix: str) -> None:
+    first, second = two_lines(run(*words, "--store", town, code=64).stderr)
+    assert what in first
+    assert second.strip() == fix
+
+
+def test_a_misspelt_value_of_an_option_gets_a_suggestion(run: Run) -> None:
+    text = run("purge", "--older-than", "1d", "--status", "faild", code=2).output
+    assert "Did you mean 'failed'?" in text
+
+
+def test_an_error_is_json_if_json_was_asked_for(run: Run, town: str) -> None:
+    error = json.loads(run("add", "vidoes", "--json", "--store", town, code=64).stderr)
+    assert error["error"].startswith("no pipeline 'vidoes' in the store")
+    assert error["fix"] == "did you mean 'videos'?"
+    assert error["error_class"] == "UnknownName"
 
 
 def test_debug_shows_the_traceback(run: Run) -> None:
@@ -145,11 +176,34 @@ def script(job): ...
 queue = Queue("sqlite:///tasks.db")
 """
 APPS = {
-    "missing": (None, "no module 'missing' here", "run the command in the folder that holds it"),
+    "nowhere": (None, "no module 'nowhere' here", "run the command in the folder that holds it"),
     "empty": ("", "no store is named", "pass --store sqlite:///tasks.db or Queue("),
     "bare": ("from onerow import Queue\nqueue = Queue('sqlite:///t.db')", "bare has no pipelines", "make one"),
-    "typo": ("import nosuchthing", "typo imports 'nosuchthing', which is not installed", ""),
-    "broken": ("1 / 0", "broken can't be imported: ZeroDivisionError", ""),
+    "typo": ("import nosuchthing", "typo.py:1: imports 'nosuchthing', which is not installed", "install it for"),
+    "broken": ("\n1 / 0", "broken.py:2: ZeroDivisionError: division by zero", ""),
+    "syntax": ("x = 1\ndef script(job:\n", "syntax.py:2: SyntaxError: '(' was never closed: def script(job:", ""),
+    "unset": (
+        "import os\n\nKEY = os.environ['STUDIO_KEY']",
+        "unset.py:3: the environment variable STUDIO_KEY is not set",
+        "set it: STUDIO_KEY=…",
+    ),
+    "unknown": (
+        "videos = 1\nprint(vidoes)",
+        "unknown.py:2: NameError: 'vidoes' is not defined",
+        "did you mean 'videos'?",
+    ),
+    "wrong": ("from onerow import Piepline", "wrong.py:1: onerow has no 'Piepline'", "did you mean 'Pipeline'?"),
+    "missng": (None, "no module 'missng' here", "did you mean 'missing_app'?"),
+    "duration": (
+        GOOD + "@videos.phase(timeout='15x')\ndef upload(job): ...\n",
+        "duration.py:7: phase 'upload' of pipeline 'videos': timeout: can't read the duration '15x'",
+        "write it like",
+    ),
+    "wait": (
+        GOOD + "videos.wait_for('image', signal='ready', timeout='soon')\n",
+        "wait.py:7: phase 'image' of pipeline 'videos': timeout: can't read the duration 'soon'",
+        "write it like",
+    ),
     "mistake": (
         GOOD + "@videos.phase\ndef video(job, scirpt): ...\n",
         "parameter 'scirpt' names no earlier phase",
@@ -171,9 +225,10 @@ def onerow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("command", ["check", "worker"])
 def test_an_app_that_cannot_be_served(tmp_path: Path, name: str, command: str) -> None:
     source, what, fix = APPS[name]
+    (tmp_path / "missing_app.py").touch()
     if source is not None:
         (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
-    if command == "worker" and name not in ("missing", "mistake"):
+    if command == "worker" and name not in ("nowhere", "mistake"):
         return  # worker and check load apps with the same code; two cases are enough
     result = onerow(tmp_path, command, name)
     assert result.returncode == 64, result.stderr

@@ -24,6 +24,7 @@ LOOKS = {
     "logs": ["logs", "failed"],
     "failures": ["failures"],
     "workers": ["workers"],
+    "inboxes": ["inboxes"],
     "cron": ["cron"],
     "stats": ["stats"],
     "watch": ["watch", "--once"],
@@ -80,7 +81,7 @@ def test_the_cursor_of_a_page_leads_to_the_next(run: Run, town: str) -> None:
 @pytest.mark.parametrize(
     "words, what, fix",
     [
-        (["list", "stauts:failed"], "no word stauts:", "quote it"),
+        (["list", "stauts:failed"], "query, column 1: no key stauts:", "quote it"),
         (["list", "--after", "nonsense"], "is not a cursor", "pass the `next` of a page"),
         (["show", "missing"], "no task 'missing'", "look at: onerow list"),
         (["why", "missing"], "no task 'missing'", "look at: onerow list"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from onerow.core.filters import Filter
 from onerow.core.status import WAITING
-from onerow.ports import Filter
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import Run
 from tests.samples import NOW, SECOND, a_task, claimed

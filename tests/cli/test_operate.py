@@ -48,7 +48,10 @@ def test_cancel_replay_finish_reschedule_priority_signal(run: Run, town: str) ->
 def test_a_refused_operation_prints_the_reason_and_exits_1(run: Run, town: str) -> None:
     result = run("retry", "done", "failed", "--store", town, code=1)
     assert result.stdout == "retry failed: waiting in script\n"
-    assert result.stderr == "onerow: task done is completed; only failed tasks can be retried\n"
+    assert (
+        result.stderr
+        == "onerow: task done is completed; only failed tasks can be retried; see its status: onerow show done\n"
+    )
     answer = json.loads(run("retry", "done", "--json", "--store", town, code=1).stdout)
     assert answer["done"] == []
     assert answer["refused"][0]["task_id"] == "done"
@@ -106,12 +109,11 @@ def test_a_final_operation_on_a_query_needs_yes_without_a_terminal(
     run: Run, town: str, words: list[str], task_id: str, text: str
 ) -> None:
     before = row(town, task_id)
-    for options in ([], ["--json"]):
-        result = run(*words, *options, "--store", town, code=64)
-        assert result.stderr == (
-            f"onerow: this would {text}\n        confirm with --yes, or look first with --dry-run\n"
-        )
-        assert row(town, task_id) == before
+    fix = "confirm with --yes, or look first with --dry-run"
+    assert run(*words, "--store", town, code=64).stderr == f"onerow: this would {text}\n        {fix}\n"
+    as_json = json.loads(run(*words, "--json", "--store", town, code=64).stderr)
+    assert as_json == {"error": f"this would {text}", "fix": fix, "error_class": "BadInput"}
+    assert row(town, task_id) == before
     run(*words, "--yes", "--store", town)
     store = SqliteStore(town.removeprefix("sqlite:///"))
     assert store.fetch([task_id]) != [before]
@@ -180,7 +182,7 @@ def test_add_takes_lines_of_json(run: Run, town: str, tmp_path_factory: pytest.T
         (["add", "videos", "nonsense"], "is not FIELD=VALUE"),
         (["add", "videos", "--payload", "{nonsense"], "the payload is not JSON"),
         (["add", "videos", "--payload", "@nowhere.json"], "can't read nowhere.json"),
-        (["add", "videos", "a=1", "--payload", "{}"], "not both"),
+        (["add", "videos", "a=1", "--payload", "{}"], "both set the payload"),
         (["add", "videos", "--id", "a/b"], "task_id"),
     ],
 )

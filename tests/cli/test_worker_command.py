@@ -77,6 +77,32 @@ def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+def test_after_a_reload_isolated_handlers_run_the_new_code(project: Path) -> None:
+    app = project / "app.py"
+    text = app.read_text(encoding="utf-8")
+    app.write_text(
+        text.replace('@greetings.phase(timeout="1m")', '@greetings.phase(isolate="process")'), encoding="utf-8"
+    )
+    onerow(project, "publish", "app")
+    log = project / "log.txt"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "onerow", "worker", "app", "--reload"], cwd=project, env=environment(), stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        until(lambda: log.read_text().count("serves greetings") == 1)
+        for greeting in ("HELLO", "GOODBYE"):
+            task_id = onerow(project, "add", "greetings", "name=Ann").strip()
+            until(lambda task_id=task_id: '"status": "completed"' in onerow(project, "show", task_id, "--json"))  # type: ignore[misc]
+            assert f"{greeting}, ANN!" in onerow(project, "logs", task_id)
+            app.write_text(app.read_text(encoding="utf-8").replace("Hello, ", "Goodbye, "), encoding="utf-8")
+            until(lambda: log.read_text().count("serves greetings") == 2)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
 def test_reload_without_watchfiles_says_what_to_install(project: Path) -> None:
     (project / "watchfiles.py").write_text("raise ModuleNotFoundError(name='watchfiles')", encoding="utf-8")
     result = subprocess.run(
@@ -143,4 +169,4 @@ def test_a_wrong_app_is_one_json_object_too(project: Path) -> None:
     found = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == 64
     assert "no module 'nowhere'" in found[0]["message"]
-    assert "PYTHONPATH" in found[0]["advice"]
+    assert "PYTHONPATH" in found[0]["fix"]

@@ -4,10 +4,11 @@ import threading
 import time
 from datetime import timedelta
 
+from onerow.core.filters import Filter
 from onerow.core.status import WAITING
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
-from onerow.ports import Claim, Filter, PhaseClaim, Store
+from onerow.ports import Claim, PhaseClaim, Store
 from tests.compatibility.app import PIPELINES, albums, archive, videos
 
 PATIENCE = 60.0

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,24 @@ def collect(folder: Path) -> dict[str, Any]:
 
 def _signatures() -> Iterator[tuple[str, list[str]]]:
     """Parameters of the public methods that applications call."""
-    for owner in (onerow.Queue, onerow.Pipeline, onerow.Worker, onerow.Context, onerow.Leased, onerow.Puller):
+    classes = (
+        onerow.Queue, onerow.Pipeline, onerow.Worker, onerow.Context, onerow.AsyncContext, onerow.Selection,
+        onerow.Leased, onerow.Puller, onerow.TaskClaims, onerow.Crons,
+    )  # fmt: skip
+    for owner in classes:
         for name, method in inspect.getmembers(owner, callable):
             if not name.startswith("_") or name == "__init__":
-                parameters = [each for each in inspect.signature(method).parameters if each != "self"]
-                yield f"{owner.__name__}.{name}", parameters
+                yield f"{owner.__name__}.{name}", _parameters(method)
+    yield "Pipeline.phase", _parameters(onerow.Pipeline._phase)  # a property, which returns this method
+
+
+def _parameters(method: Callable[..., Any]) -> list[str]:
+    """Names of parameters; shared keywords are named one by one."""
+    names = []
+    for parameter in inspect.signature(method).parameters.values():
+        shared = typing.get_args(parameter.annotation) if parameter.kind is parameter.VAR_KEYWORD else ()
+        names += [name for each in shared for name in typing.get_type_hints(each)] or [parameter.name]
+    return [name for name in names if name != "self"]
 
 
 def _command(name: str) -> dict[str, Any]:

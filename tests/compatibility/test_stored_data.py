@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 from tests.compatibility import stores
 from tests.compatibility.contents import EXPECTED, drain, key_is_remembered
 from tests.compatibility.stores import DATA, file_of

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from onerow.core import values
+from onerow.core.filters import Filter
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Inserted, Move, PhaseClaim, Store, Swapped
+from onerow.ports import Claim, Inserted, Move, PhaseClaim, Store, Swapped
 from tests.samples import a_task
 
 BLINK = timedelta(milliseconds=150)

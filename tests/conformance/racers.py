@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import IllegalMove
+from onerow.core.filters import Filter
 from onerow.core.plan import Plan
 from onerow.core.status import OPEN, PROCESSING
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Held, Inserted, Lease, Move, PhaseClaim, Store, Swapped
+from onerow.ports import Claim, Held, Inserted, Lease, Move, PhaseClaim, Store, Swapped
 from tests.conformance.stores import ENTRIES
 
 PATIENCE = 60.0

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Move, Store
+from onerow.ports import Claim, Move, Store
 from tests.conformance.kit import (
     BLINK,
     HOUR,

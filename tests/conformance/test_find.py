@@ -10,10 +10,11 @@ import pytest
 
 from onerow.core import rules
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter, Order
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.engine.views.counts import count_matching
-from onerow.ports import Filter, LogLine, Order, Searchable, Store, TaskCount
+from onerow.ports import LogLine, Searchable, Store, TaskCount
 from tests.conformance.kit import HOUR, MINUTE, claim_one, new, put, put_many, stored, swap
 from tests.samples import BROKEN, HOPELESS, PLAN, SECOND
 
@@ -158,6 +159,12 @@ def test_every_filter_selects_the_right_tasks(store: Store, rows: dict[str, Task
         ({"ahead_of": (0, rows["child"].run_at, "child"), "statuses": frozenset({WAITING}), "phases": frozenset({"script"})},
          {"broken"} if rows["broken"].run_at < rows["child"].run_at else set()),
         ({"ahead_of": (1, now - HOUR, ""), "statuses": frozenset({WAITING}), "phases": frozenset({"tag"})}, {"posts"}),
+        ({"metadata": (("order.id", "7"),)}, set()),
+        ({"id_prefix": "do"}, {"done"}),
+        ({"id_prefix": "w"}, {"waits for children"}),
+        ({"any_of": (Filter(id_prefix="do"), Filter(statuses=frozenset({FAILED})))}, {"done", "failed"}),
+        ({"all_of": (Filter(id_prefix="p"), Filter(parked=True))}, {"parked"}),
+        ({"none_of": (Filter(user_id=""),)}, {"video"}),
         ({"pipeline": "videos", "phases": frozenset({"script"}), "statuses": frozenset({FAILED}), "user_id": ""},
          {"failed"}),
     ]  # fmt: skip
@@ -420,3 +427,12 @@ def test_ready_returns_every_phase_with_due_tasks(store: Store) -> None:
     assert len(found) == len(set(found))
     assert not {"p11", "p13"} & {pipeline for pipeline, _ in found}
     assert ("p07", "video") in store.ready({("p07", "video")}, now)
+
+
+@pytest.mark.parametrize(
+    "where", [{"text": "a\0b"}, {"user_id": "\0"}, {"phases": ["a\0"]}, {"payload": (("n", "\0"),)}, {"pipeline": "\0"}]
+)
+def test_a_filter_refuses_a_nul_character(where: dict[str, Any]) -> None:
+    (field,) = where
+    with pytest.raises(BadInput, match=f"{field} contains a NUL character"):
+        Filter(**where)

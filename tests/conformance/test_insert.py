@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onerow.core import rules, values
+from onerow.core.filters import Filter
 from onerow.core.status import Status
 from onerow.core.task import FIELDS, JSON_FIELDS, TIME_FIELDS, Task
 from onerow.core.times import FAR
-from onerow.ports import Existing, Filter, Inserted, Store
+from onerow.ports import Existing, Inserted, Store
 from tests.conformance.kit import HOUR, claim_one, every_row, new, put, same, stored, swap
 from tests.samples import PLAN, a_task, json_values, moments, texts
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from onerow.core.filters import Filter
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING, WAITING
-from onerow.ports import Filter, Note, PhaseClaim
+from onerow.ports import Note, PhaseClaim
 from tests.conformance import racers
 from tests.conformance.conftest import params
 from tests.conformance.kit import claim, every_row, new, put, put_many

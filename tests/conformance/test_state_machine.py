@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import OnerowError
+from onerow.core.filters import Filter, Order
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import (
     Claim,
     Conflict,
     Existing,
-    Filter,
     Held,
     Inserted,
     Lease,
@@ -34,7 +34,6 @@ from onerow.ports import (
     Lost,
     Move,
     Note,
-    Order,
     PhaseClaim,
     Stale,
     Store,
@@ -61,7 +60,7 @@ OPERATIONS: dict[str, Operation] = {
     "stop": lambda task, now: rules.stop_cancelled(task, now),
     "park": lambda task, now: rules.park(task, "signal:go", now + timedelta(seconds=20), now),
     "report": lambda task, now: rules.report(
-        task, now, progress='{"done":1}', steps='{"a":{"at":"2026-11-15T02:29:57.123Z"}}'
+        task, now, progress='{"done":1}', steps=f'{{"{task.phase}":{{"a":{{"at":"2026-11-15T02:29:57.123Z"}}}}}}'
     ),
     "pass": lambda task, now: rules.pass_(task, PLAN, now),
     "expire": lambda task, now: rules.expire(task, PLAN, now),

@@ -10,6 +10,7 @@ import pytest
 from onerow.core import rules
 from onerow.core.corruption import problems
 from onerow.core.errors import CorruptRow, IllegalMove
+from onerow.core.filters import Filter
 from onerow.core.rules.attempts import Done, decide
 from onerow.core.status import ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -18,7 +19,7 @@ from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.purge import purge
 from onerow.engine.queue.rescue import rescue_all
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
-from onerow.ports import Existing, Filter, Lease, Move, Searchable, Store
+from onerow.ports import Existing, Lease, Move, Searchable, Store
 from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
 from tests.conformance.stores import OpenedStore
 from tests.samples import PLAN
@@ -233,3 +234,14 @@ def test_a_worker_loses_the_lease_of_a_quarantined_task(store: Store, opened: Op
     assert opened.entry.spoil(opened, "bad", "run_at", "-infinity")
     stored(store, "bad")
     assert type(store.extend([Lease("bad", held.token)], MINUTE)[0]).__name__ == "Lost"
+
+
+def test_a_payload_with_a_nul_that_was_written_by_hand_does_not_break_payload_filters(opened: OpenedStore) -> None:
+    store, spoil = opened.store, opened.entry.spoil
+    if spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    put(store, "good", payload={"n": 5, "text": "a\\u0000b"})
+    put(store, "odd")
+    assert spoil(opened, "odd", "payload", r'{"n": 5, "text": "a\u0000\u0000\\b"}')
+    for path, value, expected in (("n", "5", {"good", "odd"}), ("n", "6", set()), ("text", "a\\u0000b", {"good"})):
+        assert {task.task_id for task in store.find(Filter(payload=((path, value),))).tasks} == expected

@@ -12,7 +12,7 @@ from onerow.core.task import Task
 from onerow.core.wakeups import wakes
 from onerow.ports import Lease, Note, Store, Waker
 from tests.conformance.kit import HOUR, claim_one, put, swap
-from tests.conformance.stores import Entry
+from tests.conformance.stores import Entry, OpenedStore
 from tests.samples import BROKEN, PLAN
 
 LONG = 120.0
@@ -159,6 +159,21 @@ def test_a_waker_is_not_woken_by_a_heartbeat_of_its_own_store(store: Store, wake
     quiet(waker)
     store.extend([Lease(task.task_id, task.token)], HOUR)
     assert not waker.wait(QUIET_FOR)
+
+
+def test_a_quarantine_wakes_every_process(opened: OpenedStore, store: Store, waker: Waker) -> None:
+    """It may free a slot, or end a child that its parent waits for."""
+    if opened.entry.spoil is None:
+        pytest.skip("only onerow can write to this store")
+    second = opened.again()
+    for number, quarantines in enumerate((store, second)):
+        put(store, f"t{number}", parent_id="parent")
+        task = claim_one(store, slots=1)
+        assert opened.entry.spoil(opened, task.task_id, "run_at", "-infinity")
+        quiet(waker)
+        (found,) = quarantines.fetch([task.task_id])
+        assert (found.error_class, found.slot) == ("corrupt", None)
+        assert waker.wait(LONG)
 
 
 def test_each_waker_is_woken(again: Callable[[], Store], waker: Waker) -> None:

@@ -46,6 +46,12 @@ OPERATIONS: dict[str, list[Operation]] = {
     "crash": [lambda task, now: rules.crash(task, BROKEN, now)],
     "interrupt": [lambda task, now: rules.interrupt(task, "host killed", now)],
     "snooze": [lambda task, now: rules.snooze(task, SECOND, now)],
+    "sleep": [lambda task, now: rules.sleep(task, "sleep:", SECOND, now)],
+    "skip": [
+        lambda task, now: rules.skip(task, PLAN, "no audio", now),
+        lambda task, now: rules.skip(task, ONE_PHASE, "no audio", now),
+    ],
+    "cancel itself": [lambda task, now: rules.cancel_itself(task, "deleted", now)],
     "hand back": [
         lambda task, now: rules.hand_back(task, now),
         lambda task, now: rules.hand_back(task, now, started=False),
@@ -139,7 +145,7 @@ def test_an_illegal_move_names_the_task_and_its_status() -> None:
 
 
 def test_a_task_rejects_a_status_that_is_not_allowed_to_follow() -> None:
-    with pytest.raises(IllegalMove, match="cancelled; it can't become waiting"):
+    with pytest.raises(IllegalMove, match="cancelled and can't become waiting"):
         in_status(Status.CANCELLED).to(WAITING, NOW)
 
 

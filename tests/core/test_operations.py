@@ -318,7 +318,7 @@ def test_a_replay_from_a_wait_waits_again() -> None:
 def test_a_replay_can_t_start_at_a_phase_the_task_never_reached() -> None:
     with pytest.raises(IllegalMove, match="never reached youtube"):
         rules.replay(in_status(FAILED), PLAN, "youtube", NOW)
-    with pytest.raises(UnknownName, match="its phases are schedule"):
+    with pytest.raises(UnknownName, match="did you mean 'video'"):
         rules.replay(in_status(FAILED), PLAN, "vidoe", NOW)
 
 

@@ -16,15 +16,11 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _JSON = re.compile(r"^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def test_the_code_runs(sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", sqs_endpoint)
+@pytest.mark.usefixtures("sqs_queues")
+def test_a_worker_of_the_page_receives_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "onerow.toml").write_text("")
     client = boto3.client("sqs")
-    client.create_queue(QueueName="dead")
-    policy = {"deadLetterTargetArn": "arn:aws:sqs:eu-central-1:123456789012:dead", "maxReceiveCount": 10}
-    for name in ("videos", "orders", "uploads", "thumbnails", "unreadable"):
-        client.create_queue(QueueName=name, Attributes={"RedrivePolicy": json.dumps(policy)})
     names: dict[str, Any] = {"__name__": "page", "__file__": str(tmp_path / "app.py")}
     for block in _PYTHON.findall(PAGE):
         exec(block.replace(', isolate="process"', ""), names)

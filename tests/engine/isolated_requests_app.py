@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from onerow import Context, Finish, Item, Jump, Pipeline, WaitExpired
+from onerow import AsyncContext, Context, Finish, Item, Jump, Pipeline, WaitExpired
 
 parts = Pipeline("parts")
 far = Pipeline("far")
@@ -34,7 +34,7 @@ def second(job: Any) -> Any:
 
 
 @far.phase(isolate="process")
-async def third(job: Any, ctx: Context) -> Any:
+async def third(job: Any, ctx: AsyncContext) -> Any:
     value = await ctx.step("value", lambda: 1)
     try:
         await ctx.wait("never", timeout="50ms")

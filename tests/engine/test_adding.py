@@ -118,9 +118,9 @@ def test_add_many_with_an_id_of_another_user_adds_none(queue: Queue) -> None:
 
 def test_add_many_refuses_terms_that_cannot_be_shared(queue: Queue) -> None:
     with pytest.raises(BadInput, match="task_id"):
-        queue.add_many(posts, [1, 2], task_id="both")
-    with pytest.raises(BadInput, match="prioritty"):
-        queue.add_many(posts, [1, 2], prioritty=1)
+        queue.add_many(posts, [1, 2], task_id="both")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"add_many\(\) has no keyword 'prioritty'; did you mean 'priority'"):
+        queue.add_many(posts, [1, 2], prioritty=1)  # type: ignore[call-overload]
     assert queue.count() == []
 
 

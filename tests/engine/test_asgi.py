@@ -77,7 +77,7 @@ def test_the_app_drains_at_shutdown_inside_its_own_lifespan(sqlite_url: str) -> 
 
     async def serve() -> str:
         async with lifespan(queue, slow, within=own)(None):
-            task = await queue.aadd(slow)
+            task = await queue.add_async(slow)
             await asyncio.to_thread(begun.wait, 30)
             return task.task_id
 
@@ -117,10 +117,10 @@ def test_a_handler_that_hangs_does_not_stop_the_app(sqlite_url: str) -> None:
 
     async def serve() -> None:
         async with lifespan(queue, slow, grace=0.5)(None):
-            bad = await queue.aadd(slow, "bad")
+            bad = await queue.add_async(slow, "bad")
             found = await asyncio.to_thread(ended, queue, bad.task_id)
             assert (found.status, found.error_class) == (Status.FAILED, "timeout")
-            good = await queue.aadd(slow, "good")
+            good = await queue.add_async(slow, "good")
             assert (await asyncio.to_thread(ended, queue, good.task_id)).result == "good"
 
     try:

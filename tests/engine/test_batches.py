@@ -10,8 +10,9 @@ import pytest
 
 from onerow import Finish, Item, Jump, Permanent, Pipeline, PipelineError, Retry, Snooze, Status
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter, Move
+from onerow.ports import Move
 from tests.engine.conftest import ended, until, working
 from tests.engine.isolated_requests_app import clumsy
 

@@ -1,5 +1,6 @@
 """Bulk operations on all matching tasks: counted first, at a limited rate, with a record of who asked."""
 
+import inspect
 import time
 from datetime import timedelta
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
+from onerow.cli.main import COMMANDS
 from onerow.engine.queue import bulk
-from onerow.engine.queue.bulk import Progress
+from onerow.engine.queue.bulk import Selection
+from onerow.engine.queue.progress import Progress
 from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import until, working
 
@@ -205,3 +208,31 @@ def test_an_unknown_id_or_another_users_id_changes_no_task(queue: Queue) -> None
     assert statuses(queue) == {Status.WAITING: 2}
     with pytest.raises(BadInput, match="not both"):
         queue.select(WAITING, ids=[mine.task_id])
+
+
+def test_a_queue_a_selection_and_the_command_line_have_the_same_operations() -> None:
+    """Every operation on one task exists for many tasks and as a command."""
+    operations = {
+        name
+        for name, method in vars(Queue).items()
+        if inspect.isfunction(method)
+        and not name.startswith("_")
+        and list(inspect.signature(method).parameters)[1:2] == ["task_id"]
+        and not inspect.iscoroutinefunction(method)
+    }
+    assert operations >= {
+        "cancel",
+        "fail",
+        "retry",
+        "replay",
+        "finish",
+        "reschedule",
+        "set_priority",
+        "signal",
+        "annotate",
+    }
+    assert operations <= {name for name in vars(Selection) if not name.startswith("_")}
+    assert {name.replace("_", "-") for name in operations} <= set(COMMANDS)
+    for name in operations:
+        of_one = set(inspect.signature(getattr(Queue, name)).parameters) - {"self", "task_id", "retry_count"}
+        assert of_one <= set(inspect.signature(getattr(Selection, name)).parameters), name

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from onerow import Addition, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow import Addition, AsyncContext, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow.core.filters import Filter
 from onerow.engine.events.events import Events
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles import children
-from onerow.ports import Filter, Page
+from onerow.ports import Page
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Entry
 from tests.engine.conftest import ended, parked, until, working
@@ -62,9 +63,9 @@ def test_an_async_parent_awaits_its_children(queue: Queue) -> None:
     albums = Pipeline("albums")
 
     @albums.phase
-    async def press(job: Any, ctx: Context) -> Any:
-        assert await ctx.spawn(songs, (name for name in "ab")) == 2  # type: ignore[misc]
-        await ctx.join()  # type: ignore[misc]
+    async def press(job: Any, ctx: AsyncContext) -> Any:
+        assert await ctx.spawn(songs, (name for name in "ab")) == 2
+        await ctx.join()
         return sorted([child.result async for child in ctx.children()])
 
     with working(queue, albums, songs):

@@ -9,11 +9,11 @@ import pytest
 
 from onerow import Pipeline, Status
 from onerow.core import schedule
+from onerow.core.filters import Filter
 from onerow.core.times import read
 from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles.scheduler import Scheduler
-from onerow.ports import Filter
 from tests.conformance.stores import Entry
 from tests.engine.conftest import until, working
 

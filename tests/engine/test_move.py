@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from onerow.cli.main import main
 from onerow.core import rules
 from onerow.core.errors import BadInput, IllegalMove, QueueRelocated
+from onerow.core.filters import Filter
+from onerow.core.plan import PhasePlan
 from onerow.core.status import COMPLETED, Status
 from onerow.core.task import Task
 from onerow.engine.control import definitions, rates, schedules
@@ -20,7 +22,7 @@ from onerow.engine.queue.move import Moved, move
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, LogLine, Note, Store
+from onerow.ports import Existing, LogLine, Note, Store
 from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
@@ -69,7 +71,7 @@ def fill(store: Store) -> dict[str, Task]:
     """Add tasks in every state that a store may contain."""
     now = store.now()
     definitions.publish(store, [PLAN])
-    definitions.set_limit(store, "videos", "script", {"concurrency": 3})
+    definitions.set_limit(store, "videos", PhasePlan(name="script"), {"concurrency": 3})
     definitions.set_pause(store, "videos", "youtube", "ann", "quota")
     store.write_notes([Note("cron", "nightly", {"at": "2026-01-01"}), Note("worker", "w1", {"pid": 1})])
     put(store, "waiting", payload={"제목": "조수 🌊", "n": [1.0, 5e-324, -0.0, 2**63 - 1]}, title="조수", priority=-3)
@@ -216,7 +218,7 @@ def test_moving_again_does_not_change_tasks_processed_in_the_target(stores: tupl
     move(source, target, wait=no_wait)
     held = claim_one(target, ids=["waiting"])
     put(target, "added there")
-    definitions.set_limit(target, "videos", "script", {"concurrency": 9})
+    definitions.set_limit(target, "videos", PhasePlan(name="script"), {"concurrency": 9})
     moved = move(source, target, wait=no_wait)
     assert (moved.seen, moved.added, moved.renewed, moved.notes, moved.left) == (len(rows), 0, 0, 0, 0)
     assert stored(target, "waiting") == held
@@ -317,7 +319,7 @@ def test_a_queue_can_be_moved_back(stores: tuple[Store, Store]) -> None:
 def test_a_moved_queue_is_moved_further_from_its_current_store(sqlite: Store, tmp_path: Path) -> None:
     sqlite.prepare()
     move(sqlite, SqliteStore(tmp_path / "second.db"), wait=no_wait)
-    with pytest.raises(BadInput, match=r"was moved to sqlite:///.*second.db; move it on from there"):
+    with pytest.raises(BadInput, match=r"was moved to sqlite:///.*second.db\nmove it on from there"):
         move(sqlite, SqliteStore(tmp_path / "third.db"), wait=no_wait)
 
 

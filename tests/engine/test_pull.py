@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from onerow import LeaseLost, Permanent, Pipeline, Queue, RateLimited, Status
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
-from onerow.ports import Filter
 from tests.engine.kit import history_of, until
 
 posts = Pipeline("posts")
@@ -133,7 +133,7 @@ def test_a_cancel_that_the_holder_never_saw_still_ends_the_task_cancelled(queue:
     assert lease.fail(ConnectionError("no net")).status is Status.CANCELLED
 
 
-@pytest.mark.parametrize("act", ["complete", "fail", "snooze", "hand_back", "extend"])
+@pytest.mark.parametrize("act", ["complete", "fail", "snooze", "cancel", "skip", "hand_back", "extend"])
 def test_a_lost_lease_changes_nothing(queue: Queue, act: str) -> None:
     task = queue.add(posts)
     (lost,) = queue.claim(posts, lease_for="100ms")

@@ -8,6 +8,8 @@ from onerow import BadInput, LeaseLost, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.puller import LONG_DEAD
+from onerow.engine.views import Views
+from onerow.ports import Note
 from tests.engine.kit import history_of, until
 
 posts = Pipeline("posts")
@@ -191,3 +193,47 @@ def test_a_reserved_name_is_refused(queue: Queue, name: str) -> None:
     (lease,) = queue.claim(posts)
     with pytest.raises(ValueError, match="named"):
         lease.remember(name, 1)
+
+
+def test_a_puller_is_registered_while_it_is_open_and_counts_as_serving_its_phase(queue: Queue) -> None:
+    queue.publish(posts)
+    views = Views(queue)
+    task = queue.add(posts, priority=5)
+    reason = views.why(task.task_id)
+    assert reason.code == "no-worker"
+    with queue.puller("posts", "publish", lease_for="1h") as puller:
+        puller.claim(ids=["none"])
+        until(lambda: views.workers(), "the registration")
+        [line] = views.workers()
+        assert (line.name, line.puller, line.alive, line.phases) == (puller.worker, True, True, [("posts", "publish")])
+        assert views.why(task.task_id).code != "no-worker"
+        [lane] = [lane for pipeline in views.board().pipelines for lane in pipeline.lanes]
+        assert lane.workers == 1
+    assert views.workers() == []
+
+
+def test_a_puller_does_not_count_as_serving_phases_without_code(queue: Queue) -> None:
+    films = Pipeline("films")
+    films.wait_until("start", field="at")
+    films.phase(name="publish")(len)
+    queue.publish(films)
+    views = Views(queue)
+    task = queue.add(films, {"at": "2020-01-01T00:00:00Z"})
+    with queue.puller(films, "publish") as puller:
+        puller.claim()
+        until(lambda: views.workers(), "the registration")
+        assert views.why(task.task_id).code == "no-worker"
+
+
+def test_entries_of_pullers_that_ended_long_ago_are_removed_and_those_of_workers_stay(queue: Queue) -> None:
+    store = queue.store
+    store.write_notes([Note("worker", "old-puller", {"kind": "puller"}, 0), Note("worker", "old-worker", {}, 0)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onerow.engine.queue.puller._FORGOTTEN_AFTER", timedelta(0))
+        until(
+            lambda: store.now() > max(note.updated_at or store.now() for note in store.notes("worker")), "a later time"
+        )
+        with queue.puller(posts, "publish") as puller:
+            puller.claim()
+            names = {"old-worker", puller.worker}
+            until(lambda: {line.name for line in Views(queue).workers()} == names, "the removal")

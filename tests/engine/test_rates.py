@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, PipelineError, RateLimited, Retry, Status
+from onerow.core.filters import Filter
+from onerow.core.times import read
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter
 from tests.conformance.stores import Entry
 from tests.engine.conftest import until, working
 
@@ -106,9 +107,9 @@ def test_a_rate_limited_error_holds_the_whole_phase(queue: Queue) -> None:
         time.sleep(0.5)
     assert begun == [0]
     assert [queue.get(task.task_id).attempt for task in others] == [0, 0]
-    held = definitions.load_controls(queue.store).held_until("calls", "call", queue.store.now())
+    held = definitions.load_controls(queue.store).hold_of("calls", ["call"], queue.store.now())
     assert held is not None
-    assert held - queue.store.now() > timedelta(minutes=50)
+    assert read(held.until) - queue.store.now() > timedelta(minutes=50)
     assert len(queue.claim(calls, limit=5)) == 0
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from onerow import Context, Pipeline, Retry, Status
+from onerow import AsyncContext, Context, Pipeline, Retry, Status
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Filter, Move
+from onerow.ports import Move
 from tests.engine.conftest import ended, working
 
 QUICK = Retry(3, wait="10ms", jitter=0)
@@ -68,7 +69,7 @@ def test_an_async_handler_awaits_sync_and_async_steps(queue: Queue) -> None:
         return word
 
     @films.phase(retry=QUICK)
-    async def fetch(job: Any, ctx: Context) -> Any:
+    async def fetch(job: Any, ctx: AsyncContext) -> Any:
         words = [await ctx.step("one", slowly, "a"), await ctx.step("two", plainly, "b")]
         words.append(await ctx.step("three", lambda: slowly("c")))
         if ctx.attempt == 1:
@@ -78,6 +79,42 @@ def test_an_async_handler_awaits_sync_and_async_steps(queue: Queue) -> None:
     with working(queue, films):
         task = ended(queue, queue.add(films).task_id)
     assert (task.result, ran) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+class Clip(msgspec.Struct):
+    path: str
+    size: tuple[int, int]
+
+
+def test_a_step_returns_the_type_that_its_function_declares(queue: Queue) -> None:
+    seen: list[Any] = []
+    films = Pipeline("films")
+
+    def make() -> Clip:
+        return Clip("a.mp4", (4, 3))
+
+    async def make_slowly() -> Clip:
+        return make()
+
+    def pair() -> tuple[int, str]:
+        return 1, "a"
+
+    @films.phase(retry=QUICK)
+    def cut(job: Any, ctx: Context) -> None:
+        seen.append((ctx.step("make", make), ctx.step("pair", pair), ctx.step("plain", lambda: (1, 2))))
+        if ctx.attempt == 1:
+            raise ConnectionError("later")
+
+    @films.phase(retry=QUICK)
+    async def upload(job: Any, ctx: AsyncContext) -> None:
+        seen.append(await ctx.step("make", make_slowly))
+        if ctx.attempt == 1:
+            raise ConnectionError("later")
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    clip = Clip("a.mp4", (4, 3))
+    assert (task.error, seen) == (None, [(clip, (1, "a"), [1, 2])] * 2 + [clip] * 2)
 
 
 def test_a_step_is_stored_before_the_handler_continues(queue: Queue) -> None:

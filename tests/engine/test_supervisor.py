@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,15 +16,18 @@ from tests.engine.kit import PATIENCE, until
 
 SUPERVISOR = """
 import sys
-from onerow.engine.worker.supervisor import Supervisor
-argv, grace, processes = sys.argv[3:], float(sys.argv[1]), int(sys.argv[2])
-sys.exit(Supervisor(argv, processes, lambda line: print(line, flush=True), grace=grace).run())
+from onerow.engine.worker import supervisor
+options = eval(sys.argv[1])
+supervisor._SHORTEST_LIFE = supervisor._FIRST_REPLACE_PAUSE = 0.2
+made = supervisor.Supervisor(sys.argv[2:], options.pop("processes"), lambda line: print(line, flush=True), **options)
+sys.exit(made.run())
 """
 
 WORKER = """#!{python}
 import os, sys, time
 orders, signs = int(os.environ['ONEROW_LIFELINE']), int(os.environ['ONEROW_LIVENESS'])
-def sign(silent_at_most=60.0, running=0): os.write(signs, f'{{silent_at_most}} {{running}}\\n'.encode())
+def sign(silent_at_most=60.0, running=0, settled=0, memory=0):
+    os.write(signs, f'{{silent_at_most}} {{running}} {{settled}} {{memory}}\\n'.encode())
 def read():
     import fcntl, termios
     while fcntl.ioctl(signs, termios.FIONREAD, bytes(4)) != bytes(4): time.sleep(0.01)
@@ -45,10 +49,11 @@ class SupervisorProcess:
         self.script = folder / "worker.py"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, script: str, *, grace: float = 30.0, processes: int = 1) -> None:
+    def start(self, script: str, *, grace: float = 30.0, processes: int = 1, **options: Any) -> None:
         self.write(script)
         env = {name: value for name, value in os.environ.items() if not name.startswith("ONEROW_")}
-        argv = [sys.executable, "-c", SUPERVISOR, str(grace), str(processes), str(self.script)]
+        options |= {"grace": grace, "processes": processes}
+        argv = [sys.executable, "-c", SUPERVISOR, repr(options), str(self.script)]
         with (self.folder / "output.txt").open("wb") as output:
             self._process = subprocess.Popen(argv, env=env, stdout=output, stderr=output)
 
@@ -206,3 +211,97 @@ def test_a_worker_that_was_ready_is_replaced_however_often_it_dies(supervisor: S
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == 0
     assert "starts in a row" not in supervisor.output()
+
+
+def test_a_worker_run_until_idle_that_never_becomes_ready_is_given_up_too(supervisor: SupervisorProcess) -> None:
+    supervisor.start("os.write(signs, b'\\n')\nos.kill(os.getpid(), 11)", once=True)
+    assert supervisor.wait() == 71
+    assert len(supervisor.workers(5)) == 5
+    assert "5 starts in a row ended before the worker was ready" in supervisor.output()
+
+
+# ── replacement after a number of tasks or an amount of memory ──
+
+# The first worker reaches a limit; the others do not. Each writes the orders that it gets.
+LIMITED = """
+sign(60.0, 1, 100 if number == 0 else 0, 2_000_000_000 if number == 0 else 0)
+order_got = order()
+open(f'{__file__}.{number}.{order_got.decode()}', 'w').close()
+if order_got == b'r': order_got = order() if os.path.exists(__file__ + '.wait') else b''
+"""
+
+
+def orders(supervisor: SupervisorProcess) -> list[str]:
+    return sorted(path.name.removeprefix("worker.py.") for path in supervisor.folder.glob("worker.py.[0-9].*"))
+
+
+@pytest.mark.parametrize(
+    "limit, why",
+    [({"max_tasks": 100}, "has run 100 tasks"), ({"max_memory": 1_000_000_000}, "uses 2 GB of memory")],
+    ids=["tasks", "memory"],
+)
+def test_a_worker_that_reaches_a_limit_retires_when_its_replacement_is_ready(
+    supervisor: SupervisorProcess, limit: dict[str, int], why: str
+) -> None:
+    hold = "if number == 1:\n    while not os.path.exists(__file__ + '.go'): time.sleep(0.01)\n"
+    supervisor.start(hold + LIMITED, **limit)
+    first, _second = supervisor.workers(2)
+    supervisor.wait_for_output(f"worker process {first} {why}; its replacement starts")
+    supervisor.rounds(5)
+    assert psutil.pid_exists(first)
+    assert orders(supervisor) == []  # the old one works until the new one is ready
+    supervisor.script.with_name("worker.py.go").touch()
+    supervisor.wait_for_output(f"worker process {first} ended with 0; it was replaced")
+    assert orders(supervisor) == ["0.r"]
+    assert len(supervisor.workers(2)) == 2
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert orders(supervisor) == ["0.r", "1.d"]
+
+
+def test_a_stop_reaches_a_worker_that_retires(supervisor: SupervisorProcess) -> None:
+    supervisor.script.with_name("worker.py.wait").touch()
+    supervisor.start(LIMITED, max_tasks=100)
+    until(lambda: orders(supervisor) == ["0.r"], "the order to retire")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
+def test_a_replacement_that_fails_leaves_the_old_worker_at_work_and_is_tried_again(
+    supervisor: SupervisorProcess,
+) -> None:
+    supervisor.start("if number in (1, 2): sys.exit(64)\n" + LIMITED, max_tasks=100)
+    first = supervisor.workers(4)[0]
+    supervisor.wait_for_output("ended with 64 before it was ready; the old process goes on")
+    supervisor.wait_for_output(f"worker process {first} ended with 0; it was replaced")
+    assert orders(supervisor) == ["0.r"]
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
+def test_a_worker_that_dies_while_its_replacement_starts_is_not_started_again(supervisor: SupervisorProcess) -> None:
+    hold = "if number == 1:\n    while not os.path.exists(__file__ + '.go'): time.sleep(0.01)\n"
+    supervisor.start(hold + LIMITED, max_tasks=100)
+    first, _ = supervisor.workers(2)
+    os.kill(first, signal.SIGKILL)
+    supervisor.wait_for_output(f"worker process {first} was killed by SIGKILL; its replacement is starting")
+    supervisor.script.with_name("worker.py.go").touch()
+    supervisor.rounds(10)
+    assert len(supervisor.workers(2)) == 2
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
+def test_workers_are_replaced_one_at_a_time(supervisor: SupervisorProcess) -> None:
+    script = (
+        "first = number < 3\nif number == 3:\n    while not os.path.exists(__file__ + '.go'): time.sleep(0.01)\n"
+        + LIMITED.replace("number == 0", "first")
+    )
+    supervisor.start(script, processes=3, max_tasks=100)
+    supervisor.workers(4)
+    supervisor.rounds(10)
+    assert len(supervisor.workers(4)) == 4
+    supervisor.script.with_name("worker.py.go").touch()
+    until(lambda: supervisor.output().count("it was replaced") == 3, "three replacements")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0

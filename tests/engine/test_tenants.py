@@ -1,10 +1,11 @@
 """P13: a queue for one user reads and changes only that user's tasks, in every method."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from onerow import BadInput, Filter, Pipeline, Queue, Status, TaskAdded, TaskCompleted, UnknownName
+from onerow import Addition, BadInput, Filter, Pipeline, Queue, Status, TaskAdded, TaskCompleted, UnknownName
 from tests.engine.kit import work
 
 posts = Pipeline("posts")
@@ -145,7 +146,12 @@ def test_its_unique_keys_are_separate_from_other_users(queue: Queue) -> None:
     assert queue.for_user("ann").add(posts, unique="k") == one
 
 
-def test_a_child_of_another_users_task_is_refused(queue: Queue) -> None:
-    theirs = queue.add(posts, user_id="bob")
-    with pytest.raises(BadInput, match="parent_id"):
-        queue.for_user("ann").add(posts, parent_id=theirs.task_id)
+def test_only_a_handler_makes_children(queue: Queue) -> None:
+    """A parent counts, joins and cancels what `ctx.spawn` added; nothing else may name a parent."""
+    parent = queue.add(posts)
+    add: Any = queue.add
+    with pytest.raises(TypeError, match="parent_id"):
+        add(posts, parent_id=parent.task_id)
+    addition: Any = Addition
+    with pytest.raises(TypeError, match="parent_id"):
+        addition(None, parent_id=parent.task_id)

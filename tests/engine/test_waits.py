@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from onerow import Context, Pipeline, Retry, Status, WaitExpired
+from onerow import AsyncContext, Context, Pipeline, Retry, Status, WaitExpired
 from onerow.engine.queue.queue import Queue
 from tests.engine.conftest import ended, parked, until, working
 
@@ -40,7 +40,7 @@ def test_a_signal_sent_before_the_wait_is_received(queue: Queue) -> None:
     letters = Pipeline("letters")
 
     @letters.phase
-    async def write(job: Any, ctx: Context) -> Any:
+    async def write(job: Any, ctx: AsyncContext) -> Any:
         return await ctx.wait("approved")
 
     task_id = queue.add(letters).task_id
@@ -87,7 +87,7 @@ def test_an_expired_wait_that_is_not_caught_fails_the_task_as_a_timeout(queue: Q
     letters = Pipeline("letters")
 
     @letters.phase
-    async def write(job: Any, ctx: Context) -> Any:
+    async def write(job: Any, ctx: AsyncContext) -> Any:
         return await ctx.wait("approved", timeout="100ms")
 
     with working(queue, letters):

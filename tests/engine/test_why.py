@@ -72,7 +72,7 @@ def ask(store: Store, task: Task, plan: Plan | None = PLAN, *, worker: bool = Tr
          "It failed in script after 4 attempts 1h ago (permanent): no such topic", "onerow retry t1"),
         (rules.finish(claimed(a_task()), None, NOW - 90 * SECOND), "completed",
          "It was completed 1m30s ago.", ""),
-        (rules.cancel(a_task(), NOW), "cancelled", "It was cancelled in script 0s ago; nothing leaves cancelled.", ""),
+        (rules.cancel(a_task(), NOW), "cancelled", "It was cancelled in script 0s ago (no reason was given); a cancelled task never runs again.", ""),
         (claimed(a_task()), "running",
          "It is running: script, attempt 1 for 0s, held by worker w1 until 2026-11-15 02:30:27Z.", ""),
         (rules.cancel(claimed(a_task()), NOW), "cancelling",

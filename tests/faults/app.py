@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from onerow import Context, Item, Pipeline, Queue, Retry
+from onerow import AsyncContext, Context, Item, Pipeline, Queue, Retry
 
 queue = Queue(os.environ.get("FAULTS_STORE", "sqlite:///faults.db"))
 
 FOREVER = 600
 
 
-def note(what: str, ctx: Context | None = None, **more: object) -> None:
+def note(what: str, ctx: Context | AsyncContext | None = None, **more: object) -> None:
     """Append a line to a file that the test reads: what happened, in which process and attempt."""
     folder = os.environ["FAULTS_NOTES"]
     words = [what, str(os.getpid()), "" if ctx is None else ctx.task_id, "" if ctx is None else str(ctx.attempt)]
@@ -26,7 +26,7 @@ def note(what: str, ctx: Context | None = None, **more: object) -> None:
         file.write(" ".join(words) + "\n")
 
 
-def first_time(ctx: Context) -> bool:
+def first_time(ctx: Context | AsyncContext) -> bool:
     """Whether no process has died while running this task."""
     return not ctx.task.suspect and ctx.attempt == 1
 
@@ -36,7 +36,7 @@ slow = Pipeline("slow")
 
 
 @slow.phase(lease="2s", retry=Retry(0), timeout="10m")
-async def in_loop(job: dict[str, Any], ctx: Context) -> str:
+async def in_loop(job: dict[str, Any], ctx: AsyncContext) -> str:
     note("begin", ctx)
     if job["kind"] == "async" and first_time(ctx):
         await asyncio.sleep(job.get("for", FOREVER))
@@ -97,7 +97,7 @@ blocking = Pipeline("blocking")
 
 
 @blocking.phase(timeout="1s", lease="2s", retry=Retry(0))
-async def loop(job: bool, ctx: Context) -> str:
+async def loop(job: bool, ctx: AsyncContext) -> str:
     note("begin", ctx)
     if job:
         time.sleep(FOREVER)
@@ -110,7 +110,7 @@ poison = Pipeline("poison")
 
 
 @poison.phase(lease="2s")
-async def drink(job: bool, ctx: Context) -> str:
+async def drink(job: bool, ctx: AsyncContext) -> str:
     note("begin", ctx)
     if job:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -178,7 +178,7 @@ def both(job: dict[str, float], ctx: Context) -> None:
 
 
 @limited.phase(lease="5s", concurrency=1)
-async def one(job: dict[str, float], ctx: Context) -> None:
+async def one(job: dict[str, float], ctx: AsyncContext) -> None:
     note("enter", ctx, phase="one")
     await asyncio.sleep(job["for"] / 5)
     note("leave", ctx, phase="one")
@@ -218,7 +218,7 @@ LEAVES = 550
 
 
 @leaves.phase(lease="2s")
-async def grow(job: int, ctx: Context) -> int:
+async def grow(job: int, ctx: AsyncContext) -> int:
     if job == 200:
         note("growing", ctx)
     await asyncio.sleep(0.02)  # long enough that few tasks are claimed ahead

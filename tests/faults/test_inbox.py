@@ -34,7 +34,7 @@ def test_every_dropped_file_becomes_one_task_while_workers_are_killed(any_place:
         time.sleep(0.2)
         chance.choice(workers).kill("worker")
     assert [dropper.wait(120) for dropper in droppers] == [0] * 4
-    done = Filter(pipeline="jobs", statuses=[Status.COMPLETED])
+    done = Filter(pipeline="jobs", statuses=frozenset({Status.COMPLETED}))
     until(lambda: sum(count.count for count in place.queue.count(done)) >= files, "all tasks", 300)
     until(lambda: not [name for name in os.listdir(folder) if name.endswith(".json")], "the last file")
     tasks = place.queue.find(Filter(pipeline="jobs"), limit=1000).tasks

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from onerow import Status
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
-from onerow.ports import Filter
 from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import ROOT, Place, check_story

@@ -8,7 +8,7 @@ from contextlib import closing
 import psutil
 import pytest
 
-from onerow import Status
+from onerow import Status, Task
 from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import Place, RealWorker, check_story, gone
@@ -62,6 +62,40 @@ def test_no_process_survives_the_end_of_its_worker(place: Place, how: str) -> No
         until(lambda: not place.living(), "the end of everything")
         now = place.queue.get(task.task_id)
         assert now.status is (Status.WAITING if how == "term" else Status.PROCESSING)
+
+
+@pytest.mark.parametrize("how", ["kill", "term"])
+def test_no_prestarted_process_survives_its_worker(place: Place, how: str) -> None:
+    worker = place.worker()
+    task = place.queue.add(app.slow, {"kind": "isolated", "for": 0})
+    assert place.ended(task).status is Status.COMPLETED
+    until(lambda: [one for one in place.living() if "child_main.py" in " ".join(one.cmdline())], "a process that waits")
+    if how == "kill":
+        worker.kill("supervisor", "worker")
+    else:
+        worker.terminate()
+        assert worker.wait() == 0
+    until(lambda: not place.living(), "the end of everything")
+
+
+def test_worker_processes_are_replaced_after_a_number_of_tasks_at_no_cost(place: Place) -> None:
+    worker = place.worker("--max-tasks", "5")
+    first = worker.pid()
+    tasks: list[Task] = []
+
+    def replaced() -> bool:
+        tasks.append(place.queue.add(app.quick, 1))
+        place.ended(tasks[-1])
+        return place.output().count("it was replaced") >= 2
+
+    until(replaced, "two replacements", seconds=240)
+    assert gone(first)
+    for task in tasks:
+        done = place.ended(task)
+        assert (done.status, done.retry_count) == (Status.COMPLETED, 0)
+        assert {entry.what for entry in done.history} <= {"advanced", "completed", "handed back"}
+    worker.terminate()
+    assert worker.wait() == 0
 
 
 def test_a_hung_thread_ends_as_timeout_and_its_phase_continues_in_a_new_process(place: Place) -> None:

@@ -1,19 +1,24 @@
 """The folder inbox: files become tasks; no file is lost, taken twice or read half-written."""
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onerow import Pipeline, Queue, Status
 from onerow.core.errors import BadInput, InboxUnavailable
@@ -22,7 +27,7 @@ from onerow.engine.queue.queue import Queue as EngineQueue
 from onerow.engine.receiving.receiver import Receiver
 from onerow.identity import Identity
 from onerow.inboxes.folder import FolderInbox, drop
-from onerow.inboxes.locks import LOCK_FOR
+from onerow.inboxes.locks import LOCK_FOR, LONGEST_LOCK
 from onerow.ports import Inbox
 from tests.engine.kit import until, work, working
 
@@ -123,7 +128,6 @@ def test_a_half_written_file_is_left_until_it_is_complete(folder: Path, memory: 
     assert (counts.added, counts.rejected) == (0, 0)
     assert names(folder) == ["a.json"]
     path.write_text('{"job_id": "a", "url": "u"}')
-    inbox._later.clear()
     assert take(memory, inbox).added == 1
 
 
@@ -246,7 +250,7 @@ def lock(folder: Path, name: str, **facts: Any) -> Path:
 
 def test_a_file_locked_by_a_live_process_is_left_alone(folder: Path, memory: Queue) -> None:
     (folder / "a.json").write_text("{}")
-    os.utime(lock(folder, "a.json"), (time.time() - 10 * LOCK_FOR,) * 2)
+    os.utime(lock(folder, "a.json"), (time.time() - 5 * LOCK_FOR,) * 2)
     assert take(memory, inbox_of(folder)).received == 0
     assert names(folder) == ["a.json", "a.json.lock"]
 
@@ -275,6 +279,190 @@ def test_an_unreadable_lock_is_taken_over_when_its_time_is_up(folder: Path, memo
     assert take(memory, inbox_of(folder)).received == 0
     os.utime(path, (time.time() - 2 * LOCK_FOR,) * 2)
     assert take(memory, inbox_of(folder)).added == 1
+
+
+def test_a_lock_that_a_live_process_keeps_too_long_is_taken_over(folder: Path, memory: Queue) -> None:
+    """Its thread has failed, else the lock would be gone after one batch."""
+    (folder / "a.json").write_text("{}")
+    os.utime(lock(folder, "a.json"), (time.time() - 2 * LONGEST_LOCK,) * 2)
+    assert take(memory, inbox_of(folder)).added == 1
+
+
+def test_files_are_unlocked_when_storing_them_fails_unexpectedly(
+    folder: Path, memory: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.json").write_text("{}")
+    inbox = inbox_of(folder)
+
+    def fail(*args: object, **terms: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory.store), "insert", fail)
+        with pytest.raises(ZeroDivisionError):
+            take(memory, inbox)
+    assert names(folder) == ["a.json"]
+    assert take(memory, inbox_of(folder)).added == 1
+
+
+def test_files_are_unlocked_when_the_archive_cannot_be_written(folder: Path, memory: Queue) -> None:
+    for name in ("a", "b"):
+        (folder / f"{name}.json").write_text("{}")
+    inbox = inbox_of(folder)
+    messages = inbox.receive(0)
+    (folder / "archive").rmdir()
+    (folder / "archive").write_text("a file")
+    with pytest.raises(InboxUnavailable):
+        Receiver(memory, inbox, "w1").store(messages)
+    assert names(folder) == ["a.json", "archive", "b.json"]
+    (folder / "archive").unlink()
+    assert take(memory, inbox_of(folder)).duplicate == 2
+
+
+def test_a_lock_that_its_own_inbox_no_longer_knows_is_taken_over(folder: Path, memory: Queue) -> None:
+    (folder / "a.json").write_text("{}")
+    inbox = inbox_of(folder)
+    inbox.receive(0)
+    inbox._locks._held.clear()
+    assert take(memory, inbox).added == 1
+
+
+def test_a_file_that_is_replaced_after_it_was_read_is_taken_too(folder: Path, memory: Queue) -> None:
+    path = folder / "a.json"
+    path.write_text('{"job_id": "first"}')
+    inbox = inbox_of(folder)
+    messages = inbox.receive(0)
+    drop(folder, {"job_id": "second"}, name="a.json")
+    Receiver(memory, inbox, "w1").store(messages)
+    assert names(folder) == ["a.json"]
+    take(memory, inbox)
+    assert sorted(task.task_id for task in memory.find().tasks) == ["first", "second"]
+
+
+def test_a_marker_that_names_no_job_is_rejected_after_five_looks(folder: Path, memory: Queue) -> None:
+    inbox = inbox_of(folder)
+    (folder / "missing.cancel").write_text("")
+    for _ in range(5):
+        assert names(folder) == ["missing.cancel"]
+        inbox._released = {name: replace(each, until=0.0) for name, each in inbox._released.items()}
+        take(memory, inbox)
+    assert "no task 'missing'" in reason(folder, "missing.cancel")
+
+
+def test_a_marker_comes_first_and_waits_for_its_job_in_a_long_listing(
+    folder: Path, memory: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onerow.inboxes.folder._BATCH", 2)
+    for number in range(9):
+        (folder / f"{number}.json").write_text(json.dumps({"job_id": f"j{number}"}))
+    (folder / "j8.cancel").write_text("")
+    inbox = inbox_of(folder)
+    first = inbox.receive(0)
+    assert first[0].attributes["file"] == "j8.cancel"
+    Receiver(memory, inbox, "w1").store(first)
+    assert inbox._released["j8.cancel"].deliveries == 1
+    take(memory, inbox)
+    inbox._released = {name: replace(each, until=0.0) for name, each in inbox._released.items()}
+    take(memory, inbox)
+    assert memory.get("j8").status is Status.CANCELLED
+
+
+def test_a_share_without_links_has_locks_too(folder: Path, memory: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("os.link", no_links)
+    (folder / "a.json").write_text("{}")
+    inbox = inbox_of(folder)
+    messages = inbox.receive(0)
+    assert json.loads((folder / "a.json.lock").read_text())["pid"] == os.getpid()
+    assert take(memory, inbox_of(folder)).received == 0
+    Receiver(memory, inbox, "w1").store(messages)
+    assert names(folder) == []
+
+
+def test_what_a_killed_process_has_left_is_removed(folder: Path, memory: Queue) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    lock(folder, "moved.json", pid=dead.pid, born="1")
+    lock(folder, "moving.json")
+    old, fresh, foreign = folder / f".{'a' * 32}.tmp", folder / f".{'b' * 32}.tmp", folder / ".mine.tmp"
+    for path in (old, fresh, foreign):
+        path.write_text("")
+    for path in (old, foreign):
+        os.utime(path, (time.time() - 7200,) * 2)
+    take(memory, inbox_of(folder))
+    assert names(folder) == [fresh.name, ".mine.tmp", "moving.json.lock"]
+
+
+def test_a_listing_is_bounded_and_serves_many_batches(
+    folder: Path, memory: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onerow.inboxes.folder._BATCH", 2)
+    monkeypatch.setattr("onerow.inboxes.folder._MOST_KNOWN", 6)
+    for number in range(10):
+        (folder / f"{number}.json").write_text("{}")
+        os.utime(folder / f"{number}.json", (1000 + number,) * 2)
+    inbox = inbox_of(folder, interval="0s")
+    looks: list[int] = []
+    look = inbox._look
+
+    def counted() -> list[str]:
+        looks.append(len(inbox._known))
+        return look()
+
+    monkeypatch.setattr(inbox, "_look", counted)
+    receiver = Receiver(memory, inbox, "w1")
+    taken = []
+    while messages := inbox.receive(0):
+        assert len(inbox._known) < 6
+        taken += [message.attributes["file"] for message in messages]
+        receiver.store(messages)
+    assert taken == [f"{number}.json" for number in range(10)]
+    assert len(looks) == 3  # six files, four files, none
+
+
+class _Million:
+    """The entries of a folder with a million files, the newest first."""
+
+    def __enter__(self) -> "Iterator[Any]":
+        for number in range(1_000_000):
+            facts = SimpleNamespace(st_mtime_ns=1_000_000 - number)
+            yield SimpleNamespace(name=f"{number}.json", is_dir=lambda **_: False, stat=lambda facts=facts, **_: facts)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_a_million_files_need_little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onerow.inboxes.folder.os.scandir", lambda path: _Million())
+    inbox = inbox_of(folder)
+    tracemalloc.start()
+    try:
+        found = inbox._look()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [f"{number}.json" for number in range(999_999, 949_999, -1)]
+    assert peak < 64_000_000
+
+
+def test_an_interrupt_ends_the_wait_for_files(folder: Path) -> None:
+    inbox = inbox_of(folder, interval="1h")
+    began = threading.Event()
+    ended = threading.Event()
+
+    def receive() -> None:
+        began.set()
+        inbox.receive(3600)
+        ended.set()
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    began.wait()
+    inbox.interrupt()
+    assert ended.wait(60)
 
 
 def test_dangerous_files_are_rejected_with_the_reason(folder: Path, memory: Queue) -> None:
@@ -348,7 +536,6 @@ def test_a_full_disk_makes_the_inbox_unavailable_and_loses_nothing(
     inbox = inbox_of(folder)
     with monkeypatch.context() as patch:
         patch.setattr("onerow.inboxes.locks.write_new", full)
-        patch.setattr("onerow.inboxes.folder.write_new", full)
         with pytest.raises(InboxUnavailable, match="No space left"):
             inbox.receive(0)
     assert names(folder) == ["a.json"]

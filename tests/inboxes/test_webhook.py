@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hmac
 import json
+import threading
 import time
 from typing import Any
 
@@ -206,6 +207,58 @@ def test_a_request_can_send_a_signal(queue: Queue) -> None:
 def test_a_signal_for_a_missing_task_is_to_be_sent_again(queue: Queue) -> None:
     body = b'{"task_id": "later", "signal": "paid"}'
     assert post(queue, github(body), body, scheme=GitHub(SECRET)).status_code == 503
+
+
+def test_a_worker_that_receives_from_a_webhook_waits_until_it_is_interrupted() -> None:
+    inbox = WebhookInbox("test", GitHub(SECRET))
+    ended = threading.Event()
+
+    def receive() -> None:
+        inbox.receive(3600)
+        ended.set()
+
+    threading.Thread(target=receive, daemon=True).start()
+    assert not ended.wait(0.1)
+    inbox.interrupt()
+    assert ended.wait(60)
+
+
+def test_requests_that_arrive_while_one_is_stored_are_stored_together(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = webhook(queue, WebhookInbox("test", GitHub(SECRET), pipeline="jobs"))
+    sizes: list[int] = []
+    first, others = threading.Event(), threading.Event()
+    insert = type(queue.store).insert
+
+    def slow(store: Any, tasks: Any, **terms: Any) -> Any:
+        sizes.append(len(tasks))
+        if len(sizes) == 1:
+            first.set()
+            assert others.wait(60)
+        return insert(store, tasks, **terms)
+
+    monkeypatch.setattr(type(queue.store), "insert", slow)
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+
+            def send(number: int) -> "asyncio.Task[httpx.Response]":
+                body = json.dumps({"payload": number}).encode()
+                return asyncio.create_task(client.post("/", content=body, headers=github(body)))
+
+            waiting = [send(0)]
+            await asyncio.to_thread(first.wait)
+            waiting += [send(number) for number in (1, 2, 3)]
+            gathered: Any = app._store
+            while len(gathered.__self__._gathered) < 3:
+                await asyncio.sleep(0.01)
+            others.set()
+            return [answer.status_code for answer in await asyncio.gather(*waiting)]
+
+    assert asyncio.run(ask()) == [200] * 4
+    assert sizes == [1, 3]
+    assert sorted(task.payload for task in queue.find().tasks) == [0, 1, 2, 3]
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Item, Permanent, Pipeline, Queue, RateLimited, Retry, Snooze, Status, TaskCompleted
+from onerow import (
+    AsyncContext,
+    Context,
+    Item,
+    Permanent,
+    Pipeline,
+    Queue,
+    RateLimited,
+    Retry,
+    Snooze,
+    Status,
+    TaskCompleted,
+    UnknownName,
+)
 from onerow.testing import Rehearsal
 
 pytest_plugins = ["pytester"]
@@ -94,7 +107,7 @@ def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal
     films = Pipeline("films")
 
     @films.phase
-    async def fetch(job: Any, ctx: Context) -> Any:
+    async def fetch(job: Any, ctx: AsyncContext) -> Any:
         await ctx.step("download", lambda: ran.append("download"))
         await ctx.step("cut", lambda: ran.append("cut"))
         ran.append("end")
@@ -254,3 +267,38 @@ def test_the_fixture_comes_with_the_installed_plugin(pytester: pytest.Pytester) 
         """
     )
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda rehearsal: rehearsal.fail("scirpt", ConnectionError()),
+        lambda rehearsal: rehearsal.time_out("videos.scirpt"),
+        lambda rehearsal: rehearsal.crash_before("scirpt"),
+        lambda rehearsal: rehearsal.crash_after("scirpt", step="download"),
+        lambda rehearsal: rehearsal.stub("scirpt"),
+    ],
+)
+def test_a_misspelt_phase_is_refused(rehearsal: Rehearsal, plan: Any) -> None:
+    rehearsal.serve(studio())
+    with pytest.raises(UnknownName, match=r"scirpt'\ndid you mean '(videos\.)?script'\?"):
+        plan(rehearsal)
+
+
+def test_a_misspelt_phase_is_refused_when_the_pipeline_is_served_later(rehearsal: Rehearsal) -> None:
+    rehearsal.fail("scirpt", ConnectionError())
+    rehearsal.add(studio(), {"topic": "tides", "at": rehearsal.now.isoformat()})
+    with pytest.raises(UnknownName, match="did you mean 'script'"):
+        rehearsal.run()
+
+
+def test_run_until_refuses_a_misspelt_phase(rehearsal: Rehearsal) -> None:
+    task = rehearsal.add(studio(), {"topic": "tides", "at": rehearsal.now.isoformat()})
+    with pytest.raises(UnknownName, match="did you mean 'image'"):
+        rehearsal.run_until(task, "imgae")
+
+
+def test_the_fixture_is_there_if_the_conftest_imports_rehearsal(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("from onerow.testing import Rehearsal")
+    pytester.makepyfile("def test_it(rehearsal):\n    assert rehearsal.run() == 0")
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)

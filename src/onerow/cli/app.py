@@ -1,12 +1,18 @@
 """Load the APP argument, `module[:queue]`, with errors that say what to do."""
 
+import builtins
 import importlib
 import os
+import re
+import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, OnerowError
+from onerow.core.failure import user_frame
+from onerow.core.suggest import did_you_mean
+from onerow.engine.import_guard import importing_app
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
 from onerow.settings import VARIABLE
@@ -28,7 +34,7 @@ def load_app(name: str, store: str | None) -> engine.Queue:
     queue.serve(*pipelines)
     if not queue.pipelines:
         raise AppError(
-            f"{module_name} has no pipelines; make one at the top of the module: videos = Pipeline('videos')"
+            f"{module_name} has no pipelines", fix="make one at the top of the module: videos = Pipeline('videos')"
         )
     for pipeline in queue.pipelines.values():
         pipeline.plan  # noqa: B018  reports a pipeline's mistakes here, not at its first task
@@ -37,31 +43,66 @@ def load_app(name: str, store: str | None) -> engine.Queue:
 
 def _import(name: str) -> ModuleType:
     if name.endswith(".py"):
-        raise AppError(f"{name!r} is a file; give the module instead: {Path(name).stem}")
+        raise AppError(f"{name!r} is a file", fix=f"give the module instead: {Path(name).stem}")
     try:
-        return importlib.import_module(name)
+        with importing_app():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name == name.split(".")[0] or error.name == name:
-            raise AppError(
-                f"no module {name!r} here ({Path.cwd()}); run the command in the folder that holds it, or set PYTHONPATH"
-            ) from None
-        raise AppError(f"{name} imports {error.name!r}, which is not installed") from error
-    except BadInput:
-        raise
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _located(error) from error
+        modules = [path.stem for path in Path.cwd().glob("*.py")]
+        fix = did_you_mean(name, modules, "run the command in the folder that holds it, or set PYTHONPATH")
+        raise AppError(f"no module {name!r} here ({Path.cwd()})", fix=fix) from None
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise AppError(f"{name} can't be imported: {error!r} at {frame.filename}:{frame.lineno}") from error
+        raise _located(error) from error
+
+
+def _located(error: Exception) -> AppError:
+    """Return an error that names the line of the user's code instead of a traceback."""
+    frame = user_frame(error)
+    file, line = (frame.filename, frame.lineno) if frame else ("", None)
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    what, fix = _explained(error)
+    return AppError(f"{shown}:{line}: {what}" if file else what, fix=fix)
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """Return what is wrong in the user's code, and the fix if it is known."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    match error:
+        case OnerowError():
+            return str(error), error.fix
+        case SyntaxError():
+            return f"{type(error).__name__}: {error.msg}" + (f": {error.text.strip()}" if error.text else ""), ""
+        case ModuleNotFoundError():
+            return f"imports {error.name!r}, which is not installed", f"install it for {sys.executable}"
+        case ImportError() if found := re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error)):
+            known = dir(sys.modules[found[2]]) if found[2] in sys.modules else ()
+            return f"{found[2]} has no {found[1]!r}", did_you_mean(found[1], known, "check the name and the version")
+        case KeyError() if Path(innermost.filename).name in ("os.py", "<frozen os>"):
+            variable = str(error.args[0])
+            return f"the environment variable {variable} is not set", f"set it: {variable}=… onerow …"
+        case NameError() if error.name and error.__traceback__:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            names = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
+            near = did_you_mean(error.name, names, "define or import it")
+            return f"NameError: {error.name!r} is not defined", near
+    return f"{type(error).__name__}: {error}", ""
 
 
 def _queue_of(module: ModuleType, attribute: str, store: str | None) -> engine.Queue:
     if attribute:
         queue = getattr(module, attribute, None)
         if not isinstance(queue, engine.Queue):
-            raise AppError(f"{module.__name__}:{attribute} is not a Queue")
+            names = [name for name, value in vars(module).items() if isinstance(value, engine.Queue)]
+            raise AppError(f"{module.__name__}:{attribute} is not a Queue", fix=did_you_mean(attribute, names))
         return _same_store(queue, store)
     queues = [value for value in vars(module).values() if isinstance(value, engine.Queue)]
     if len(queues) > 1:
-        raise AppError(f"{module.__name__} has several queues; name one: {module.__name__}:NAME")
+        raise AppError(f"{module.__name__} has several queues", fix=f"name one: {module.__name__}:NAME")
     if queues:
         return _same_store(queues[0], store)
     return Queue()
@@ -70,6 +111,7 @@ def _queue_of(module: ModuleType, attribute: str, store: str | None) -> engine.Q
 def _same_store(queue: engine.Queue, store: str | None) -> engine.Queue:
     if store is not None and open_store(store).url != queue.url:
         raise AppError(
-            f"--store says {open_store(store).url}, but the app's queue is in {queue.url}; leave --store out, or write Queue() in the app"
+            f"--store says {open_store(store).url}, but the app's queue is in {queue.url}",
+            fix="leave --store out, or write Queue() in the app",
         )
     return queue

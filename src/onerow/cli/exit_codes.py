@@ -1,16 +1,12 @@
-"""Exit codes, and errors as two lines: the problem and the fix."""
+"""Exit codes of the commands."""
 
 from onerow.core.errors import (
     BadInput,
     CodeTooOld,
-    IllegalMove,
-    KeyTaken,
-    LostRace,
+    InboxUnavailable,
     QueueRelocated,
-    SchemaMissing,
     StoreError,
     StoreMoved,
-    StoreUnavailable,
 )
 
 EXIT_CODES = {
@@ -19,7 +15,7 @@ EXIT_CODES = {
     2: "the command line itself is wrong: an unknown option, a missing argument",
     64: "an argument, a name, a URL, a query or the app is wrong; nothing was done",
     66: "the database file was deleted, moved or replaced while it was in use",
-    69: "the store can't be reached, or can't be used as it is",
+    69: "the store or inbox can't be reached, or can't be used as it is",
     70: "a worker ended and left work in progress behind (it will be rescued)",
     71: "worker processes kept ending before they were ready; their output has the cause",
     75: "a worker gave way because of work that would not stop; start it again",
@@ -39,27 +35,6 @@ def exit_code(error: BaseException) -> int:
             return 78
         case StoreMoved():
             return 66
-        case StoreError():
+        case StoreError() | InboxUnavailable():
             return 69
     return 1
-
-
-def explain(error: BaseException) -> tuple[str, str]:
-    """Return the problem and the fix. Error messages separate them with a semicolon."""
-    if isinstance(error, KeyboardInterrupt):
-        return "", ""
-    what, _, fix = str(error).partition("; ")
-    if fix:
-        return what, fix
-    match error:
-        case StoreUnavailable():
-            return what, "check that it runs and that the URL is right; the same command may succeed later"
-        case CodeTooOld():
-            return what, "upgrade onerow here: pip install -U onerow"
-        case SchemaMissing():
-            return what, "run: onerow migrate"
-        case IllegalMove():
-            return what, "see where it stands: onerow show" + (f" {error.task_id}" if error.task_id else " ID")
-        case KeyTaken() | LostRace():
-            return what, "try again"
-    return what, ""

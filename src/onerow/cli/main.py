@@ -1,13 +1,16 @@
 """The command `onerow`. Subcommands are imported on use, so that `onerow --help` is fast."""
 
 import importlib
+import json
 import os
+import re
 import sys
 
 import click
 
-from onerow.cli.exit_codes import exit_code, explain
+from onerow.cli.exit_codes import exit_code
 from onerow.core.errors import OnerowError
+from onerow.core.suggest import did_you_mean
 from onerow.engine.output.terminal import neutral
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -15,7 +18,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("onerow.cli.start.demo:command", "Run a demo pipeline whose worker is killed; needs no setup."),
         "init": ("onerow.cli.start.init:command", "Create a small example project with a test."),
         "worker": ("onerow.cli.start.worker:command", "Run the pipelines of an app."),
-        "inbox": ("onerow.cli.start.inbox:command", "Receive tasks from a folder, without running them."),
+        "inbox": (
+            "onerow.cli.start.inbox:command",
+            "Receive tasks from a folder or signed webhooks, without running them.",
+        ),
         "publish": ("onerow.cli.start.add:publish", "Write the pipeline definitions of an app to the store."),
         "add": ("onerow.cli.start.add:add", "Add a task."),
     },
@@ -37,6 +43,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("onerow.cli.operate.tasks:cancel", "Cancel tasks and stop their running work."),
         "replay": ("onerow.cli.operate.tasks:replay", "Run ended tasks again from an earlier phase."),
         "finish": ("onerow.cli.operate.tasks:finish", "Mark tasks, or their current phase, as completed."),
+        "fail": ("onerow.cli.operate.tasks:fail", "Fail waiting tasks with a reason."),
+        "annotate": ("onerow.cli.operate.tasks:annotate", "Replace the metadata of tasks."),
         "signal": ("onerow.cli.operate.tasks:signal", "Send a signal to a task."),
         "reschedule": ("onerow.cli.operate.tasks:reschedule", "Change when waiting tasks are due."),
         "set-priority": ("onerow.cli.operate.tasks:set_priority", "Change the priority of tasks."),
@@ -75,10 +83,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else " Try: onerow --help"))
+            ctx.fail(f"no command {args[0]!r}; {did_you_mean(args[0], COMMANDS, 'see: onerow --help')}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -87,17 +92,37 @@ class _Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()])
 
     def invoke(self, ctx: click.Context) -> object:
+        as_json = "--json" in ctx.args  # read now, because the command takes its arguments out
         try:
             return super().invoke(ctx)
         except (OnerowError, KeyboardInterrupt) as error:
             if ctx.params.get("debug"):
                 raise
-            what, fix = explain(error)
-            if what:
-                click.echo(neutral(f"onerow: {what}"), err=True)
-            if fix:
-                click.echo(neutral(f"        {fix}"), err=True)
+            if isinstance(error, OnerowError):
+                _report(error, as_json=as_json)
             ctx.exit(exit_code(error))
+        except click.BadParameter as error:
+            raise _with_suggestion(error) from None
+
+
+def _report(error: OnerowError, *, as_json: bool) -> None:
+    if as_json:
+        found = {"error": str(error), "fix": error.fix, "error_class": type(error).__name__}
+        click.echo(json.dumps(found, ensure_ascii=False), err=True)
+        return
+    click.echo(neutral(f"onerow: {error}"), err=True)
+    if error.fix:
+        click.echo(neutral(f"        {error.fix}"), err=True)
+
+
+def _with_suggestion(error: click.BadParameter) -> click.BadParameter:
+    """Add the nearest valid value of an option to click's message."""
+    choices = getattr(error.param and error.param.type, "choices", ())
+    wrong = re.match("'(.*)' is not one of", error.message)
+    if wrong is None:
+        return error
+    near = did_you_mean(wrong[1], map(str, choices), " ")
+    return click.BadParameter(f"{error.message} {near.capitalize()}".strip(), ctx=error.ctx, param=error.param)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,7 +6,7 @@ import click
 
 from onerow.cli.exit_codes import EXIT_CODES
 from onerow.cli.main import SECTIONS, main
-from onerow.engine.views.query import KEYS
+from onerow.core.query import KEYS
 
 
 def reference_page() -> str:
@@ -34,7 +34,8 @@ def reference_page() -> str:
     lines += [
         "## Queries",
         "",
-        "Words without a key form one text, which is searched in title, error, id and payload.",
+        "Words without a key form one text, which is searched in title, error, id and payload. `OR`, `-` or `NOT`, and "
+        "parentheses combine conditions; see [Query language](query-language.md).",
         "",
     ]
     lines += ["| key | meaning |", "| --- | --- |", *(f"| `{key}:` | {text} |" for key, text in KEYS.items()), ""]
@@ -57,7 +58,7 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
     lines = [f"### `{usage}`", ""]
     for part in inspect.cleandoc(command.help or "").split("\n\n"):
         if part.startswith("\b"):
-            lines += ["```sh", *part.removeprefix("\b\n").splitlines(), "```", ""]
+            lines += ["<!-- fixture: some_videos -->", "```sh", *part.removeprefix("\b\n").splitlines(), "```", ""]
         else:
             lines += [" ".join(part.split()), ""]
     options = [

@@ -9,13 +9,17 @@ from typing import Any
 import click
 
 from onerow.cli.output import Output
-from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing
+from onerow.core.errors import BadInput, BadStoreUrl, SchemaMissing, UnknownName
+from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.ports import Administrable, Store
 from onerow.settings import StoreSetting, find_store
 from onerow.wiring import open_store
 
+SHORTEST_PREFIX = 4
+"""Commands accept the beginning of a task id from this length on."""
+_CANDIDATES = 5
 CONFIRM_ABOVE = 5
 """Commands that change more tasks than this ask for confirmation; a final operation on a query always asks."""
 
@@ -41,18 +45,39 @@ class Session:
             there = store.migration()
             if there.stored == 0:
                 raise SchemaMissing(
-                    f"there is no onerow database at {store.url}; "
-                    f"start a worker there, run: onerow migrate, or name another with --store"
+                    f"there is no onerow database at {store.url}",
+                    fix="start a worker there, run: onerow migrate, or name another with --store",
                 )
             if there.stored < there.known:
-                raise SchemaMissing(
-                    f"{store.url} has schema {there.stored}, this code needs {there.known}; run: onerow migrate"
-                )
+                raise SchemaMissing(f"{store.url} has schema {there.stored}, this code needs {there.known}")
         return Queue(store)
 
     @functools.cached_property
     def views(self) -> Views:
         return Views(self.queue)
+
+    def task_id(self, given: str) -> str:
+        """Return the id that was given whole, or of which it is the beginning; raise BadInput if several begin so.
+
+        An unknown id is returned unchanged: the command reports it.
+        """
+        queue = self.queue
+        if queue.store.fetch([given]):
+            return given
+        if len(given) < SHORTEST_PREFIX:
+            raise UnknownName(
+                f"no task {given!r}",
+                fix=f"give the id, or at least {SHORTEST_PREFIX} characters of its beginning",
+                field="task_id",
+            )
+        page = queue.find(Filter(id_prefix=given), limit=_CANDIDATES)
+        if len(page.tasks) > 1:
+            more = ", …" if page.next else ""
+            names = ", ".join(f"{task.task_id} ({task.status} in {task.phase})" for task in page.tasks)
+            raise UnknownName(
+                f"several tasks begin with {given!r}: {names}{more}", fix="give more of the id", field="task_id"
+            )
+        return page.tasks[0].task_id if page.tasks else given
 
     def confirm(self, command: str, count: int, yes: bool, *, above: int = CONFIRM_ABOVE) -> None:
         """Ask before a command changes more than `above` tasks; raise BadInput if there is no terminal to ask in."""
@@ -60,7 +85,7 @@ class Session:
             return
         if not sys.stdin.isatty() or self.out.as_json:
             raise BadInput(
-                f"this would {command} {tasks_text(count)}; confirm with --yes, or look first with --dry-run"
+                f"this would {command} {tasks_text(count)}", fix="confirm with --yes, or look first with --dry-run"
             )
         click.confirm(f"{command} {tasks_text(count)}?", abort=True, err=True)
 
@@ -74,7 +99,9 @@ def find_shared_store(given: str | None) -> StoreSetting:
     found = find_store(given, Path.cwd())
     if found.url.startswith("memory:"):
         raise BadStoreUrl(
-            "memory:// lives and dies with its process; name a store that commands and workers can share", field="store"
+            "memory:// lives and dies with its process",
+            fix="name a store that commands and workers can share",
+            field="store",
         )
     return found
 

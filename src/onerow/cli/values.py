@@ -14,7 +14,7 @@ from onerow.core.times import parse_time, to_millis
 def payload(fields: tuple[str, ...], text: str | None) -> Any:
     """Return a payload from FIELD=VALUE words (each value is JSON if it parses, else text) or from JSON text."""
     if fields and text is not None:
-        raise BadInput("give FIELD=VALUE words or --payload, not both; --payload takes the whole JSON", field="payload")
+        raise BadInput("FIELD=VALUE words and --payload both set the payload", fix="give one of them", field="payload")
     if text is not None:
         return _json(_text(text))
     if not fields:
@@ -23,7 +23,7 @@ def payload(fields: tuple[str, ...], text: str | None) -> Any:
     for word in fields:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise BadInput(f"{word!r} is not FIELD=VALUE; for other payloads use --payload JSON", field="payload")
+            raise BadInput(f"{word!r} is not FIELD=VALUE", fix="for other payloads use --payload JSON", field="payload")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -46,7 +46,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadInput(f"the payload is not JSON ({error}); quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
+        raise BadInput(f"the payload is not JSON ({error})", fix="quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
 
 
 def moment(text: str, now: datetime) -> datetime:

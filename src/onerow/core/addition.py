@@ -2,7 +2,7 @@
 
 import string
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -12,6 +12,39 @@ from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.task import DEFAULTS, Task
 from onerow.core.times import FAR, parse_time, since_epoch, to_millis
+
+
+class ChildOptions(TypedDict, total=False):
+    """Options of `ctx.spawn`: how to add each child."""
+
+    title: str | None
+    run_at: datetime | str | None
+    """Earliest start."""
+    delay: Duration | None
+    """The same, from now on by the store's clock ('10m')."""
+    priority: int
+    """-100…100, lower first; by default 0."""
+    unique: str | None
+    """No second open task with this key (per pipeline and user)."""
+    unique_for: Duration | None
+    """How long the key is held after the task has ended ('7d', 'forever')."""
+    limit_key: str
+    """Group for per_key limits."""
+    max_retries: int | None
+    """Replaces the retry budget of every phase."""
+    metadata: dict[str, Any] | None
+
+
+class AddManyOptions(ChildOptions, total=False):
+    """Options of `add_many`: how to add all the tasks."""
+
+    user_id: str
+
+
+class AddOptions(AddManyOptions, total=False):
+    """Options of `add` and `add_new`."""
+
+    task_id: str | None
 
 
 class Addition(msgspec.Struct, frozen=True):
@@ -28,14 +61,21 @@ class Addition(msgspec.Struct, frozen=True):
     limit_key: str = ""
     max_retries: int | None = None
     metadata: dict[str, Any] | None = None
-    parent_id: str | None = None
     delay: Duration | None = None
 
 
 _NEW = Task(**DEFAULTS, task_id="", phase="", created_at=FAR, run_at=FAR, updated_at=FAR)
 
 
-def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: datetime, user: str | None) -> Task:
+def new_task(
+    plan: Plan,
+    given: Addition,
+    payload: str,
+    new_id: str,
+    now: datetime,
+    user: str | None,
+    parent_id: str | None = None,
+) -> Task:
     """Build the new row; raise BadInput with the name of an invalid field."""
     user_id = given.user_id if user is None else user
     if user is not None and given.user_id not in ("", user):
@@ -43,7 +83,7 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
     requested = None if given.run_at is None else parse_time(given.run_at, "run_at")
     if given.delay is not None:
         if requested is not None:
-            raise BadInput("run_at and delay both set the earliest start; give one of them", field="delay")
+            raise BadInput("run_at and delay both set the earliest start", fix="give one of them", field="delay")
         requested = to_millis(now + parse_duration(given.delay, "delay"))
     for phase in plan.timed:
         rules.due_time(phase, values.decode(payload), now)  # reject an invalid time now, not when the phase is entered
@@ -75,8 +115,8 @@ def new_task(plan: Plan, given: Addition, payload: str, new_id: str, now: dateti
         changes["scheduled_time"] = run_at
     if given.max_retries is not None:
         changes |= {"max_retries": _retries(given.max_retries), "own_retries": True}
-    if given.parent_id is not None:
-        changes["parent_id"] = values.check_text(given.parent_id, "parent_id", 200)
+    if parent_id is not None:
+        changes["parent_id"] = parent_id
     if given.unique is not None:
         changes["unique_key"] = changes["held_key"] = _key(given.unique)
     if given.unique_for is not None:
@@ -100,7 +140,7 @@ def _task_id(task_id: str) -> str:
 def _key(key: str) -> str:
     values.check_text(key, "unique", 500)
     if not key:
-        raise BadInput("unique must not be empty; leave it out for a task that may stand many times", field="unique")
+        raise BadInput("unique must not be empty", fix="leave it out", field="unique")
     return key
 
 

@@ -58,7 +58,7 @@ class UnreadableRows(CorruptRow):
         self.ids = ids
         some = ", ".join(map(str, ids[:3]))
         super().__init__(
-            f"{len(ids)} rows can't be read ({some}); run: onerow doctor", task_id=str(ids[0]) if ids else ""
+            f"{len(ids)} rows can't be read ({some})", fix="run: onerow doctor", task_id=str(ids[0]) if ids else ""
         )
 
 
@@ -188,7 +188,7 @@ def _stand_in(field: str, value: Any, now: datetime) -> Any:
     return now if _KIND[field] is datetime else str(value)
 
 
-def applied(rule: Callable[[Task], Task], task: Task, now: datetime, *, by: str = "") -> Task:
+def applied(rule: Callable[[Task], T], task: Task, now: datetime, *, by: str = "") -> T | Task:
     """Apply the rule to the task; quarantine the task if the rule fails because the row is unreadable."""
     try:
         return rule(task)
@@ -205,7 +205,8 @@ def must_be_readable(task: Task) -> None:
     if task.error_class == "corrupt" and (found := problems(task)):
         columns = "; ".join(f"{COLUMN[field]}: {why}" for field, why in found.items())
         raise IllegalMove(
-            f"task {task.task_id} can't be read yet ({columns}); mend the row first",
+            f"task {task.task_id} can't be read yet ({columns})",
+            fix="correct the row first",
             task_id=task.task_id,
             status=task.status,
         )

@@ -26,7 +26,8 @@ def parse_duration(value: Duration, field: str = "duration") -> timedelta:
         text = str(value).strip().lower()
         if not text or _PART.sub("", text).strip():
             raise BadInput(
-                f"{field}: can't read the duration {value!r}; write it like '500ms', '5s', '15m', '1h30m' or '2d'",
+                f"{field}: can't read the duration {value!r}",
+                fix="write it like '500ms', '5s', '15m', '1h30m' or '2d'",
                 field=field,
             )
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))

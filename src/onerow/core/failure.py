@@ -3,14 +3,15 @@
 import asyncio
 import socket
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import PurePath
+from typing import Protocol, cast
 
 import msgspec
 
-from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable
-from onerow.core.outcomes import Permanent, RateLimited, WaitExpired
+from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable, with_fix
+from onerow.core.outcomes import CHOSEN, MiddlewareFailed, Permanent, RateLimited, WaitExpired
 
 ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
 MAX_MESSAGE = 2_000
@@ -57,6 +58,12 @@ EXIT_CLASSES = {
 """Exit code of a command → error class (sysexits and shells; 128 + signal number); others are 'unknown'."""
 
 
+class Classes(Protocol):
+    """A classification of exceptions by the user."""
+
+    def class_of(self, error: BaseException) -> str | None: ...
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an attempt did not succeed."""
 
@@ -69,10 +76,13 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     hold_phase: bool = False
 
 
-def classify(error: BaseException) -> Failure:
-    """Convert any exception, or the most important one of an exception group, to a Failure; never raises."""
+def classify(error: BaseException, own: Sequence[Classes] = ()) -> Failure:
+    """Convert any exception, or the most important one of an exception group, to a Failure; never raises.
+
+    own: the user's classifications, which are asked before onerow's.
+    """
     try:
-        return _classify(error)
+        return _classify(error, own)
     except BaseException as raised:
         # Methods of an exception are user code and may raise, and the calling thread must keep running.
         name = _name_of(error)
@@ -83,15 +93,18 @@ def classify(error: BaseException) -> Failure:
         )
 
 
-def _classify(error: BaseException) -> Failure:
-    cause = _most_important(error)
+def _classify(error: BaseException, own: Sequence[Classes]) -> Failure:
+    cause = _most_important(error, own)
     name = _name_of(cause)
     text = text_of(cause)
     limited = isinstance(cause, RateLimited)
     after = getattr(cause, "after", None) if limited else None
+    message = f"{name}: {text}" if text and not limited and not isinstance(cause, Permanent) else text or name
+    if type(error) is MiddlewareFailed:
+        message = f"middleware {error.name}: {message}"
     return Failure(
-        message=_cut(f"{name}: {text}" if text and not limited and not isinstance(cause, Permanent) else text or name),
-        error_class=_class_of(cause),
+        message=_cut(message),
+        error_class=_class_of(cause, own),
         exception=name,
         where=_printable(where_in_user_code(cause))[:MAX_MESSAGE],
         trace=_trace_of(error),
@@ -103,7 +116,7 @@ def _classify(error: BaseException) -> Failure:
 def text_of(error: BaseException) -> str:
     """Return the message of an exception as text that every store accepts; never raises, even if `__str__` does."""
     try:
-        return _printable(str.__getitem__(str(error), slice(0, MAX_MESSAGE + 1)))
+        return _printable(str.__getitem__(with_fix(error), slice(0, MAX_MESSAGE + 1)))
     except BaseException as raised:
         return f"its text could not be read, because __str__ raised {_name_of(raised)}"
 
@@ -120,24 +133,28 @@ def _name_of(error: BaseException) -> str:
     return _printable(type.__dict__["__name__"].__get__(type(error)))[:200]
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception, or those of an exception group, in their order."""
     found = [error]
     while found:
         each = found.pop()
-        if isinstance(each, BaseExceptionGroup):
-            found += reversed(each.exceptions)
+        if issubclass(type(each), BaseExceptionGroup):  # `isinstance` would call user code
+            found += reversed(cast("BaseExceptionGroup[BaseException]", each).exceptions)
+        elif type(each) is MiddlewareFailed:
+            found.append(each.error)
         else:
             yield each
 
 
-def _most_important(error: BaseException) -> BaseException:
+def _most_important(error: BaseException, own: Sequence[Classes]) -> BaseException:
     """Return the exception of a group whose class decides, by the precedence below."""
     order = ("corrupt", "permanent", "auth", "limit", "timeout", "resource", "network", "crash", "unknown")
-    return min(_leaves(error), key=lambda leaf: order.index(_class_of(leaf)))
+    failures = [leaf for leaf in leaves(error) if not issubclass(type(leaf), CHOSEN)]
+    return min(failures or leaves(error), key=lambda leaf: order.index(_class_of(leaf, own)))
 
 
-def _class_of(error: BaseException) -> str:
-    match error:
+def _class_of(error: BaseException, own: Sequence[Classes]) -> str:
+    match error:  # what the handler says itself
         case CorruptRow():
             return "corrupt"
         case Permanent() | BadPayload():
@@ -146,6 +163,10 @@ def _class_of(error: BaseException) -> str:
             return "limit"
         case WaitExpired():
             return "timeout"
+    for classes in own:
+        if (found := classes.class_of(error)) is not None:
+            return found
+    match error:
         case MemoryError() | StoreFull():
             return "resource"
         case PermissionError():
@@ -176,19 +197,29 @@ def _class_of(error: BaseException) -> str:
 
 
 def where_in_user_code(error: BaseException) -> str:
-    """Return `file.py:12 in function` of the innermost frame that is neither in onerow nor in a library."""
-    found = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = PurePath(frame.filename)
-        if "site-packages" in path.parts or ("onerow" in path.parts and "src" in path.parts) or "lib" in path.parts:
-            continue
-        found = f"{path.name}:{frame.lineno} in {frame.name}"
-    return found
+    """Return `file.py:12 in function` of the innermost frame of the user's code, '' if there is none."""
+    frame = user_frame(error)
+    return "" if frame is None else f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
+
+
+def user_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the innermost frame that is neither in onerow nor in a library."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        parts = PurePath(frame.filename).parts
+        library = "site-packages" in parts or ("onerow" in parts and "src" in parts) or "lib" in parts
+        if not library and not frame.filename.startswith("<"):
+            return frame
+    return None
 
 
 def _printable(text: str) -> str:
     # Calls str.encode directly, because a subclass may have methods that raise.
     return str.encode(text, "utf-8", "replace").decode().replace("\x00", "�")
+
+
+def storable(text: str) -> str:
+    """Return a text, cut to MAX_MESSAGE characters, that every store accepts."""
+    return _cut(_printable(text))
 
 
 def _cut(text: str) -> str:
@@ -197,4 +228,4 @@ def _cut(text: str) -> str:
 
 def failure(message: str, error_class: str, *, exception: str = "", where: str = "", trace: str = "") -> Failure:
     """Build a Failure that has no exception: a timeout, a crash, an exit code."""
-    return Failure(_cut(_printable(message)), error_class, exception, where, trace)
+    return Failure(storable(message), error_class, exception, where, trace)

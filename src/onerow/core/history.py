@@ -40,6 +40,15 @@ def entries(text: str) -> list[Entry]:
     return _decode(text)
 
 
+def cancel_reason(text: str) -> str:
+    """Return why a task was cancelled: the note of its handler or of the user who asked for it; '' if there is none."""
+    try:
+        found = [entry.note for entry in entries(text) if entry.what in ("cancel", "cancelled") and entry.note]
+    except msgspec.DecodeError:
+        return ""
+    return found[-1] if found else ""
+
+
 def append(text: str, entry: Entry) -> str:
     """Return the history with one more entry; concatenates text, so that old entries need not be decoded."""
     added = _encode(entry).decode()

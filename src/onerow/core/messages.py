@@ -126,6 +126,11 @@ def read_request(body: dict[str, Any], pipeline: str | None, message_id: str) ->
     return AddTasks(name, (Addition(**given | {"task_id": terms.task_id or derived_id(message_id)}),))
 
 
+def id_of_addition(addition: Addition, message: Message, number: int) -> str:
+    """Return the id of the task that a message adds: the given one, or one that each delivery yields."""
+    return derived_id(message.message_id, str(number)) if addition.task_id is None else addition.task_id
+
+
 @lru_cache(maxsize=256)  # asked for twice for each message
 def derived_id(*parts: str) -> str:
     """Return a task id that is the same at each delivery of a message."""

@@ -12,7 +12,8 @@ def check_name(name: object, what: str) -> str:
     """Return a name of letters (of any script), digits, '_', '-' and '.'; raise PipelineError for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise PipelineError(
-            f"{name!r} can't name a {what}: use letters (한글 too), digits, '_', '-' and '.', at most {_LONGEST}",
+            f"{name!r} can't name a {what}",
+            fix=f"use letters (한글 too), digits, '_', '-' and '.', at most {_LONGEST}",
             field=what,
         )
     return name

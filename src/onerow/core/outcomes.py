@@ -1,6 +1,6 @@
 """Outcomes of a handler other than a plain result: exceptions to raise, and values to return (Jump, Finish).
 
-Permanent, RateLimited and Snooze are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
+Permanent, RateLimited, Snooze, CancelTask and SkipPhase are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
 in a handler does not swallow them.
 """
 
@@ -25,7 +25,7 @@ class RateLimited(Exception):
     ) -> None:
         if scope not in ("task", "phase"):
             raise BadInput(f"scope must be 'task' or 'phase', not {scope!r}", field="scope")
-        self.after = parse_duration(after, "after")
+        self.after: timedelta = parse_duration(after, "after")
         self.scope = scope
         super().__init__(message or f"rate limited for {self.after}")
 
@@ -34,8 +34,29 @@ class Snooze(Exception):
     """Raised by a handler: run the task again after `for_`; costs no retry."""
 
     def __init__(self, for_: Duration) -> None:
-        self.for_ = parse_duration(for_, "for_")
+        self.for_: timedelta = parse_duration(for_, "for_")
         super().__init__(f"snoozed for {self.for_}")
+
+
+class CancelTask(Exception):
+    """Raised by a handler: end the task as cancelled; the text is the reason. Its children are cancelled too."""
+
+
+class SkipPhase(Exception):
+    """Raised by a handler: leave this phase without a result; the text is the reason. The next phase follows."""
+
+
+CHOSEN = (CancelTask, SkipPhase, Snooze)
+"""Exceptions that are no failures; in an exception group without a failure, the first one of this order decides."""
+
+
+class MiddlewareFailed(Exception):
+    """A middleware raised an exception of its own; `error` counts as if the handler had raised it."""
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        self.name = name
+        self.error = error
+        super().__init__(f"middleware {name} raised {type(error).__name__}")
 
 
 class Cancelled(BaseException):
@@ -58,6 +79,14 @@ class Parked(BaseException):
         self.awaiting = awaiting
         self.timeout = timeout
         super().__init__(f"parked for {awaiting}")
+
+
+class Asleep(Parked):
+    """Raised inside a handler to end the attempt; the task runs again after the sleep."""
+
+    def __init__(self, name: str, for_: timedelta) -> None:
+        super().__init__(name, "time", for_)
+        self.for_ = for_
 
 
 class Jump(msgspec.Struct, frozen=True):

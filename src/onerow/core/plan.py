@@ -9,6 +9,7 @@ import msgspec
 from onerow.core.errors import UnknownName
 from onerow.core.retry import Retry
 from onerow.core.schedule import Cron
+from onerow.core.suggest import did_you_mean
 
 Kind = Literal["run", "batch", "command", "wait_until", "wait_for", "wait_children"]
 
@@ -39,6 +40,11 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     memory: int | None = None  # bytes of the host's memory for one attempt
     cpus: float | None = None  # cores of the host for one attempt
     retired: bool = False  # see `followed`: only older code knows this phase, and no task enters it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The present name and the former ones; what operators set under any of them applies."""
+        return self.name, *self.renamed_from
 
     @property
     def rated(self) -> bool:
@@ -86,9 +92,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
         try:
             return self._positions[name]
         except KeyError:
-            names = ", ".join(phase.name for phase in self.phases)
             raise UnknownName(
-                f"pipeline {self.name!r} has no phase {name!r}; its phases are {names}", field="phase"
+                f"pipeline {self.name!r} has no phase {name!r}", fix=did_you_mean(name, self._positions), field="phase"
             ) from None
 
     def phase(self, name: str) -> PhasePlan:

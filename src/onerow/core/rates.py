@@ -31,7 +31,9 @@ def parse_rate(text: str, field: str = "rate") -> Rate:
     """Parse a rate like '60/min', '5/s', '1000/d' or '10/30s'."""
     found = _RATE.fullmatch(str(text))
     if found is None:
-        raise BadInput(f"{field}: can't read the rate {text!r}; write it like '60/min', '5/s' or '10/30s'", field=field)
+        raise BadInput(
+            f"{field}: can't read the rate {text!r}", fix="write it like '60/min', '5/s' or '10/30s'", field=field
+        )
     count, unit = int(found[1]), found[2].lower()
     unit = _WORDS.get(unit, unit)
     per = parse_duration(unit if unit[0].isdigit() else f"1{unit}", field)

@@ -8,6 +8,7 @@ import msgspec
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.failure import ERROR_CLASSES, Failure
+from onerow.core.suggest import did_you_mean
 
 RETRIED = frozenset({"network", "limit", "resource", "unknown", "crash"})
 """Error classes that are retried by default; timeout, auth, permanent and corrupt are not."""
@@ -49,7 +50,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
             raise BadInput(f"jitter must be between 0 and 1, not {self.jitter!r}", field="jitter")
         for name in self.classes:
             if name not in ERROR_CLASSES:
-                raise BadInput(f"unknown error class {name!r}; one of {', '.join(ERROR_CLASSES)}", field="classes")
+                raise BadInput(f"unknown error class {name!r}", fix=did_you_mean(name, ERROR_CLASSES), field="classes")
 
     def allows(self, error_class: str) -> bool:
         return self.classes.get(error_class, error_class in RETRIED)

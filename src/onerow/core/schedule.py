@@ -38,11 +38,14 @@ def check(cron: Cron) -> Cron:
         raise PipelineError(f"catch_up must be 'one', 'all' or 'skip', not {cron.catch_up!r}", field="catch_up")
     if cron.overlap not in ("allow", "skip"):
         raise PipelineError(f"overlap must be 'allow' or 'skip', not {cron.overlap!r}", field="overlap")
+    if not isinstance(cron.expression, str):
+        raise PipelineError(f"a cron expression is text, not {cron.expression!r}", field="cron")
     try:
         next(_times(cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration) as error:
         raise PipelineError(
-            f"{cron.expression!r} is not a cron expression ({error}); write minute hour day month weekday, as in '0 9 * * 1-5'",
+            f"{cron.expression!r} is not a cron expression ({error})",
+            fix="write minute hour day month weekday, as in '0 9 * * 1-5'",
             field="cron",
         ) from None
     values.encode(cron.payload, "payload")
@@ -94,6 +97,7 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise PipelineError(
-            f"no time zone {name!r}; name it like 'Asia/Seoul' (on a system without zones: pip install tzdata)",
+            f"no time zone {name!r}",
+            fix="name it like 'Asia/Seoul' (on a system without zones: pip install tzdata)",
             field="tz",
         ) from None

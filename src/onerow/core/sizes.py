@@ -19,7 +19,9 @@ def parse_size(value: Size, field: str = "size") -> int:
     found = _SIZE.fullmatch(str(value).strip().lower())
     unit = _UNITS.get(found[2] or "b") if found else None
     if found is None or unit is None:
-        raise BadInput(f"{field}: can't read the size {value!r}; write it like '512MB', '4GB' or '1.5GiB'", field=field)
+        raise BadInput(
+            f"{field}: can't read the size {value!r}", fix="write it like '512MB', '4GB' or '1.5GiB'", field=field
+        )
     size = int(float(found[1]) * unit)
     if not 0 < size <= _LARGEST:
         raise BadInput(f"{field} must be between 1 byte and an exbibyte, not {value!r}", field=field)

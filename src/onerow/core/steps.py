@@ -1,7 +1,7 @@
 """Records that a phase keeps across attempts: steps, waits and spawns, as JSON text in the row.
 
 The column `steps` is {phase: {name: record}}. A record has a time and one of: the result of a step; what the task
-waits for, with a deadline; that a wait expired.
+waits for, with a deadline; that a wait expired; until when a sleep lasts.
 """
 
 from datetime import datetime
@@ -11,12 +11,13 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadInput, BadPayload
+from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 
 MAX_STEPS = 1_000
 """The maximum number of records of one phase."""
-RESERVED = ("wait:", "spawn:", "join")
+RESERVED = ("wait:", "spawn:", "join", "sleep:")
 """Prefixes of onerow's own records; a user's step name may not start with them."""
 
 _NULL = msgspec.Raw(b"null")
@@ -76,6 +77,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def sleeps_until(task: Task) -> datetime | None:
+    """Return until when the task sleeps in its handler; None if it does not, or was rescheduled."""
+    if task.status is not WAITING or task.awaiting is not None or '"sleep:' not in task.steps_json:
+        return None
+    until = spell(task.run_at)
+    asleep = any(name.startswith("sleep:") and record.until == until for name, record in records(task).items())
+    return task.run_at if asleep else None
+
+
 def expired(task: Task, now: datetime) -> str:
     """Return the steps with the open wait marked as expired, so that the handler raises WaitExpired at that wait."""
     for name, record in records(task).items():
@@ -86,7 +96,7 @@ def expired(task: Task, now: datetime) -> str:
 
 def renamed(task: Task, name: str) -> str:
     """Return the steps with the records of the task's phase under another name."""
-    known = {} if task.steps_json == "{}" else _decode(task.steps_json)
+    known = {} if task.steps_json == "{}" or name == task.phase else _decode(task.steps_json)
     if task.phase not in known:
         return task.steps_json
     known[name] = known.pop(task.phase)
@@ -120,13 +130,13 @@ def with_record(task: Task, name: str, record: Record) -> str:
     mine = known.setdefault(task.phase, {})
     mine[name] = record
     if len(mine) > MAX_STEPS:
-        raise BadPayload(f"{task.phase} has more than {MAX_STEPS:,} steps; make children of them", field="step")
+        raise BadPayload(f"{task.phase} has more than {MAX_STEPS:,} steps", fix="make children of them", field="step")
     text = _encode(known).decode()
     size = len(text) + len(task.results_json) + len(task.payload_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
-            f"step {name!r} of {task.phase} would make the row {size:,} bytes; at most {values.MAX_ROW:,}. "
-            f"Store it elsewhere and return a path or key",
+            f"step {name!r} of {task.phase} would make the row {size:,} bytes, at most {values.MAX_ROW:,} are stored",
+            fix="store it elsewhere and return a path or key",
             field="step",
         )
     return text

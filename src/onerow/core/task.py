@@ -145,7 +145,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         """Like `to`, but modifies the dict `changes`; the only function that checks NEXT."""
         if status not in NEXT[self.status]:
             raise IllegalMove(
-                f"task {self.task_id} is {self.status}; it can't become {status}",
+                f"task {self.task_id} is {self.status} and can't become {status}",
                 task_id=self.task_id,
                 status=self.status,
             )

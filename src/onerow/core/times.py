@@ -54,18 +54,20 @@ def parse_time(value: datetime | str | None, field: str) -> datetime:
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise BadInput(
-                f"{field}: {value!r} is not a time; write it like 2026-11-15T09:00:00+09:00 or …Z", field=field
+                f"{field}: {value!r} is not a time", fix="write it like 2026-11-15T09:00:00+09:00 or …Z", field=field
             ) from None
     elif isinstance(value, datetime):
         moment = value
     else:
         raise BadInput(f"{field} must be a datetime or ISO text, not {type(value).__name__}", field=field)
     if moment.tzinfo is None or moment.utcoffset() is None:
-        raise BadInput(f"{field}: {value!s} has no time zone; add one, as in datetime.now(UTC) or …+09:00", field=field)
+        raise BadInput(
+            f"{field}: {value!s} has no time zone", fix="add one, as in datetime.now(UTC) or …+09:00", field=field
+        )
     try:
         moment = to_millis(moment)
     except (OverflowError, ValueError):
         moment = FAR
     if not 1970 <= moment.year < 9999:
-        raise BadInput(f"{field}: {value!s} is out of range; give a time between 1970 and 9998", field=field)
+        raise BadInput(f"{field}: {value!s} is out of range", fix="give a time between 1970 and 9998", field=field)
     return moment

@@ -38,14 +38,14 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
     except BadPayload:
         raise
     except RecursionError:
-        raise BadPayload(f"{field} is nested too deeply; at most {MAX_DEPTH} levels", field=field) from None
+        raise BadPayload(f"{field} is nested too deeply: more than {MAX_DEPTH} levels", field=field) from None
     except Exception as error:  # _walk raises with the path of the value that the encoder rejected
         _walk(plain, field, 0)
         raise BadPayload(f"{field} is not a JSON value: {error}", field=field) from None
     if len(raw) > limit:
         raise BadPayload(
-            f"{field} is {len(raw):,} bytes of JSON; at most {limit:,}. "
-            f"Store it elsewhere and pass a path or key instead",
+            f"{field} is {len(raw):,} bytes of JSON, at most {limit:,} are stored",
+            fix="store it elsewhere and pass a path or key instead",
             field=field,
         )
     return raw.decode()
@@ -84,7 +84,7 @@ def _is_deep(value: Any, raw: bytes) -> bool:
 
 def _walk(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise BadPayload(f"{path[:80]}… is nested too deeply; at most {MAX_DEPTH} levels", field=path)
+        raise BadPayload(f"{path[:80]}… is nested too deeply: more than {MAX_DEPTH} levels", field=path)
     # A subclass (an OrderedDict, a StrEnum) is treated as its base type.
     kind = next(
         (plain for plain in (bool, str, int, float, dict, list, tuple) if isinstance(value, plain)), type(value)
@@ -95,14 +95,14 @@ def _walk(value: Any, path: str, depth: int) -> None:
         return
     elif kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
-            raise BadPayload(f"{path} is an integer beyond 64 bits; pass it as text", field=path)
+            raise BadPayload(f"{path} is an integer beyond 64 bits", fix="pass it as text", field=path)
     elif kind is float:
         if value != value or value in (float("inf"), float("-inf")):
-            raise BadPayload(f"{path} is {value}, which JSON can't carry; use None or text", field=path)
+            raise BadPayload(f"{path} is {value}, which JSON can't carry", fix="use None or text", field=path)
     elif kind is dict:
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadPayload(f"{path} has the key {key!r}; JSON keys are text: use {str(key)!r}", field=path)
+                raise BadPayload(f"{path} has the key {key!r}", fix=f"JSON keys are text: use {str(key)!r}", field=path)
             _check_text(key, f"{path}: a key")
             _walk(item, f"{path}.{key}", depth + 1)
     elif kind is list or kind is tuple:
@@ -110,19 +110,21 @@ def _walk(value: Any, path: str, depth: int) -> None:
             _walk(item, f"{path}[{index}]", depth + 1)
     else:
         raise BadPayload(
-            f"{path} is a {kind.__name__}, which is not a JSON value; "
-            f"use text, numbers, booleans, None, lists and dicts (a time as ISO text)",
+            f"{path} is a {kind.__name__}, which is not a JSON value",
+            fix="use text, numbers, booleans, None, lists and dicts (a time as ISO text)",
             field=path,
         )
 
 
 def _check_text(text: str, path: str) -> None:
     if "\x00" in text:
-        raise BadPayload(f"{path} holds a NUL character, which databases can't store; remove it", field=path)
+        raise BadPayload(f"{path} holds a NUL character, which databases can't store", fix="remove it", field=path)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadPayload(f"{path} holds a lone surrogate, which is not text; decode it properly", field=path) from None
+        raise BadPayload(
+            f"{path} holds a lone surrogate, which is not text", fix="decode it properly", field=path
+        ) from None
 
 
 def check_text(text: str, field: str, limit: int) -> str:
@@ -131,7 +133,9 @@ def check_text(text: str, field: str, limit: int) -> str:
         raise BadPayload(f"{field} must be text, not {type(text).__name__}", field=field)
     _check_text(text, field)
     if len(text) > limit:
-        raise BadPayload(f"{field} has {len(text):,} characters; at most {limit:,}", field=field)
+        raise BadPayload(
+            f"{field} has {len(text):,} characters, at most {limit:,} are stored", fix="shorten it", field=field
+        )
     return text
 
 

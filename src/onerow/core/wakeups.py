@@ -2,7 +2,8 @@
 
 A wake-up goes to every worker of the store, since any of them may serve the phase. A store calls `wakes` for each task
 that it writes, and wakes the workers of all processes if one call returns True. A store may wake too often, never too
-rarely. Heartbeats, claims, output and notes wake no worker.
+rarely. A quarantine always wakes: the row can't be compared with what it was. Heartbeats, claims, output and notes
+wake no worker.
 """
 
 from datetime import datetime

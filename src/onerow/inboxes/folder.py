@@ -5,11 +5,13 @@ a task's file is never used as a path: only names found in the folder itself are
 """
 
 import errno
+import heapq
 import os
+import re
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
@@ -21,24 +23,31 @@ import msgspec
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, InboxUnavailable
-from onerow.core.messages import BadMessage, CancelTask, Message, Request
+from onerow.core.messages import AddTasks, BadMessage, CancelTask, Message, Request, id_of_addition
 from onerow.core.sizes import Size, parse_size
+from onerow.core.task import Task
 from onerow.inboxes.folder_jobs import read_job, read_list
+from onerow.inboxes.folder_status import FolderStatus
 from onerow.inboxes.folder_watch import watch_folder
-from onerow.inboxes.locks import FileLocks, replace_file, write_new
+from onerow.inboxes.locks import SUFFIX as LOCK
+from onerow.inboxes.locks import FileLocks, replace_file
 
 _BATCH = 100
 _LISTS = (".txt", ".m3u")
 _CANCEL = ".cancel"
 _SUFFIXES = (".json", *_LISTS, _CANCEL)
 _MOST_NAME = 200
+_MOST_KNOWN = 50_000
+"""Files that one listing keeps; so a folder with millions of files needs no more memory, and few listings."""
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_DRAFT_FOR = 3600.0  # seconds after which a draft is a leftover of a killed process
 
 
-class _Waiting(msgspec.Struct, frozen=True, order=True):
-    """A file that waits; the oldest is taken first."""
+class _Released(msgspec.Struct, frozen=True):
+    """A file that is left alone until a monotonic time. deliveries: how often it will have been delivered then."""
 
-    modified: float
-    name: str
+    until: float
+    deliveries: int
 
 
 class FolderInbox:
@@ -48,7 +57,7 @@ class FolderInbox:
     notification. timezone: of times without an offset; by default the host's. owners: user ids or names whose files are
     taken; by default any. max_size: of one file. keep: whether taken files are kept in archive/ or deleted. read: your
     own function from a message to a request. watch: use file notifications if watchfiles is installed; set it to False
-    on a network share.
+    on a network share. status: write the state of each job to status/JOB.json.
     """
 
     def __init__(
@@ -65,11 +74,13 @@ class FolderInbox:
         item_field: str = "url",
         read: Callable[[Message], Request] | None = None,
         watch: bool = True,
+        status: bool = False,
     ) -> None:
         folder = Path(path).expanduser()
         if not folder.is_absolute():
             raise BadInput(f"the folder {str(path)!r} must be an absolute path", field="folder")
         self.folder = Path(os.path.normpath(folder))
+        self._root = str(self.folder)
         self.archive = self.folder / "archive"
         self.rejected = self.folder / "rejected"
         self._pipeline = pipeline
@@ -81,11 +92,13 @@ class FolderInbox:
         self._keep = keep
         self._item_field = item_field
         self._own_read = read
+        self._status = FolderStatus(self.folder / "status") if status else None
         self._locks = FileLocks(self.folder)
-        self._known: deque[_Waiting] = deque()
+        self._known: deque[str] = deque()
         self._look_at = 0.0
-        self._later: dict[str, float] = {}  # names that are left alone until a monotonic time
+        self._released: dict[str, _Released] = {}
         self._notified = threading.Event()
+        self._interrupted = False
         self._watch = watch
         self._watching: Callable[[], None] | None = None
 
@@ -106,7 +119,8 @@ class FolderInbox:
                 if self._notified.wait(max(0.0, rest)):
                     self._notified.clear()
                     self._look_at = 0.0
-                if monotonic() >= deadline:
+                if self._interrupted or monotonic() >= deadline:
+                    self._interrupted = False
                     return []
         except OSError as error:
             raise InboxUnavailable(f"{self.folder}: {error.strerror or error}") from error
@@ -125,24 +139,42 @@ class FolderInbox:
         return read_job(message, self._pipeline, self._item_field, self._timezone)
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        self._each(messages, self._set_aside if self._keep else self._remove)
+        with self._as_unavailable():
+            for message in messages:
+                self._follow(message)
+                if self._keep:
+                    self._move(message, self.archive)
+                else:
+                    self._remove(message)
+                self._locks.release(message.attributes["file"])
 
     def reject(self, message: Message, reason: str) -> None:
         with self._as_unavailable():
-            name = message.attributes["file"]
-            kept = self._move(name, self.rejected)
+            kept = self._move(message, self.rejected)
             if kept is not None:
                 replace_file(kept.with_name(f"{kept.name}.reason"), f"{reason}\n".encode())
-            self._locks.release(name)
+            self._locks.release(message.attributes["file"])
 
     def release(self, messages: Sequence[Message], after: float) -> None:
         for message in messages:
             name = message.attributes["file"]
-            self._later[name] = monotonic() + after
+            # A marker may come before its job. It has not been delivered in vain while files of the listing are left.
+            deliveries = message.deliveries + (not self._known)
+            self._released[name] = _Released(monotonic() + after, deliveries)
             with suppress(OSError):
                 self._locks.release(name)
 
+    def followed(self) -> list[str]:
+        with self._as_unavailable():
+            return [] if self._status is None else self._status.followed()
+
+    def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
+        if self._status is not None:
+            with self._as_unavailable():
+                self._status.show(asked, tasks)
+
     def interrupt(self) -> None:
+        self._interrupted = True
         self._notified.set()
 
     def close(self) -> None:
@@ -155,48 +187,74 @@ class FolderInbox:
     def _open(self) -> None:
         for folder in (self.folder, self.archive, self.rejected):
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if self._status is not None:
+            self._status.make_folders()
         if self._watch and self._watching is None:
             self._watching = watch_folder(self.folder, _SUFFIXES, self._notified.set)
 
     def _next(self) -> list[Message]:
         """Lock and read the oldest files, at most one batch."""
         if not self._known and monotonic() >= self._look_at:
-            self._look()
-        now = self._clock() if self._known else 0.0
+            self._known.extend(self._look())
         messages: list[Message] = []
+        if not self._known:
+            return messages
         try:
-            while self._known and len(messages) < _BATCH:
-                name = self._known.popleft().name
-                if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
-                    messages.append(message)
+            with self._locks.batch() as now:
+                while self._known and len(messages) < _BATCH:
+                    name = self._known.popleft()
+                    if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
+                        messages.append(message)
         except OSError:
             self.release(messages, 0.0)
             raise
         return messages
 
-    def _look(self) -> None:
-        """List the folder once; the files found are taken before it is listed again."""
+    def _look(self) -> list[str]:
+        """List the folder once: cancel markers, then the oldest files. They are taken before it is listed again."""
         self._look_at = monotonic() + self._interval
+        leftovers: list[str] = []
+        released, self._released = self._released, {}
+        found = heapq.nsmallest(_MOST_KNOWN, self._waiting(released, leftovers))
+        if leftovers:
+            with self._locks.batch() as now:
+                for name in leftovers:
+                    self._remove_leftover(name, now)
+        return [name for _, _, name in found]
+
+    def _waiting(self, released: dict[str, _Released], leftovers: list[str]) -> Iterator[tuple[bool, int, str]]:
+        """Yield the files that can be taken as (is no marker, time of change, name); collect what may be a leftover."""
         clock = monotonic()
-        self._later = {name: until for name, until in self._later.items() if until > clock}
-        found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.name in self._later:
+                name = entry.name
+                if name.endswith(LOCK) or _DRAFT.fullmatch(name):
+                    leftovers.append(name)
                     continue
-                if not entry.name.endswith(_SUFFIXES):
+                if name.startswith(".") or not name.endswith(_SUFFIXES):
                     continue
+                if name in released:
+                    self._released[name] = released[name]
+                    if released[name].until > clock:
+                        continue
                 with suppress(FileNotFoundError):
                     if not entry.is_dir(follow_symlinks=False):
-                        found.append(_Waiting(entry.stat(follow_symlinks=False).st_mtime, entry.name))
-        # A marker cancels a job that is taken in the same look.
-        found.sort(key=lambda file: (file.name.endswith(_CANCEL), file))
-        self._known.extend(found)
+                        yield not name.endswith(_CANCEL), entry.stat(follow_symlinks=False).st_mtime_ns, name
+
+    def _remove_leftover(self, name: str, now: float) -> None:
+        """Remove a draft or a lock that a killed process has left."""
+        if name.endswith(LOCK):
+            self._locks.remove_leftover(name, now)
+            return
+        draft = self.folder / name
+        with suppress(FileNotFoundError):
+            if now - draft.lstat().st_mtime > _DRAFT_FOR:
+                draft.unlink()
 
     def _read_file(self, name: str, now: float) -> Message | None:
         """Return a locked file as a message; None, with the lock released, if it is gone or still being written."""
         try:
-            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             self._locks.release(name)  # another process has taken it since the folder was listed
             return None
@@ -207,7 +265,7 @@ class FolderInbox:
         with open(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
             if problem := self._problem_of(name, facts):
-                return self._problem(name, problem)
+                return self._problem(name, problem, _stamp(facts))
             content = file.read(self._max_size + 1)
         sent_at = datetime.fromtimestamp(facts.st_mtime, UTC)
         drop = sha256(f"{facts.st_ino}\n{facts.st_mtime_ns}\n".encode() + content).hexdigest()[:32]
@@ -217,10 +275,12 @@ class FolderInbox:
                 msgspec.json.decode(content)
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             if now - facts.st_mtime < self._settle:
-                self.release([_message(name, name)], self._settle)
+                self._locks.release(name)  # it is read again at the next look
                 return None
-            return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}")
-        return _message(drop, name, body, sent_at)
+            return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}", _stamp(facts))
+        released = self._released.get(name)
+        deliveries = 1 if released is None else released.deliveries
+        return Message(drop, body, sent_at, deliveries, {"file": name}, _stamp(facts))
 
     def _problem_of(self, name: str, facts: os.stat_result) -> str:
         if name.startswith("-") or not name.isprintable() or len(name) > _MOST_NAME:
@@ -233,44 +293,46 @@ class FolderInbox:
             return f"has {facts.st_size:,} bytes; at most {self._max_size:,} are allowed"
         return ""
 
-    def _problem(self, name: str, problem: str) -> Message:
-        return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"})
-
-    def _clock(self) -> float:
-        """Return the time by the clock of the file system, which may be that of another host."""
-        probe = self.folder / f".{uuid4().hex}.tmp"
-        write_new(probe, b"")
-        try:
-            return probe.stat().st_mtime
-        finally:
-            probe.unlink()
+    def _problem(self, name: str, problem: str, receipt: "_Stamp | None" = None) -> Message:
+        return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"}, receipt=receipt)
 
     # ── moving files ──
 
-    def _each(self, messages: Sequence[Message], move: Callable[[str], object]) -> None:
-        with self._as_unavailable():
-            for message in messages:
-                name = message.attributes["file"]
-                move(name)
-                self._locks.release(name)
+    def _follow(self, message: Message) -> None:
+        if self._status is not None and isinstance(request := self.read(message), AddTasks):
+            additions = enumerate(request.additions)
+            self._status.follow(id_of_addition(addition, message, number) for number, addition in additions)
 
-    def _set_aside(self, name: str) -> None:
-        self._move(name, self.archive)
-
-    def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            (self.folder / name).unlink()
-
-    def _move(self, name: str, to: Path) -> Path | None:
-        """Move a file into a folder under a free name; return its new path, or None if it is gone."""
-        target = to / name.lstrip("-.")
-        if target.exists() or target.name == "":
-            target = to / f"{uuid4().hex[:8]}-{target.name}"
+    def _is_unchanged(self, message: Message) -> bool:
+        """Whether the file is still the one that was read: its writer may have replaced it since."""
         try:
-            (self.folder / name).rename(target)
+            facts = os.lstat(self._path(message.attributes["file"]))
+        except FileNotFoundError:
+            return False
+        return message.receipt is None or _stamp(facts) == message.receipt
+
+    def _move(self, message: Message, to: Path) -> Path | None:
+        """Move a file into a folder under a free name; return its new path, or None if it is gone or another."""
+        name = message.attributes["file"]
+        kept = name.lstrip("-.")
+        target = f"{to}/{kept}"
+        if os.path.lexists(target) or not kept:
+            target = f"{to}/{uuid4().hex[:8]}-{kept}"
+        if not self._is_unchanged(message):
+            return None
+        try:
+            os.rename(self._path(name), target)
         except FileNotFoundError:
             return None
-        return target
+        return Path(target)
+
+    def _remove(self, message: Message) -> None:
+        if self._is_unchanged(message):
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(message.attributes["file"]))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
 
     def _as_unavailable(self) -> "_AsUnavailable":
         return _AsUnavailable(self.folder)
@@ -290,8 +352,12 @@ class _AsUnavailable:
             raise InboxUnavailable(f"{self._folder}: {error.strerror or error}") from error
 
 
-def _message(message_id: str, name: str, body: str = "", sent_at: datetime | None = None) -> Message:
-    return Message(message_id, body, sent_at, attributes={"file": name})
+_Stamp = tuple[int, int, int]
+
+
+def _stamp(facts: os.stat_result) -> _Stamp:
+    """Return what differs between a file and one that replaces it."""
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def _user_id(owner: int | str) -> int:

@@ -1,11 +1,14 @@
 """Lock files beside the files of a folder: pid, host and token of the process that takes a file.
 
-A lock of a dead process on this host is taken over at once. A lock of another host is taken over when its time is up by
-the clock of the file system, which all hosts of a share have in common.
+A lock saves work; it does not decide. Two processes that take the same file find the same row. So a lock may be taken
+over on little proof: at once if its process on this host is dead, and after some time, by the clock of the file system
+that all hosts of a share have in common, if the process can't be examined or keeps the lock too long.
 """
 
+import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,88 +17,127 @@ import msgspec
 from onerow.identity import Identity
 
 LOCK_FOR = 60.0
-"""Seconds after which a lock of another host, whose process can't be examined from here, no longer counts."""
+"""Seconds after which a lock no longer counts if its process can't be examined, because it is on another host."""
+LONGEST_LOCK = 600.0
+"""Seconds after which no lock counts. A file is locked for one batch; the thread that held this lock has failed."""
+SUFFIX = ".lock"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class FileLocks:
-    """The lock files that this process holds in one folder."""
+    """The lock files that one inbox holds in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = str(folder)
         self._identity = Identity.of_this_process()
+        self._body = msgspec.json.encode(msgspec.to_builtins(self._identity) | {"token": uuid4().hex})
+        self._draft = ""
+        self._held: set[str] = set()
+
+    @contextmanager
+    def batch(self) -> Iterator[float]:
+        """Prepare locks for some files; yield the time by the clock of the file system.
+
+        The locks are links to one file: a link is complete at once, and costs a quarter of a new file.
+        """
+        self._draft = f"{self._folder}/.{uuid4().hex}.tmp"
+        write_new(self._draft, self._body)
+        try:
+            yield os.stat(self._draft).st_mtime
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(self._draft)
 
     def take(self, name: str, now: float) -> bool:
-        """Lock a file; return whether this process has the lock now. now: the time by the file system's clock."""
+        """Lock a file, in a batch; return whether this inbox has the lock now."""
         path = self._path(name)
-        if self._create(path):
-            return True
-        return self._is_stale(path, now) and self._remove_stale(path) and self._create(path)
-
-    def release(self, name: str) -> None:
-        """Unlock a file."""
-        with suppress(FileNotFoundError):
-            self._path(name).unlink()
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.lock"
-
-    def _create(self, path: Path) -> bool:
-        # Written under another name first, so that a lock file is never seen empty.
-        token = uuid4().hex
-        draft = path.with_name(f".{token}.tmp")
-        body = msgspec.json.encode(msgspec.to_builtins(self._identity) | {"token": token})
-        write_new(draft, body)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
+        if not self._create(path) and not (self._remove_if_stale(name, now) and self._create(path)):
             return False
-        finally:
-            draft.unlink()
+        self._held.add(name)
         return True
 
-    def _is_stale(self, path: Path, now: float) -> bool:
+    def release(self, name: str) -> None:
+        """Unlock a file, if this inbox has locked it."""
+        if name in self._held:
+            self._held.discard(name)
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(name))
+
+    def remove_leftover(self, lock: str, now: float) -> None:
+        """Remove a stale lock whose file is gone: its process was killed after it had moved the file."""
+        name = lock.removesuffix(SUFFIX)
+        if not os.path.lexists(f"{self._folder}/{name}"):
+            self._remove_if_stale(name, now)
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}{SUFFIX}"
+
+    def _create(self, path: str) -> bool:
         try:
-            expired = now - path.stat().st_mtime > LOCK_FOR
-        except FileNotFoundError:
-            return True
+            os.link(self._draft, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._create_without_link(path)
+        return True
+
+    def _create_without_link(self, path: str) -> bool:
+        # Others may see it empty for a moment; a lock that can't be read counts as that of another host.
         try:
-            owner = msgspec.json.decode(path.read_bytes(), type=dict)
+            write_new(path, self._body)
+        except FileExistsError:
+            return False
+        return True
+
+    def _remove_if_stale(self, name: str, now: float) -> bool:
+        return name not in self._held and self._is_stale(self._path(name), now) and self._remove(self._path(name))
+
+    def _is_stale(self, path: str, now: float) -> bool:
+        try:
+            age = now - os.stat(path).st_mtime
+            with open(path, "rb") as file:
+                owner = msgspec.json.decode(file.read(), type=dict)
         except FileNotFoundError:
             return True
         except (OSError, msgspec.MsgspecError):
-            return expired
+            return age > LOCK_FOR
         mine = self._identity
+        if age > LONGEST_LOCK or owner.get("name") == mine.name:  # a lock of this inbox that it no longer knows
+            return True
         if mine.boot and owner.get("boot") == mine.boot and owner.get("namespace") == mine.namespace:
             return mine.knows_dead(owner)
-        return expired
+        return age > LOCK_FOR
 
-    def _remove_stale(self, path: Path) -> bool:
+    def _remove(self, path: str) -> bool:
         """Remove a stale lock; only one of several processes that try it succeeds."""
-        grave = path.with_name(f".{uuid4().hex}.tmp")
+        grave = f"{self._folder}/.{uuid4().hex}.tmp"
         try:
-            before = path.stat()
-            path.rename(grave)
+            before = os.stat(path)
+            os.rename(path, grave)
         except FileNotFoundError:
             return True
-        after = grave.stat()
+        after = os.stat(grave)
         if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
-            # Another process had replaced the stale lock by its own: put it back.
-            with suppress(FileExistsError):
+            # Another process had replaced the stale lock by its own: put it back, unless a third has locked the file.
+            with suppress(OSError):
                 os.link(grave, path)
-            grave.unlink()
+            os.unlink(grave)
             return False
-        grave.unlink()
+        os.unlink(grave)
         return True
 
 
-def write_new(path: Path, body: bytes, mode: int = 0o640) -> None:
+def write_new(path: str | Path, body: bytes, mode: int = 0o640) -> None:
     """Write a new file that only its owner may write; an incomplete one is removed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
             file.write(body)
     except OSError:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
         raise
 
 

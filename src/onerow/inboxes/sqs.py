@@ -112,7 +112,7 @@ class SqsInbox:
             return request
         if not request.pipeline and request.additions:
             if not self._pipeline:
-                raise BadMessage("names no pipeline; give the inbox one", field="pipeline")
+                raise BadMessage("names no pipeline", fix="give the inbox one", field="pipeline")
             request = replace(request, pipeline=self._pipeline)
         return _in_group(message, request) if self._fifo else request
 
@@ -205,7 +205,8 @@ def _check_url(url: str, field: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or len(parts.path) < 2 or parts.query:
         raise BadInput(
-            f"{url!r} is not the URL of a queue; it is like https://sqs.eu-central-1.amazonaws.com/123456789012/videos",
+            f"{url!r} is not the URL of a queue",
+            fix="write it like https://sqs.eu-central-1.amazonaws.com/123456789012/videos",
             field=field,
         )
     return url

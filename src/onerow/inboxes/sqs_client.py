@@ -69,7 +69,7 @@ class SqsClient:
                     from botocore.exceptions import BotoCoreError
                 except ModuleNotFoundError as error:
                     raise BadInput(
-                        f"SQS needs {error.name}; install it with: pip install 'onerow[sqs]'", field="inbox"
+                        f"SQS needs {error.name}", fix="install it with: pip install 'onerow[sqs]'", field="inbox"
                     ) from None
                 # Few tries here: the receiver repeats with a growing pause and shows the error.
                 config = Config(

@@ -61,8 +61,8 @@ class DeadLetters:
             arn = str(msgspec.json.decode(found["RedrivePolicy"])["deadLetterTargetArn"])
         except (KeyError, TypeError, msgspec.DecodeError):
             raise BadInput(
-                f"{self._queue_url} has no dead-letter queue for messages that can't be read; "
-                "give the queue a redrive policy, or the inbox dead_letter=URL",
+                f"{self._queue_url} has no dead-letter queue for messages that can't be read",
+                fix="give the queue a redrive policy, or the inbox dead_letter=URL",
                 field="dead_letter",
             ) from None
         *_, owner, name = arn.split(":")

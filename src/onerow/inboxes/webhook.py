@@ -4,7 +4,9 @@ There is nothing to poll: the application stores each request as it arrives, thr
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +20,7 @@ from onerow.inboxes.signatures import Forged, Scheme
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _RETRY_AFTER = b"10"
+_COUNT_AFTER = 5.0
 
 
 class WebhookInbox:
@@ -41,6 +44,7 @@ class WebhookInbox:
         self._pipeline = pipeline
         self._own_read = read
         self.max_size = parse_size(max_size, "max_size")
+        self._interrupted = threading.Event()
 
     @property
     def name(self) -> str:
@@ -57,7 +61,9 @@ class WebhookInbox:
     # ── the port ──
 
     def receive(self, wait: float) -> list[Message]:
-        return []  # requests are stored as they arrive
+        self._interrupted.wait(wait)  # requests are stored as they arrive
+        self._interrupted.clear()
+        return []
 
     def read(self, message: Message) -> Request:
         if self._own_read is not None:
@@ -76,7 +82,7 @@ class WebhookInbox:
             message.receipt.status, message.receipt.detail = 503, "not stored; send it again later"
 
     def interrupt(self) -> None:
-        pass
+        self._interrupted.set()
 
     def close(self) -> None:
         pass
@@ -90,15 +96,23 @@ class Answer(msgspec.Struct):
 
 
 class WebhookApp:
-    """The ASGI application of a webhook inbox. store: stores messages and settles them with the inbox."""
+    """The ASGI application of a webhook inbox.
 
-    def __init__(self, inbox: WebhookInbox, store: Callable[[Sequence[Message]], None]) -> None:
+    store: stores messages and settles them with the inbox. write_counts: called some seconds after requests, and at the
+    end of the application if its server says so.
+    """
+
+    def __init__(
+        self, inbox: WebhookInbox, store: Callable[[Sequence[Message]], None], write_counts: Callable[[], None]
+    ) -> None:
         self._inbox = inbox
         self._store = store
+        self._write_counts = write_counts
+        self._writing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "http":
             answer = await self._answer(scope, receive)
             await _respond(send, answer)
@@ -120,7 +134,26 @@ class WebhookApp:
             await asyncio.to_thread(self._store, [message])
         except OnerowError:
             return Answer(503, "not stored; send it again later")
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._count_later())
         return answer
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "lifespan.shutdown":
+                await self._count()
+            await send({"type": f"{event['type']}.complete"})
+            if event["type"] == "lifespan.shutdown":
+                return
+
+    async def _count_later(self) -> None:
+        await asyncio.sleep(_COUNT_AFTER)
+        await self._count()
+
+    async def _count(self) -> None:
+        with suppress(OnerowError):  # they are written with the next ones
+            await asyncio.to_thread(self._write_counts)
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:
@@ -147,11 +180,3 @@ async def _respond(send: Send, answer: Answer) -> None:
     body = msgspec.json.encode({"detail": answer.detail} if answer.detail else {})
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        event = await receive()
-        await send({"type": f"{event['type']}.complete"})
-        if event["type"] == "lifespan.shutdown":
-            return

@@ -60,7 +60,7 @@ def parse(argv: Any, where: str) -> tuple[Argument, ...]:
     arguments = tuple(parse_text(_as_text(given, where), where) for given in argv)
     program = "".join(part for part in arguments[0] if isinstance(part, str))
     if not program or any(isinstance(part, Placeholder) for part in arguments[0]):
-        raise PipelineError(f"{where}: the program itself can't depend on a value; name it")
+        raise PipelineError(f"{where}: the program itself can't depend on a value", fix="name it")
     if _INTERPRETERS.fullmatch(PurePath(program).name):
         _check_scripts(arguments, where)
     return arguments
@@ -79,8 +79,8 @@ def _check_scripts(arguments: Sequence[Argument], where: str) -> None:
         runs_text = len(option) == 1 and isinstance(option[0], str) and _RUNS_TEXT.fullmatch(option[0])
         if runs_text and any(isinstance(part, Placeholder) for part in script):
             raise PipelineError(
-                f"{where}: a value inside a script could run anything; hand it over as an argument: "
-                f"['sh', '-c', 'echo \"$1\"', 'sh', '{{name}}']"
+                f"{where}: a value inside a script could run anything",
+                fix=("hand it over as an argument: ['sh', '-c', 'echo \"$1\"', 'sh', '{name}']"),
             )
 
 
@@ -94,7 +94,7 @@ def parse_text(text: str, where: str) -> Argument:
         if token[0] in ("{{", "}}"):
             _add_text(parts, token[0][0])
         elif token[1] is None:
-            raise PipelineError(f"{where}: a single {token[0]!r} in {text!r}; double it if it is meant")
+            raise PipelineError(f"{where}: a single {token[0]!r} in {text!r}", fix="double it if it is meant")
         else:
             parts.append(_placeholder(token[1], text, where))
     _add_text(parts, text[end:])
@@ -114,12 +114,14 @@ def _placeholder(inner: str, text: str, where: str) -> Placeholder:
     found = _PLACEHOLDER.fullmatch(inner)
     if found is None:
         raise PipelineError(
-            f"{where}: can't read {{{inner}}} in {text!r}; a place is {{field}}, {{field?}}, {{field?--flag}} or {{field*}}"
+            f"{where}: can't read {{{inner}}} in {text!r}",
+            fix="a place is {field}, {field?}, {field?--flag} or {field*}",
         )
     path = tuple(found[1].split(".")) if found[1] else ()
     if path[:1] == ("ctx",) and not (len(path) == 2 and path[1] in CONTEXT_NAMES) and path[1:2] != ("steps",):
         raise PipelineError(
-            f"{where}: no {{{inner}}}; there are {', '.join(f'ctx.{name}' for name in CONTEXT_NAMES)} and ctx.steps.NAME"
+            f"{where}: no {{{inner}}}",
+            fix=f"there are {', '.join(f'ctx.{name}' for name in CONTEXT_NAMES)} and ctx.steps.NAME",
         )
     how = found[2] or ""
     if how == "*":

@@ -75,8 +75,8 @@ def build(
     """Validate the options and build a command; raise PipelineError."""
     if isinstance(env, str) or not all(isinstance(name, str) and _ALLOWED.fullmatch(name) for name in env):
         raise PipelineError(
-            f"{where}: env is a list of the variables to pass on, like ['OPENAI_API_KEY', 'AWS_*']; "
-            f"set_env gives variables a value"
+            f"{where}: env is a list of the variables to pass on, like ['OPENAI_API_KEY', 'AWS_*']",
+            fix="to give a variable a value, use set_env",
         )
     for name in set_env:
         if not _VARIABLE.fullmatch(name):
@@ -123,7 +123,7 @@ def _size(where: str, value: Size, field: str) -> int:
     try:
         return parse_size(value, field)
     except BadInput as error:
-        raise PipelineError(f"{where}: {error}", field=field) from None
+        raise PipelineError(f"{where}: {error}", fix=error.fix, field=field) from None
 
 
 def _check_number(where: str, field: str, value: int | None, least: int, most: int) -> None:

@@ -1,13 +1,56 @@
-"""Validate the options of a phase: limits, durations, rates, retries. All functions raise PipelineError."""
+"""The options that all phases with code share, and their validation. All functions raise PipelineError."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, PipelineError
+from onerow.core.keywords import check_keywords
+from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, Kind, PhasePlan
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
+from onerow.core.sizes import Size, parse_size
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of every phase with code: `phase`, `command` and `batch`."""
+
+    concurrency: int | None
+    """Maximum number of running tasks over all workers; None (the default): no limit."""
+    per_key: int | None
+    """The same for each limit_key."""
+    retry: Retry | int | None
+    """A policy, or a number of retries; by default `Retry()`."""
+    timeout: Duration | None
+    """How long an attempt may run; by default 15 minutes, None: without end."""
+    lease: Duration
+    """How long a worker keeps the task without a heartbeat; by default 30 seconds."""
+    renamed_from: str | Sequence[str]
+    """Former names of the phase."""
+    rate: str
+    """Maximum number of starts in any span ('60/min', '5/s') over all workers."""
+    rate_per_key: str
+    """The same for each limit_key."""
+
+
+def run_phase(name: str, kind: Kind, given: RunOptions, **more: Any) -> PhasePlan:
+    """Build a phase with code from its validated options; `more`: the fields of its kind."""
+    check_keywords("phase" if kind == "run" else kind, given, RunOptions)
+    return PhasePlan(
+        name=name,
+        kind=kind,
+        concurrency=limit(given.get("concurrency"), "concurrency"),
+        per_key=limit(given.get("per_key"), "per_key"),
+        retry=policy(given.get("retry")),
+        timeout=span(given.get("timeout", DEFAULT_TIMEOUT), "timeout"),
+        lease=lease(given.get("lease", DEFAULT_LEASE)),
+        renamed_from=names(given.get("renamed_from", ())),
+        rate=rate(given.get("rate", ""), "rate"),
+        rate_per_key=rate(given.get("rate_per_key", ""), "rate_per_key"),
+        **more,
+    )
 
 
 def check_importable(function: Callable[..., Any], where: str) -> None:
@@ -15,9 +58,21 @@ def check_importable(function: Callable[..., Any], where: str) -> None:
     qualname = getattr(function, "__qualname__", "")
     if "<lambda>" in qualname or "<locals>" in qualname or not qualname:
         raise PipelineError(
-            f"{where} runs in a process of its own, so it must be importable by name; "
-            f"{qualname or function!r} is a lambda or closure: define it at the top of a module"
+            f"{where} runs in a process of its own, so it must be importable by name, and {qualname or function!r} is a "
+            f"lambda or closure",
+            fix="define it at the top of a module",
         )
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Name the phase in errors of its options."""
+    try:
+        yield
+    except PipelineError as error:
+        if where not in str(error):
+            error.args = (f"{where}: {error}",)
+        raise
 
 
 def names(renamed_from: str | Sequence[str]) -> tuple[str, ...]:
@@ -38,7 +93,7 @@ def span(value: Duration | None, field: str) -> timedelta | None:
         return None
     span = duration(value, field)
     if not span:
-        raise PipelineError(f"{field} must be longer than nothing; None means no {field}")
+        raise PipelineError(f"{field} must be longer than nothing", fix=f"write {field}=None for no {field}")
     return span
 
 
@@ -47,7 +102,7 @@ def duration(value: Duration, field: str) -> timedelta:
     try:
         return parse_duration(value, field)
     except BadInput as error:
-        raise PipelineError(str(error), field=field) from None
+        raise PipelineError(str(error), fix=error.fix, field=field) from None
 
 
 def lease(value: Duration) -> timedelta:
@@ -64,8 +119,16 @@ def rate(text: str, field: str) -> str:
         try:
             parse_rate(text, field)
         except BadInput as error:
-            raise PipelineError(str(error), field=field) from None
+            raise PipelineError(str(error), fix=error.fix, field=field) from None
     return text
+
+
+def size(value: Size, field: str) -> int:
+    """Parse a size in bytes."""
+    try:
+        return parse_size(value, field)
+    except BadInput as error:
+        raise PipelineError(str(error), field=field) from None
 
 
 def policy(retry: Retry | int | None) -> Retry:

@@ -2,53 +2,72 @@
 
 import inspect
 import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, Unpack, overload
 
 import msgspec
 
 from onerow.core import schedule, values
 from onerow.core.durations import Duration
 from onerow.core.errors import PipelineError
+from onerow.core.keywords import check_keywords
 from onerow.core.names import check_name
-from onerow.core.plan import DEFAULT_LEASE, DEFAULT_TIMEOUT, PhasePlan, Plan
-from onerow.core.retry import Retry
+from onerow.core.plan import PhasePlan, Plan
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
-from onerow.pipelines import arguments, command, options
+from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
-from onerow.pipelines.signature import CONTEXT, declared_type, fields, is_typed, parameter_types, payload_schema
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of a handler: the source of its value and its type."""
-
-    name: str
-    source: Literal["payload", "result", "context", "items"]
-    type: Any  # Any: as decoded
-    keyword: bool  # passed by name
+from onerow.pipelines.errors import ErrorMap, ErrorTable, table
+from onerow.pipelines.extensions import Extensible
+from onerow.pipelines.handlers import Handler, items_parameters, parameters_of
+from onerow.pipelines.options import RunOptions, check_importable, duration, names, naming, run_phase, size, span
+from onerow.pipelines.signature import (
+    fields,
+    is_typed,
+    payload_schema,
+)
+from onerow.pipelines.typed import Function, Payload, PhaseDecorator
 
 
-class Handler(msgspec.Struct, frozen=True):
-    """The function of a phase with its parsed signature."""
+class Pipeline(Extensible, Generic[Payload]):
+    """A named, ordered list of phases. Importing or building it opens no connection.
 
-    function: Callable[..., Any]
-    parameters: tuple[Parameter, ...]
-    is_async: bool
-    isolated: bool
+    payload: the type of the payload; `add` and the handlers are then checked against it, at run time and by type checkers.
+    errors: exception class → error class, or a function of the exception that returns an error class or None.
+    """
 
+    @overload
+    def __init__(
+        self, name: str, *, title: str = "", payload: None = None, code: str = "", errors: ErrorMap | None = None
+    ) -> None: ...
 
-class Pipeline:
-    """A named, ordered list of phases. Importing or building it opens no connection."""
+    @overload
+    def __init__(
+        self, name: str, *, title: str = "", payload: type[Payload], code: str = "", errors: ErrorMap | None = None
+    ) -> None: ...
 
-    def __init__(self, name: str, *, title: str = "", payload: Any = None, code: str = "") -> None:
-        self.name = check_name(name, "pipeline")
+    @overload
+    def __init__(
+        self: "Pipeline[Any]",
+        name: str,
+        *,
+        title: str = "",
+        payload: Any,
+        code: str = "",
+        errors: ErrorMap | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self, name: str, *, title: str = "", payload: Any = None, code: str = "", errors: ErrorMap | None = None
+    ) -> None:
+        super().__init__()
+        self.name: str = check_name(name, "pipeline")
         self.title = title
         self.code = code
         self.payload_type: Any = payload
+        self.errors: tuple[ErrorTable, ...] = table(errors, f"pipeline {name!r}")
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
         self._crons: list[Cron] = []
@@ -62,7 +81,7 @@ class Pipeline:
         """The pipeline as data; raises PipelineError if it has no phases or refers to an unknown one."""
         if self._plan is None:
             if not self._phases:
-                raise PipelineError(f"pipeline {self.name!r} has no phases; add one with @{self.name}.phase")
+                raise PipelineError(f"pipeline {self.name!r} has no phases", fix=f"add one with @{self.name}.phase")
             schema, required = payload_schema(self.payload_type)
             plan = Plan(
                 name=self.name,
@@ -112,69 +131,42 @@ class Pipeline:
                         f"payload (which has {', '.join(sorted(known))})"
                     )
 
-    @overload
-    def phase(self, function: Function, /) -> Function: ...
+    @property
+    def phase(self) -> PhaseDecorator[Payload]:
+        """Decorator: add a function as the next phase, and return the function unchanged.
 
-    @overload
-    def phase(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str = "",
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        isolate: Literal["process"] | None = None,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
-    ) -> Callable[[Function], Function]: ...
-
-    def phase(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str = "",
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        isolate: Literal["process"] | None = None,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
-    ) -> Any:
-        """Add a function as the next phase; return the function unchanged.
-
-        concurrency: maximum number of running tasks over all workers; per_key: the same for each limit_key.
-        rate, rate_per_key: maximum number of starts in any span ('60/min', '5/s') over all workers.
-        timeout: how long an attempt may run. lease: how long a worker keeps the task without a heartbeat.
+        `@posts.phase`, or with options: `@posts.phase(concurrency=4, timeout="2m")`. name: by default the function's.
+        isolate: 'process' runs each attempt in its own process. memory_limit: how much memory that process and all that
+        it starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource').
+        errors: exception class → error class (or a function), asked before the pipeline's `errors`. The other options:
+        `RunOptions`.
         """
+        return self._phase
+
+    def _phase(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str = "",
+        isolate: Literal["process"] | None = None,
+        memory_limit: Size | None = None,
+        errors: ErrorMap | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
         if isolate not in (None, "process"):
             raise PipelineError(f"isolate must be 'process' or None, not {isolate!r}")
+        if memory_limit is not None and isolate is None:
+            raise PipelineError("memory_limit needs isolate='process': all threads of a worker share its memory")
+        check_keywords("phase", options, RunOptions)
 
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
-            handler = self._handler(function, phase_name, isolated=isolate == "process")
-            self._append(
-                PhasePlan(
-                    name=phase_name,
-                    concurrency=options.limit(concurrency, "concurrency"),
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    isolated=handler.isolated,
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                )
-            )
+            handler = self._handler(function, phase_name, isolated=isolate == "process", errors=errors)
+            if memory_limit is not None:
+                handler = msgspec.structs.replace(handler, memory_limit=size(memory_limit, "memory_limit"))
+            with naming(self._where(phase_name)):
+                self._append(run_phase(phase_name, "run", options, isolated=handler.isolated))
             self.handlers[phase_name] = handler
             return function
 
@@ -199,47 +191,25 @@ class Pipeline:
         cpu_limit: int | None = None,
         memory: Size | None = None,
         cpus: float | None = None,
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
+        **options: Unpack[RunOptions],
     ) -> None:
         """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
 
         env: variables of the worker's environment that the program gets. exits: exit code → error class, or 'ok'.
         progress: a regular expression for output lines with progress. result: the last line of output, or the JSON
         file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
-        memory_limit, cpu_limit (seconds): limits of each process. memory, cpus: reserved on the host for each attempt;
-        the attempts on one host never reserve more than it has.
+        memory_limit: of all processes of an attempt together. cpu_limit (seconds): of each process. memory, cpus:
+        reserved on the host for each attempt; the attempts on one host never reserve more than it has.
         """
-        where = f"phase {name!r} of pipeline {self.name!r}"
+        where = self._where(name)
         program = command.build(
             where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin, nice=nice, umask=umask,
             memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
             steps=steps,
         )  # fmt: skip
         reserved = command.host_resources(where, memory, cpus)
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="command",
-                concurrency=options.limit(concurrency, "concurrency"),
-                per_key=options.limit(per_key, "per_key"),
-                retry=options.policy(retry),
-                timeout=options.span(timeout, "timeout"),
-                lease=options.lease(lease),
-                renamed_from=options.names(renamed_from),
-                isolated=True,
-                rate=options.rate(rate, "rate"),
-                rate_per_key=options.rate(rate_per_key, "rate_per_key"),
-                memory=reserved[0],
-                cpus=reserved[1],
-            )
-        )
+        with naming(self._where(name)):
+            self._append(run_phase(name, "command", options, isolated=True, memory=reserved[0], cpus=reserved[1]))
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 
     def batch(
@@ -248,14 +218,8 @@ class Pipeline:
         *,
         size: int,
         within: Duration = 0,
-        concurrency: int | None = None,
-        per_key: int | None = None,
-        retry: Retry | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        lease: Duration = DEFAULT_LEASE,
-        renamed_from: str | Sequence[str] = (),
-        rate: str = "",
-        rate_per_key: str = "",
+        errors: ErrorMap | None = None,
+        **options: Unpack[RunOptions],
     ) -> Callable[[Function], Function]:
         """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
 
@@ -263,30 +227,19 @@ class Pipeline:
         """
         if type(size) is not int or not 1 <= size <= 1000:
             raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
-        limit = options.limit(concurrency, "concurrency")
-        if limit is not None and limit < size:
+        check_keywords("batch", options, RunOptions)
+        limit = options.get("concurrency")
+        if type(limit) is int and 1 <= limit < size:
             raise PipelineError(
                 f"concurrency counts tasks: batches of {size} need at least {size}, not {limit}", field="concurrency"
             )
 
         def add(function: Function) -> Function:
-            handler = self._handler(function, name, isolated=False, items=True)
-            self._append(
-                PhasePlan(
-                    name=name,
-                    kind="batch",
-                    batch_size=size,
-                    batch_within=options.duration(within, "within"),
-                    concurrency=limit,
-                    per_key=options.limit(per_key, "per_key"),
-                    retry=options.policy(retry),
-                    timeout=options.span(timeout, "timeout"),
-                    lease=options.lease(lease),
-                    renamed_from=options.names(renamed_from),
-                    rate=options.rate(rate, "rate"),
-                    rate_per_key=options.rate(rate_per_key, "rate_per_key"),
+            handler = self._handler(function, name, isolated=False, items=True, errors=errors)
+            with naming(self._where(name)):
+                self._append(
+                    run_phase(name, "batch", options, batch_size=size, batch_within=duration(within, "within"))
                 )
-            )
             self.handlers[name] = handler
             return function
 
@@ -294,15 +247,16 @@ class Pipeline:
 
     def wait_until(self, name: str, *, field: str, renamed_from: str | Sequence[str] = ()) -> None:
         """Add a phase without code that waits until the time in a payload field."""
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_until",
-                field=check_name(field, "field"),
-                timeout=None,
-                renamed_from=options.names(renamed_from),
+        with naming(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_until",
+                    field=check_name(field, "field"),
+                    timeout=None,
+                    renamed_from=names(renamed_from),
+                )
             )
-        )
 
     def wait_for(
         self,
@@ -317,16 +271,17 @@ class Pipeline:
 
         After the timeout the task continues at the phase `on_timeout`, or fails with class timeout.
         """
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_for",
-                signal=check_name(signal, "signal"),
-                timeout=options.span(timeout, "timeout"),
-                on_timeout=on_timeout,
-                renamed_from=options.names(renamed_from),
+        with naming(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_for",
+                    signal=check_name(signal, "signal"),
+                    timeout=span(timeout, "timeout"),
+                    on_timeout=on_timeout,
+                    renamed_from=names(renamed_from),
+                )
             )
-        )
 
     def wait_children(
         self,
@@ -341,16 +296,17 @@ class Pipeline:
 
         all_must_succeed: fail the task if a child did not complete. The timeout works as in `wait_for`.
         """
-        self._append(
-            PhasePlan(
-                name=name,
-                kind="wait_children",
-                timeout=options.span(timeout, "timeout"),
-                on_timeout=on_timeout,
-                all_must_succeed=all_must_succeed,
-                renamed_from=options.names(renamed_from),
+        with naming(self._where(name)):
+            self._append(
+                PhasePlan(
+                    name=name,
+                    kind="wait_children",
+                    timeout=span(timeout, "timeout"),
+                    on_timeout=on_timeout,
+                    all_must_succeed=all_must_succeed,
+                    renamed_from=names(renamed_from),
+                )
             )
-        )
 
     def cron(
         self,
@@ -372,7 +328,7 @@ class Pipeline:
         label = values.check_text(name or f"{expression} {tz}", "name", 200)
         if any(cron.name == label for cron in self._crons):
             raise PipelineError(
-                f"pipeline {self.name!r} already has a schedule {label!r}; give one a name", field="name"
+                f"pipeline {self.name!r} already has a schedule {label!r}", fix="give one a name", field="name"
             )
         cron = Cron(
             name=label, expression=expression, tz=tz, payload=values.to_plain(payload, "payload"), user_id=user_id,
@@ -381,63 +337,53 @@ class Pipeline:
         self._crons.append(schedule.check(cron))
         self._plan = None
 
+    def _where(self, phase_name: str) -> str:
+        return f"phase {phase_name!r} of pipeline {self.name!r}"
+
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")
         taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}
         for known in (phase.name, *phase.renamed_from):
             if known in taken:
                 raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+        if phase.name in self.resources:
+            raise PipelineError(
+                f"pipeline {self.name!r} has a resource {phase.name!r}", fix="give the phase another name"
+            )
+        if self.payload_type is None:  # `Pipeline[Post]("posts")` means the same as payload=Post
+            (declared,) = typing.get_args(getattr(self, "__orig_class__", None)) or (None,)
+            self.payload_type = None if declared is Any or isinstance(declared, typing.TypeVar) else declared
         self._phases.append(phase)
         self._plan = None
 
     def _handler(
-        self, function: Callable[..., Any], phase_name: str, *, isolated: bool, items: bool = False
+        self,
+        function: Callable[..., Any],
+        phase_name: str,
+        *,
+        isolated: bool,
+        items: bool = False,
+        errors: ErrorMap | None = None,
     ) -> Handler:
-        where = f"phase {phase_name!r} of pipeline {self.name!r}"
+        where = self._where(phase_name)
         if not callable(function):
             raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise PipelineError(f"{where} is a generator; a phase returns its result, or reports by ctx.progress")
+            raise PipelineError(f"{where} is a generator", fix="return the result; report progress with ctx.progress")
         if isolated:
-            options.check_importable(function, where)
-        parameters = self._items(function, where) if items else self._parameters(function, where)
+            check_importable(function, where)
+        parameters = (
+            items_parameters(function, where, self.resources)
+            if items
+            else parameters_of(function, where, {phase.name for phase in self._phases}, self.resources)
+        )
         if self.payload_type is None and parameters and parameters[0].source in ("payload", "items"):
             declared = parameters[0].type
             if is_typed(declared):
                 self.payload_type = declared
-        return Handler(function, parameters, inspect.iscoroutinefunction(function), isolated)
-
-    def _items(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
-        given = list(inspect.signature(function).parameters.values())
-        if len(given) != 1 or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
-            raise PipelineError(
-                f"{where} takes a list of items and nothing else; each item has its payload, results and log"
-            )
-        name = given[0].name
-        return (Parameter(name, "items", declared_type("items", parameter_types(function, where).get(name)), False),)
-
-    def _parameters(self, function: Callable[..., Any], where: str) -> tuple[Parameter, ...]:
-        earlier = {phase.name for phase in self._phases}
-        hints = parameter_types(function, where)
-        found: list[Parameter] = []
-        for index, given in enumerate(inspect.signature(function).parameters.values()):
-            if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
-                raise PipelineError(f"{where}: *{given.name} can't be filled; name the phases whose results it takes")
-            keyword = given.kind is given.KEYWORD_ONLY
-            if given.name == CONTEXT:
-                found.append(Parameter(CONTEXT, "context", Any, keyword))
-            elif index == 0:
-                if given.name in earlier:
-                    raise PipelineError(
-                        f"{where}: the first parameter is the payload and can't be named after the phase {given.name!r}"
-                    )
-                found.append(Parameter(given.name, "payload", hints.get(given.name, Any), keyword))
-            elif given.name in earlier:
-                found.append(Parameter(given.name, "result", hints.get(given.name, Any), keyword))
-            else:
-                known = ", ".join(sorted(earlier)) or "none yet"
-                raise PipelineError(
-                    f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}); "
-                    f"besides the payload, parameters are earlier phases and 'ctx'"
-                )
-        return tuple(found)
+        is_async = inspect.iscoroutinefunction(function)
+        resources = {each.name: self.resources[each.name] for each in parameters if each.source == "resource"}
+        for name, resource in resources.items():
+            if resource.is_async and not is_async:
+                raise PipelineError(f"{where} is a plain function and can't take the async resource {name!r}")
+        return Handler(function, parameters, is_async, isolated, (*table(errors, where), *self.errors), resources)

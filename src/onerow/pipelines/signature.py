@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +12,14 @@ from onerow.core.errors import PipelineError
 CONTEXT = "ctx"
 
 
-def parameter_types(function: Callable[..., Any], where: str = "a handler") -> Mapping[str, Any]:
-    """Return the declared types of a handler's parameters, without `ctx`."""
+def parameter_types(
+    function: Callable[..., Any], where: str = "a handler", without: Container[str] = ()
+) -> Mapping[str, Any]:
+    """Return the declared types of a handler's parameters, without `ctx` and those in `without`."""
     wanted = {
-        name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in ("return", CONTEXT)
+        name: hint
+        for name, hint in getattr(function, "__annotations__", {}).items()
+        if name not in ("return", CONTEXT) and name not in without
     }
     if not wanted:
         return {}
@@ -28,11 +32,20 @@ def parameter_types(function: Callable[..., Any], where: str = "a handler") -> M
                 hint = typing.get_type_hints(probe, globalns=names)[name]
             except Exception as error:
                 raise PipelineError(
-                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error}); "
-                    f"define or import the type at the top of the module"
+                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error})",
+                    fix="define or import the type at the top of the module",
                 ) from None
         hints[name] = Any if hint is inspect.Parameter.empty else hint
     return hints
+
+
+def check_context(function: Callable[..., Any], where: str) -> None:
+    """Raise PipelineError if `ctx` has the type of the other kind of handler; a forgotten `await` would go unnoticed."""
+    hint = getattr(function, "__annotations__", {}).get(CONTEXT)
+    name = hint.rpartition(".")[2] if isinstance(hint, str) else getattr(hint, "__name__", "")
+    expected, kind = ("AsyncContext", "async def") if inspect.iscoroutinefunction(function) else ("Context", "def")
+    if name in ("Context", "AsyncContext") and name != expected:
+        raise PipelineError(f"{where} is a `{kind}` handler, so annotate its ctx as {expected}, not {name}")
 
 
 def declared_type(source: str, hint: Any) -> Any:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from onerow.core import rules, times
 from onerow.core.errors import BadInput
+from onerow.core.filters import SORTING, Filter, Order, Position, matches, position_of
 from onerow.core.output_bound import OutputBound, byte_size
 from onerow.core.slots import PhaseSlots
 from onerow.core.status import PROCESSING, WAITING
@@ -27,7 +28,6 @@ from onerow.ports import (
     Claim,
     Conflict,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -39,7 +39,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     PhaseClaim,
     Stale,
@@ -48,8 +47,7 @@ from onerow.ports import (
     TaskCount,
     count_tasks,
 )
-from onerow.stores.shared.matching import matches
-from onerow.stores.shared.paging import SORTING, Position, find_page, position_of
+from onerow.stores.shared.paging import find_page
 from onerow.stores.shared.waking import any_wakes
 
 Key = tuple[str, str, str]
@@ -95,7 +93,7 @@ class MemoryStore:
 
     def insert(self, tasks: Sequence[Task], *, tx: Any = None) -> list[Inserted | Existing]:
         if tx is not None:
-            raise BadInput("the memory store has no transactions to join; leave tx out", field="tx")
+            raise BadInput("the memory store has no transactions to join", fix="leave tx out", field="tx")
         with self._lock:
             answers = [self._insert(task) for task in tasks]
             if any(wakes(None, task) for task in tasks):
@@ -269,7 +267,7 @@ class MemoryStore:
         return Migration(1, 1)
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
-        raise BadInput("the memory store can't be backed up; it lives and dies with its process", field="store")
+        raise BadInput("the memory store can't be backed up: it lives and dies with its process", field="store")
 
     # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────
 

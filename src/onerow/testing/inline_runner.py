@@ -101,7 +101,7 @@ class InlineRunner:
         except WorkerDied:
             raise
         except BaseException as error:
-            return outcome_of_error(error, attempt.stop)
+            return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
 
     def _before(self, attempt: Attempt) -> None:
         if self._accidents.take("crash before", attempt):
@@ -134,7 +134,7 @@ class InlineRunner:
                 self._die(attempts)
                 return
             except BaseException as error:
-                attempt.in_flight.finish(attempt, outcome_of_error(error, attempt.stop))
+                attempt.in_flight.finish(attempt, outcome_of_error(error, attempt.stop, attempt.served.call.errors))
             else:
                 started.append(attempt)
         if started:
@@ -155,6 +155,10 @@ class InlineRunner:
         """Raise WorkerDied after a step was stored, if that is planned."""
         if isinstance(request, Remember) and self._accidents.take("crash after step", attempt, request.name):
             raise WorkerDied
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> LoopCall:
+        """Start a coroutine on the loop of `async def` handlers."""
+        return self._on_loop().begin(work)
 
     def _on_loop(self) -> "_Loop":
         if self._loop is None:

@@ -42,6 +42,23 @@ def test_a_child_whose_deadline_is_extended_runs_on(runs: Runs) -> None:
     assert ended(next_child).stopped
 
 
+def test_a_child_that_was_started_without_a_deadline_can_be_given_one(runs: Runs) -> None:
+    child = runs.start("note('ready'); idle()")
+    runs.pid("ready")
+    child.limit(time.monotonic() + 3600, 0.0, None)
+    assert child.wait(0.1) is None
+    child.extend(time.monotonic(), 0.0)
+    assert ended(child).stopped
+
+
+def test_a_child_can_be_given_a_memory_limit_later(runs: Runs) -> None:
+    child = runs.start("note('ready'); noted('go'); kept = b'x' * 200_000_000; idle()")
+    runs.pid("ready")
+    child.limit(time.monotonic() + 3600, 0.0, 100_000_000)
+    (runs.folder / "go").write_text("0")
+    assert ended(child).over_memory
+
+
 def test_a_stop_sends_its_own_signal_to_the_program_alone(runs: Runs) -> None:
     number = signal.SIGRTMIN + 3
     child = runs.start(

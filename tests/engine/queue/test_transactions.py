@@ -219,12 +219,12 @@ def test_a_transaction_on_a_file_without_tables_is_refused_at_once(
         connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
         connection.execute("INSERT INTO orders VALUES (1)")
         for add in (queue.add, queue.add_new):
-            with pytest.raises(SchemaMissing, match=r"app\.db has no onerow tables; run: onerow migrate"):
+            with pytest.raises(SchemaMissing, match=r"app\.db has no onerow tables\nrun: onerow migrate"):
                 add(posts, tx=connection)
         with pytest.raises(SchemaMissing, match="run: onerow migrate"):
             queue.add_many(posts, [1, 2], tx=connection)
         with pytest.raises(SchemaMissing, match="run: onerow migrate"):
-            asyncio.run(queue.aadd(posts, tx=connection))
+            asyncio.run(queue.add_async(posts, tx=connection))
         connection.commit()
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("orders",)]
     assert orders(path) == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onerow import KeyTaken, Pipeline, Queue, Status, Task, TaskAdded, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.times import to_millis
-from onerow.ports import Filter
 from onerow.stores.memory import MemoryStore
 from onerow.stores.sqlite import SqliteStore
 from tests.engine.kit import work

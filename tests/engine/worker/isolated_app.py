@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from onerow import Context, Permanent, Pipeline, RateLimited, Retry, Snooze
+from onerow import AsyncContext, Context, Permanent, Pipeline, RateLimited, Retry, Snooze
 
 
 @dataclass
@@ -37,7 +37,7 @@ def make_chain() -> Pipeline:
     return pipeline
 
 
-def act(job: dict[str, Any], ctx: Context) -> Any:
+def act(job: dict[str, Any], ctx: Context | AsyncContext) -> Any:
     match job["do"]:
         case "return":
             return {"value": job["value"], "pid": os.getpid(), "key": ctx.idempotency_key, "token": ctx.token}
@@ -63,6 +63,10 @@ def act(job: dict[str, Any], ctx: Context) -> Any:
             return "x" * 2_000_000
         case "unstorable":
             return {"n": float("nan")}
+        case "eat":
+            eaten = b"x" * job["bytes"]
+            time.sleep(600 if job["forever"] else 0)
+            return len(eaten)
         case "die":
             os._exit(9)
         case "sleep":
@@ -78,7 +82,7 @@ def act(job: dict[str, Any], ctx: Context) -> Any:
     return None
 
 
-async def act_async(job: dict[str, Any], ctx: Context) -> Any:
+async def act_async(job: dict[str, Any], ctx: AsyncContext) -> Any:
     if job["do"] == "sleep":
         print("asleep", flush=True)
         try:

@@ -43,12 +43,25 @@ async def _directly(block: Callable[[float], None], seconds: float) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize(
-    "where, block",
-    [(_directly, _sleep), (_directly, _compute), (_in_subtask, _sleep), (_in_callback, _sleep)],
+    "where, block, loop",
+    [
+        (_directly, _sleep, "asyncio"),
+        (_directly, _compute, "asyncio"),
+        (_in_subtask, _sleep, "asyncio"),
+        (_in_callback, _sleep, "asyncio"),
+        (_directly, _sleep, "uvloop"),
+        (_directly, _compute, "uvloop"),
+    ],
 )
 def test_only_the_task_that_blocks_the_event_loop_times_out(
-    queue: Queue, block: Callable[[float], None], where: Callable[..., object]
+    queue: Queue,
+    block: Callable[[float], None],
+    where: Callable[..., object],
+    loop: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if loop != "asyncio":
+        monkeypatch.setattr(asyncio, "new_event_loop", pytest.importorskip(loop).new_event_loop)
     pipeline = Pipeline("loop")
     began: list[int] = []
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable, TaskCancelled, Worker
+from onerow.engine.views import Views
 from onerow.ports import Claim, Move
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ON_SQLITE, ended, everything, history_of, reached, texts, until, working
+from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, reached, texts, until, working
 from tests.engine.worker import isolated_app
 
 
@@ -97,6 +98,53 @@ def test_a_stop_lets_running_work_end(queue: Queue) -> None:
         go.set()
         assert ended(queue, task).results == {"run": "done"}
     assert queue.get(other.task_id).attempt == 0
+
+
+def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_its_grace(queue: Queue) -> None:
+    pipeline = Pipeline("slow")
+    go = threading.Event()
+
+    @pipeline.phase
+    def run(job: object) -> str:
+        assert go.wait(PATIENCE)
+        return "done"
+
+    task = queue.add(pipeline)
+    worker = Worker(queue, [pipeline], grace="10ms", concurrency=1)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: worker.running, "the attempt")
+    worker.retire()
+    left = queue.add(pipeline)
+    until(lambda: [line.draining for line in Views(queue).workers()] == [True], "the registry entry")
+    thread.join(0.3)
+    assert thread.is_alive()
+    go.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    done = queue.get(task.task_id)
+    assert (done.status, done.attempt, worker.settled, worker.exit_code) == (Status.COMPLETED, 1, 1, 0)
+    assert (queue.get(left.task_id).status, queue.get(left.task_id).attempt) == (Status.WAITING, 0)
+
+
+def test_a_stop_ends_the_patience_of_a_worker_that_retires(queue: Queue) -> None:
+    pipeline = Pipeline("slow")
+
+    @pipeline.phase
+    async def run(job: object) -> None:
+        await asyncio.sleep(600)
+
+    task = queue.add(pipeline)
+    worker = Worker(queue, [pipeline], grace="10ms")
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: worker.running, "the attempt")
+    worker.retire()
+    worker.stop()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    back = queue.get(task.task_id)
+    assert (back.status, back.retry_count) == (Status.WAITING, 0)
 
 
 def test_tasks_claimed_and_not_started_are_handed_back_at_once(queue: Queue) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onerow import (
+    AsyncContext,
     Cancelled,
     Context,
     Permanent,
@@ -338,6 +339,19 @@ def test_isolated_handlers_fail_like_others(queue: Queue) -> None:
         assert text in (task.error or "")
 
 
+@ON_SQLITE
+def test_an_isolated_handler_that_uses_too_much_memory_is_killed_and_fails_as_resource(queue: Queue) -> None:
+    pipeline = Pipeline("isolated")
+    pipeline.phase(isolate="process", memory_limit="150MB", retry=Retry(1, wait="1ms"))(isolated_app.act)
+    modest = queue.add(pipeline, {"do": "eat", "bytes": 10_000_000, "forever": False})
+    greedy = queue.add(pipeline, {"do": "eat", "bytes": 300_000_000, "forever": True})
+    with working(queue, pipeline):
+        assert ended(queue, modest).results == {"act": 10_000_000}
+        done = ended(queue, greedy)
+    assert (done.status, done.error_class, done.retry_count, done.crash_count) == (Status.FAILED, "resource", 1, 0)
+    assert done.error == "act used more than 150 MB of memory (its memory_limit)"
+
+
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -375,7 +389,7 @@ def test_a_phase_can_allow_retries_after_a_timeout(queue: Queue) -> None:
     pipeline = Pipeline("slow")
 
     @pipeline.phase(timeout="200ms", retry=Retry(1, wait="1ms", classes={"timeout": True}))
-    async def run(job: object, ctx: Context) -> str:
+    async def run(job: object, ctx: AsyncContext) -> str:
         if ctx.attempt == 1:
             await asyncio.sleep(60)
         return "quick"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onerow import Context, Pipeline, Queue, RateLimited, Retry, Status, StoreUnavailable
+from onerow import AsyncContext, Context, Pipeline, Queue, RateLimited, Retry, Status, StoreUnavailable
 from onerow.engine.views import task_log
 from onerow.ports import LogLine
 from tests.engine.kit import ON_SQLITE, ended, texts, until, working
@@ -57,7 +57,7 @@ def test_progress_of_an_async_handler_is_masked_before_it_is_stored(queue: Queue
     stored = threading.Event()
 
     @pipeline.phase
-    async def run(job: Any, ctx: Context) -> None:
+    async def run(job: Any, ctx: AsyncContext) -> None:
         ctx.progress(1, 2, note=f"password={SECRET}")
         while not stored.is_set():
             await asyncio.sleep(0.02)

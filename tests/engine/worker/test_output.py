@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onerow import Context, Pipeline, Queue, Retry, Status
+from onerow import AsyncContext, Context, Pipeline, Queue, Retry, Status
 from tests.engine.kit import ON_SQLITE, ended, finish_all, texts, until, work, working
 from tests.engine.worker import isolated_app
 
@@ -154,7 +154,7 @@ def test_track_yields_the_items_and_reports_progress(queue: Queue) -> None:
 def test_the_context_has_the_values_of_its_attempt(queue: Queue) -> None:
     pipeline = Pipeline("telling")
 
-    def tell(ctx: Context) -> list[Any]:
+    def tell(ctx: Context | AsyncContext) -> list[Any]:
         return [
             ctx.task_id,
             ctx.user_id,
@@ -171,7 +171,7 @@ def test_the_context_has_the_values_of_its_attempt(queue: Queue) -> None:
         return tell(ctx)
 
     @pipeline.phase
-    async def two(job: object, *, ctx: Context) -> list[Any]:
+    async def two(job: object, *, ctx: AsyncContext) -> list[Any]:
         ctx.check()
         return tell(ctx)
 
@@ -212,3 +212,54 @@ def test_isolated_handlers_log_and_report_progress_too(queue: Queue) -> None:
         ("out", "no end of line"),
     } <= lines  # fmt: skip
     assert any("a record" in text for _, text in lines)
+
+
+def test_the_last_progress_of_a_short_attempt_is_stored(queue: Queue) -> None:
+    pipeline = Pipeline("short")
+
+    @pipeline.phase(retry=Retry(0))
+    def count(job: str, ctx: Context) -> None:
+        for number in range(3):
+            ctx.progress(number + 1, 3)
+        if job == "fail":
+            raise ValueError("at the end")
+
+    tasks = queue.add_many(pipeline, ["complete", "fail"])
+    finish_all(queue, pipeline)
+    found = [queue.get(task.task_id) for task in tasks]
+    assert [task.status for task in found] == [Status.COMPLETED, Status.FAILED]
+    assert [task.progress["done"] for task in found] == [3, 3]
+
+
+def test_the_progress_of_a_phase_ends_with_the_phase(queue: Queue) -> None:
+    pipeline = Pipeline("short")
+
+    @pipeline.phase
+    def first(job: object, ctx: Context) -> None:
+        ctx.progress(1)
+
+    pipeline.phase(name="second")(lambda job: None)
+    task = queue.add(pipeline)
+    finish_all(queue, pipeline)
+    assert queue.get(task.task_id).progress is None
+
+
+def test_two_workers_in_one_process_capture_once_and_may_stop_in_any_order(queue: Queue) -> None:
+    pipeline = Pipeline("talking")
+
+    @pipeline.phase
+    def speak(job: object) -> None:
+        print("once")
+        logging.getLogger("studio").warning("record")
+
+    before, handlers = sys.stdout, list(logging.getLogger().handlers)
+    first, second = working(queue, pipeline), working(queue, pipeline)
+    first.__enter__()
+    second.__enter__()
+    one = ended(queue, queue.add(pipeline))
+    first.__exit__(None, None, None)
+    two = ended(queue, queue.add(pipeline))
+    second.__exit__(None, None, None)
+    assert [texts(queue, task) for task in (one, two)] == [["once", "record"]] * 2
+    assert sys.stdout is before
+    assert logging.getLogger().handlers == handlers

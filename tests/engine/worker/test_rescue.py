@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onerow import Context, Item, Pipeline, Queue, Status, TaskRescued
+from onerow import AsyncContext, Context, Item, Pipeline, Queue, Status, TaskRescued
 from onerow.core import rules
 from onerow.core.failure import failure
 from onerow.core.times import FAR
@@ -159,7 +159,7 @@ def endless(kind: str, begun: threading.Event, **terms: Any) -> Pipeline:
     elif kind == "async def":
 
         @pipeline.phase(name="run", lease="1s", **terms)
-        async def run_async(job: object, ctx: Context) -> None:
+        async def run_async(job: object, ctx: AsyncContext) -> None:
             on(ctx)
             await asyncio.Event().wait()
     elif kind == "batch def":

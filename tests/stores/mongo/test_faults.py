@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
+from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED, OPEN, PROCESSING, WAITING, Status
-from onerow.ports import Existing, Filter, Held, Inserted, Lease, LogLine, Move, Note, Swapped
+from onerow.ports import Existing, Held, Inserted, Lease, LogLine, Move, Note, Swapped
 from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import MINUTE, claim, claim_one, every_row, new, put, stored
 from tests.engine.kit import until

@@ -8,14 +8,14 @@ import pytest
 from pymongo.cursor import Cursor
 
 from onerow.core import rules
+from onerow.core.filters import SORTING, Filter, Order
 from onerow.core.status import COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.ports import Filter, Order, PhaseClaim
+from onerow.ports import PhaseClaim
 from onerow.stores.mongo import MongoStore, claiming, counts
-from onerow.stores.mongo.claiming import ORDER, due_filter
+from onerow.stores.mongo.claiming import ORDER, PIPELINES_WAITING, due_filter
 from onerow.stores.mongo.filters import query_of
 from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
 from onerow.stores.mongo.slots import keys_waiting
-from onerow.stores.shared.paging import SORTING
 from tests.conformance.kit import HOUR, claim, new, put
 
 Document = dict[str, Any]
@@ -126,6 +126,17 @@ def test_waiting_keys_are_listed_without_reading_every_task(store: MongoStore) -
     collections = store._connections.collections()
     ready = READY | {"pipeline": "videos", "type": "script"}
     query = {"aggregate": collections.tasks.name, "pipeline": keys_waiting(ready), "cursor": {}, "hint": BY_KEY_INDEX}
+    plan = str(collections.database.command("explain", query, verbosity="executionStats"))
+    assert "'totalDocsExamined': 0" in plan
+    assert max(int(found) for found in re.findall(r"'totalKeysExamined': (\d+)", plan)) < 20
+
+
+def test_waiting_pipelines_are_listed_without_reading_every_task(store: MongoStore) -> None:
+    store.insert([new(store, f"a{n:05d}", pipeline=f"p{n % 5}") for n in range(CROWD)])
+    collections = store._connections.collections()
+    query = {
+        "aggregate": collections.tasks.name, "pipeline": PIPELINES_WAITING, "cursor": {}, "hint": READY_INDEX
+    }  # fmt: skip
     plan = str(collections.database.command("explain", query, verbosity="executionStats"))
     assert "'totalDocsExamined': 0" in plan
     assert max(int(found) for found in re.findall(r"'totalKeysExamined': (\d+)", plan)) < 20

@@ -9,8 +9,9 @@ import pytest
 
 from onerow.core import rules
 from onerow.core.errors import RetryTransaction
+from onerow.core.filters import Filter
 from onerow.core.status import OPEN
-from onerow.ports import Existing, Filter, Inserted
+from onerow.ports import Existing, Inserted
 from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 
@@ -107,6 +108,12 @@ def test_a_count_reads_one_snapshot(members: MongoStore, mongo_replica_set_url: 
     mover.join()
     elsewhere.close()
     assert set(counts) == {1}
+
+
+def test_phases_with_due_tasks_are_found_on_the_oldest_supported_server(members: MongoStore) -> None:
+    put(members, "due")
+    phases = {("videos", "script"), ("other", "script")}
+    assert members.ready(phases, members.now()) == [("videos", "script")]
 
 
 def test_full_keys_are_skipped_on_the_oldest_supported_server(members: MongoStore) -> None:

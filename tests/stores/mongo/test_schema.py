@@ -6,12 +6,14 @@ from typing import Any
 import pymongo
 import pytest
 from pymongo.collection import Collection
+from pymongo.database import Database
 from pymongo.errors import WriteError
 
 from onerow.core import rules
 from onerow.core.errors import BadInput, BadStoreUrl, CodeTooOld, SchemaMissing, StoreError, StoreUnavailable
+from onerow.core.filters import Filter
 from onerow.core.status import Status
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 from onerow.stores.mongo import MongoStore, schema
 from tests.conformance.kit import claim_one, new, put, stored, swap
 
@@ -81,6 +83,46 @@ def test_an_index_with_another_definition_is_reported(store: MongoStore, documen
     assert [finding.level for finding in store.inspect() if "task_unique" in finding.what] == ["bad"]
     with pytest.raises(StoreError, match="task_unique"):
         store.prepare()
+
+
+def test_a_missing_validator_is_reported_and_the_hint_restores_it(
+    mongo_url: str, documents: Collection[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Document] = []
+    command = Database.command
+
+    def record(self: Database[Document], name: Any, *given: Any, **more: Any) -> Any:
+        if name == "collMod":  # the server of the tests may lack it
+            sent.append(more["validator"])
+            return {}
+        return command(self, name, *given, **more)
+
+    monkeypatch.setattr(Database, "command", record)
+    documents.database.create_collection(documents.name)
+    store = MongoStore(mongo_url)
+    store.prepare()
+    (finding,) = [finding for finding in store.inspect() if finding.level != "good"]
+    assert "validat" in finding.what
+    assert finding.fix.startswith("onerow migrate")
+    assert "collMod" in finding.fix
+    sent.clear()
+    store.prepare()  # what `onerow migrate` runs
+    assert sent == [schema.VALIDATOR]
+    documents.database["onerow_meta"].update_one({"_id": "schema"}, {"$set": {"value": schema.SCHEMA + 1}})
+    store.prepare()  # newer code has its own validator
+    assert len(sent) == 1
+    store.close()
+
+
+def test_the_message_of_an_unreachable_server_promises_no_retry() -> None:
+    store = MongoStore("mongodb://u:secret@127.0.0.1:1/db?serverSelectionTimeoutMS=200")
+    with pytest.raises(StoreUnavailable) as raised:
+        store.check()
+    store.close()
+    message = str(raised.value)
+    assert message.startswith("mongodb://u:***@127.0.0.1:1/db")
+    assert "again" not in message
+    assert "; " not in message  # the command line then says what to check
 
 
 def test_an_existing_collection_is_migrated(mongo_url: str, documents: Collection[Document]) -> None:

@@ -12,7 +12,8 @@ from pymongo.collection import Collection
 
 from onerow.core import rules, values
 from onerow.core.errors import BadPayload
-from onerow.ports import Filter, Inserted, LogLine, Move, Note, Swapped
+from onerow.core.filters import Filter
+from onerow.ports import Inserted, LogLine, Move, Note, Swapped
 from onerow.stores.mongo import MongoStore
 from onerow.stores.mongo.values import to_bson, to_json
 from tests.conformance.kit import claim_one, new, put, same, stored, swap

@@ -9,11 +9,12 @@ import pytest
 
 from onerow import Addition
 from onerow.core.errors import StoreUnavailable
+from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED
 from onerow.core.task import Task
 from onerow.engine.worker import Worker
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 from onerow.stores.mongo import MongoStore
 from onerow.wiring import Queue
 from tests.engine.kit import working

@@ -5,11 +5,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from onerow.core.errors import RowRefused
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.fast import insert_new
-from tests.conformance.kit import every_row, new, put, put_many, same
+from tests.conformance.kit import claim, every_row, new, put, put_many, same
 
 SIZES = [1, 5, 100, insert_new.CHUNK + 100]
 
@@ -74,6 +75,22 @@ def test_inserts_work_beyond_the_maximum_number_of_prepared_statements(
     for number, given in enumerate(({}, {"title": "one"}, {"user_id": "ann"}, {"title": "two"})):
         put(store, f"t{number}", **given)
     assert [row.title for row in every_row(store).values()] == ["", "one", "", "two"]
+
+
+def test_tasks_can_be_added_after_a_transaction_on_the_same_connection_failed(postgres_url: str) -> None:
+    """After a rollback, psycopg deallocates all prepared statements, also the one that inserts."""
+    store = PostgresStore(postgres_url, pool_size=1)
+    store.prepare()
+    put(store, "t1")
+    claim(store)
+    claim(store)
+    pool = store._connections
+    with pytest.raises(RowRefused), pool.connection() as connection, pool.transaction(connection):
+        connection.execute("SELECT 1 / 0")
+    put(store, "t2")
+    put(store, "t3")
+    assert set(every_row(store)) == {"t1", "t2", "t3"}
+    store.close()
 
 
 @pytest.mark.parametrize("size", [1, 100])

@@ -220,23 +220,17 @@ async def by_asyncpg_pool(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_async_session(url: str) -> AsyncIterator[Any]:
+async def by_async_session(url: str, driver: str = "psycopg") -> AsyncIterator[Any]:
     async with (
-        _async_engine(url, "psycopg") as engine,
+        _async_engine(url, driver) as engine,
         sqlalchemy_async.AsyncSession(engine) as session,
         session.begin(),
     ):
         yield session
 
 
-@asynccontextmanager
-async def by_async_session_on_asyncpg(url: str) -> AsyncIterator[Any]:
-    async with (
-        _async_engine(url, "asyncpg") as engine,
-        sqlalchemy_async.AsyncSession(engine) as session,
-        session.begin(),
-    ):
-        yield session
+def by_async_session_on_asyncpg(url: str) -> AbstractAsyncContextManager[Any]:
+    return by_async_session(url, "asyncpg")
 
 
 @asynccontextmanager
@@ -282,9 +276,9 @@ def test_async_the_task_appears_when_the_caller_commits(
 ) -> None:
     async def main() -> None:
         async with opened_async(postgres_url) as tx:
-            task = await queue.aadd(posts, {"title": "조수", "n": 1.0}, tx=tx, unique="k")
-            assert (await queue.aadd(posts, {"n": 2}, tx=tx, unique="k")).task_id == task.task_id
-            many = await queue.aadd_many(posts, [{"n": n} for n in range(20)], tx=tx)
+            task = await queue.add_async(posts, {"title": "조수", "n": 1.0}, tx=tx, unique="k")
+            assert (await queue.add_async(posts, {"n": 2}, tx=tx, unique="k")).task_id == task.task_id
+            many = await queue.add_many_async(posts, [{"n": n} for n in range(20)], tx=tx)
             assert ids(queue) == set()
         assert queue.get(task.task_id) == task
         assert ids(queue) == {task.task_id, *(each.task_id for each in many)}
@@ -295,7 +289,7 @@ def test_async_the_task_appears_when_the_caller_commits(
 def test_async_a_rollback_leaves_no_task(queue: Queue, postgres_url: str, opened_async: OpenedAsync) -> None:
     async def main() -> None:
         async with opened_async(postgres_url) as tx:
-            await queue.aadd(posts, {"n": 1}, tx=tx)
+            await queue.add_async(posts, {"n": 1}, tx=tx)
             raise Undo
 
     with pytest.raises(Undo):
@@ -315,7 +309,7 @@ def test_a_connection_without_a_transaction_is_refused(queue: Queue, postgres_ur
     async def main() -> None:
         connection = await asyncpg.connect(postgres_url)
         with pytest.raises(BadInput, match="no transaction is open"):
-            await queue.aadd(posts, {}, tx=connection)
+            await queue.add_async(posts, {}, tx=connection)
         await connection.close()
 
     asyncio.run(main())
@@ -325,10 +319,10 @@ def test_a_connection_without_a_transaction_is_refused(queue: Queue, postgres_ur
 def test_an_async_connection_in_a_sync_call_is_refused(queue: Queue, postgres_url: str) -> None:
     async def main() -> None:
         async with by_async_psycopg(postgres_url) as tx:
-            with pytest.raises(BadInput, match=r"await queue\.aadd"):
+            with pytest.raises(BadInput, match=r"await queue\.add_async"):
                 queue.add(posts, {}, tx=tx)
         async with by_async_session(postgres_url) as tx:
-            with pytest.raises(BadInput, match=r"await queue\.aadd"):
+            with pytest.raises(BadInput, match=r"await queue\.add_async"):
                 queue.add(posts, {}, tx=tx)
 
     asyncio.run(main())
@@ -365,7 +359,7 @@ def test_async_a_database_with_its_own_tables_is_refused(
     async def main() -> None:
         async with opened_async(other_url) as tx:
             with pytest.raises(BadInput, match="another database"):
-                await queue.aadd(posts, {}, tx=tx)
+                await queue.add_async(posts, {}, tx=tx)
 
     asyncio.run(main())
     assert count_tasks(other_url) == 0
@@ -379,7 +373,7 @@ def test_a_database_without_tables_is_refused(queue: Queue, postgres_url: str, o
 
 
 def test_a_queue_without_tables_takes_no_transaction_and_creates_none(postgres_url: str, opened: Opened) -> None:
-    missing = pytest.raises(SchemaMissing, match="has no onerow tables; run: onerow migrate")
+    missing = pytest.raises(SchemaMissing, match="has no onerow tables\nrun: onerow migrate")
     with closing(Queue(PostgresStore(postgres_url))) as queue, opened(postgres_url) as tx, missing:
         queue.add(posts, {}, tx=tx)
     with psycopg.connect(postgres_url) as connection:
@@ -421,10 +415,10 @@ def test_a_sqlalchemy_connection_in_autocommit_is_refused(queue: Queue, postgres
             engine = sqlalchemy_async.create_async_engine(url, isolation_level="AUTOCOMMIT")
             async with engine.connect() as tx:
                 with pytest.raises(BadInput, match="AUTOCOMMIT"):
-                    await queue.aadd(posts, {}, tx=tx)
+                    await queue.add_async(posts, {}, tx=tx)
             async with sqlalchemy_async.AsyncSession(engine) as session:
                 with pytest.raises(BadInput, match="AUTOCOMMIT"):
-                    await queue.aadd(posts, {}, tx=session)
+                    await queue.add_async(posts, {}, tx=session)
             await engine.dispose()
 
         asyncio.run(add())
@@ -467,10 +461,10 @@ def test_a_deadlock_raises_retry_transaction(queue: Queue, postgres_url: str) ->
     async def main() -> list[Any]:
         async def add(keys: list[str], ready: asyncio.Event, go: asyncio.Event) -> None:
             async with by_async_psycopg(postgres_url) as tx:
-                await queue.aadd(posts, {}, unique=keys[0], tx=tx)
+                await queue.add_async(posts, {}, unique=keys[0], tx=tx)
                 ready.set()
                 await go.wait()
-                await queue.aadd(posts, {}, unique=keys[1], tx=tx)
+                await queue.add_async(posts, {}, unique=keys[1], tx=tx)
 
         one, two = asyncio.Event(), asyncio.Event()
         both = add(["a", "b"], one, two), add(["b", "a"], two, one)

@@ -9,24 +9,16 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from onerow.core.errors import (
-    BadStoreUrl,
-    RowRefused,
-    SchemaMissing,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from onerow.core import errors
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.core.urls import mask_password
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.ports import Filter
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
-from onerow.stores.postgres.connections import PSYCOPG_INTERNALS
 from onerow.stores.postgres.driver_errors import store_error
+from onerow.stores.postgres.pipelining import PSYCOPG_INTERNALS
 from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
 from tests.engine.kit import until
@@ -37,7 +29,7 @@ from tests.stores.postgres.proxy import Proxy
 def test_a_full_pool_waits_and_then_raises(postgres_url: str, store: PostgresStore) -> None:
     small = PostgresStore(postgres_url, pool_size=2, patience=0.2)
     with small._connections.connection(), small._connections.connection():
-        with pytest.raises(StoreUnavailable, match="all 2 connections have been busy"):
+        with pytest.raises(errors.StoreUnavailable, match="all 2 connections have been busy"):
             small.fetch(["t1"])
         threading.Thread(target=lambda: time.sleep(0.05)).start()
     assert small.fetch(["t1"]) == []
@@ -89,13 +81,13 @@ def test_a_forked_process_opens_its_own_connections(store: PostgresStore) -> Non
 
 def test_an_unreachable_server_is_reported() -> None:
     nowhere = PostgresStore("postgresql://postgres:secret@127.0.0.1:1/x")
-    with pytest.raises(StoreUnavailable, match="refused") as caught:
+    with pytest.raises(errors.StoreUnavailable, match="refused") as caught:
         nowhere.prepare()
     assert "secret" not in str(caught.value)
 
 
 def test_a_missing_database_is_reported(postgres_url: str) -> None:
-    with pytest.raises(StoreError, match="does not exist"):
+    with pytest.raises(errors.StoreError, match="does not exist"):
         PostgresStore(postgres_url + "_not").prepare()
 
 
@@ -107,7 +99,7 @@ def test_a_statement_timeout_raises_store_unavailable_and_writes_nothing(
     hasty = PostgresStore(f"{postgres_url}?options=-c%20statement_timeout%3D200")
     with psycopg.connect(postgres_url) as holder:
         holder.execute("LOCK TABLE onerow.task_queue")
-        with pytest.raises(StoreUnavailable, match="statement timeout"):
+        with pytest.raises(errors.StoreUnavailable, match="statement timeout"):
             claim(hasty)
         holder.rollback()
     assert [task.task_id for task in claim(hasty)] == ["t1"]
@@ -125,7 +117,7 @@ def test_a_read_only_server_is_reported(store: PostgresStore, postgres_url: str)
     put(store)
     reader = PostgresStore(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     assert stored(reader).task_id == "t1"
-    with pytest.raises(StoreReadOnly, match="read-only"):
+    with pytest.raises(errors.StoreReadOnly, match="read-only"):
         reader.insert([new(reader, "t2")])
     reader.close()
 
@@ -174,7 +166,7 @@ def test_views_read_from_a_standby_and_writes_go_to_the_primary(own_postgres: Po
     assert [task.task_id for task in claim(both)] == ["t1"]
     until(lambda: views.fetch(["t1"])[0].status is PROCESSING, "the claim at the standby")
     alone = PostgresStore(at_standby)
-    with pytest.raises(StoreReadOnly):
+    with pytest.raises(errors.StoreReadOnly):
         put(alone, "t2")
     for store in (alone, both):
         store.close()
@@ -184,7 +176,7 @@ def test_views_read_from_a_standby_and_writes_go_to_the_primary(own_postgres: Po
 def _has_tasks(views: PostgresStore | OnReplica) -> bool:
     try:
         return bool(views.find(Filter()).tasks)
-    except SchemaMissing:  # the tables are not replicated yet
+    except errors.SchemaMissing:  # the tables are not replicated yet
         return False
 
 
@@ -193,7 +185,7 @@ def _has_tasks(views: PostgresStore | OnReplica) -> bool:
     ["mysql://localhost/x", "postgresql://localhost/x?nonsense=1", "postgresql://[localhost/x"],
 )
 def test_an_invalid_url_is_refused(url: str) -> None:
-    with pytest.raises(BadStoreUrl):
+    with pytest.raises(errors.BadStoreUrl):
         PostgresStore(url)
 
 
@@ -214,15 +206,15 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "error, becomes",
     [
-        (psycopg.errors.DiskFull, StoreFull),
-        (psycopg.errors.TooManyConnections, StoreUnavailable),
-        (psycopg.errors.AdminShutdown, StoreUnavailable),
-        (psycopg.errors.CannotConnectNow, StoreUnavailable),
-        (psycopg.errors.ReadOnlySqlTransaction, StoreReadOnly),
-        (psycopg.errors.CheckViolation, RowRefused),
+        (psycopg.errors.DiskFull, errors.StoreFull),
+        (psycopg.errors.TooManyConnections, errors.StoreUnavailable),
+        (psycopg.errors.AdminShutdown, errors.StoreUnavailable),
+        (psycopg.errors.CannotConnectNow, errors.StoreUnavailable),
+        (psycopg.errors.ReadOnlySqlTransaction, errors.StoreReadOnly),
+        (psycopg.errors.CheckViolation, errors.RowRefused),
     ],
 )
-def test_driver_errors_become_store_errors(error: type[psycopg.Error], becomes: type[StoreError]) -> None:
+def test_driver_errors_become_store_errors(error: type[psycopg.Error], becomes: type[errors.StoreError]) -> None:
     assert type(store_error(error("it said so"), "here")) is becomes
 
 
@@ -232,7 +224,7 @@ def test_psycopg_has_the_undocumented_names_that_the_store_uses(name: str) -> No
     owner = pkgutil.resolve_name(path)
     declared = {field for kind in getattr(owner, "__mro__", ()) for field in getattr(kind, "__annotations__", {})}
     assert hasattr(owner, attribute) or attribute in declared, (
-        f"psycopg {psycopg.__version__} has no {name}: adapt one_send and fast/insert_new.py, or exclude this version"
+        f"psycopg {psycopg.__version__} has no {name}: adapt pipelining.py and fast/insert_new.py, or exclude this version"
     )
 
 

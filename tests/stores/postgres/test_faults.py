@@ -17,9 +17,10 @@ import pytest
 from onerow import Addition, Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.errors import StoreError, StoreUnavailable
+from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED, PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.ports import Claim, Filter, Inserted, Move, Stale, Swapped
+from onerow.ports import Claim, Inserted, Move, Stale, Swapped
 from onerow.stores.postgres import PostgresStore
 from tests.conformance.kit import claim, claim_one, every_row, new, put, put_many, stored, want
 from tests.engine.kit import until, working

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from onerow.core import rules
+from onerow.core.filters import Filter, Order
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
-from onerow.ports import Claim, Filter, Lease, Move, Order
+from onerow.ports import Claim, Lease, Move
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.claiming import _claim_sql
 from onerow.stores.postgres.fast import low_water
@@ -154,6 +155,7 @@ def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
         (Filter(), "newest", 500),
         (Filter(), "oldest", 500),
         (Filter(parent_id="unknown"), "oldest", 0),
+        (Filter(id_prefix="failed1"), "newest", 12),
     ]
     for where, order, count in asked:
         with explained(store) as plans:

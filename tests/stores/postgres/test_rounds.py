@@ -79,16 +79,17 @@ def test_a_claim_whose_slot_another_writer_took_is_retried(
     found: list[Task] = []
     claiming = threading.Thread(target=lambda: found.extend(claim(store, 2, slots=2)))
     with psycopg.connect(postgres_url) as other:
-        other.execute(
-            "UPDATE onerow.task_queue SET status = 'processing', slot = 0, leased_by = 'psql', started_at = now(),"
-            " leased_until = now() + interval '1 minute' WHERE task_id = 't0000'"
-        )
+        other.execute(TAKE_SLOT, (0, "t0000"))
         claiming.start()
         until(lambda: sql.execute(LOCK_WAITERS).fetchone(), "the claim waits for slot 0")
     claiming.join(PATIENCE)
     assert [(task.task_id, task.slot) for task in found] == [("t0001", 1)]
 
 
+TAKE_SLOT = (
+    "UPDATE onerow.task_queue SET status = 'processing', slot = %s, leased_by = 'psql', started_at = now(),"
+    " leased_until = now() + interval '1 minute', version = version + 1 WHERE task_id = %s"
+)
 LOCK_WAITERS = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 

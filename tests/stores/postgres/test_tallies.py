@@ -5,7 +5,8 @@ import threading
 import psycopg
 
 from onerow.core import rules
-from onerow.ports import Filter, Move
+from onerow.core.filters import Filter
+from onerow.ports import Move
 from onerow.stores.postgres import PostgresStore
 from tests.conformance.kit import HOUR, claim, put_many
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onerow.core import rules
-from onerow.ports import Filter
+from onerow.core.filters import Filter
 from onerow.stores.sqlite import SqliteStore, title_index
 from tests.samples import NOW, SECOND, a_task
 

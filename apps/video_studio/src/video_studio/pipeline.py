@@ -2,7 +2,7 @@
 
 import msgspec
 
-from onerow import BadInput, Context, Permanent, Retry
+from onerow import AsyncContext, BadInput, Context, Permanent, Retry
 from video_studio import script as scripts
 from video_studio import uploads
 from video_studio.film import Film, make_film
@@ -24,7 +24,7 @@ videos.wait_until("schedule", field="scheduled_time")
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=_RETRY)
-async def script(job: Job, ctx: Context) -> Script:
+async def script(job: Job, ctx: AsyncContext) -> Script:
     """Write the script; draw the pictures too if the task asks for that."""
     task, settings = _joined(ctx), Settings.of_environment()
     if settings.endpoint is None:
@@ -54,7 +54,7 @@ def video(job: Job, script: Script, image: list[str] | None, ctx: Context) -> Fi
 
 
 @videos.phase(concurrency=1, timeout=_TIMEOUT, retry=msgspec.structs.replace(_RETRY, max_retries=8, factor=2))
-async def youtube(job: Job, script: Script, video: Film, ctx: Context) -> Published:
+async def youtube(job: Job, script: Script, video: Film, ctx: AsyncContext) -> Published:
     """Publish the film once, however often the phase runs."""
     task, settings = _joined(ctx), Settings.of_environment()
     return await publish(task, script, video, settings, ctx)
@@ -66,7 +66,7 @@ def next_phase(phase: str) -> str | None:
     return None if following is None else following.name
 
 
-def _joined(ctx: Context) -> VideoTask:
+def _joined(ctx: AsyncContext | Context) -> VideoTask:
     """Return the app's row of a task; raise a permanent error if there is none."""
     try:
         safe_name(ctx.task_id)

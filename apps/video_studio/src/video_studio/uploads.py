@@ -99,7 +99,7 @@ async def draw(task_id: str, script: Script, settings: Settings, key: str) -> No
     for number, name in enumerate(names):
         await asyncio.to_thread(_draw, folder / name, script.title, number, settings.look)
     # The same signal id makes a second attempt idempotent.
-    await open_queue().asignal(task_id, SIGNAL, names, signal_id=key, by="studio")
+    await open_queue().signal_async(task_id, SIGNAL, names, signal_id=key, by="studio")
 
 
 def _draw(target: Path, title: str, number: int, look: Look) -> None:

@@ -51,7 +51,7 @@ def workers(session: Session) -> None:
     now = session.queue.store.now()
     rows: list[list[Cell]] = []
     for worker in found:
-        state: Cell = ("draining", "yellow") if worker.draining else ("alive", "green")
+        state: Cell = ("draining", "yellow") if worker.draining else ("pulling" if worker.puller else "alive", "green")
         if not worker.alive:
             state = ("silent" if worker.seen_at else "not on the roll", "red")
         rows.append(

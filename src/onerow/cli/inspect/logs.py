@@ -39,7 +39,7 @@ def command(
         attempt=attempt, phase=phase, level=level, grep=None if grep is None else task_log.pattern(grep)
     )
     reading = task_log.follow if follow else task_log.read
-    for line in reading(session.queue, task_id, wanted, tail=tail):
+    for line in reading(session.queue, session.task_id(task_id), wanted, tail=tail):
         if isinstance(line, task_log.Gap):
             session.out.aside(f"{line.lines:,} lines are gone: a task keeps its last 10,000 lines or 1 MB")
         else:

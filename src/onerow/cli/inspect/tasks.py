@@ -18,13 +18,14 @@ from onerow.engine.views import Row, TaskPage
 @click.option("--after", help="Cursor printed at the end of the previous page.")
 @with_session
 def list_(session: Session, query: tuple[str, ...], limit: int, after: str | None) -> None:
-    """List tasks that match QUERY, newest first.
+    """List tasks that match QUERY, newest first unless it says sort:. See docs/query-language.md.
 
     \b
     onerow list status:failed phase:video
-    onerow list error:timeout age:<1h
+    onerow list "error:timeout age:<1h"
     onerow list user:u1 payload.topic:tides
-    onerow list is:parked some text
+    onerow list "status:parked OR status:failed -user:u1"
+    onerow list sort:oldest some text
     """
     asked = " ".join(query)
     page = session.views.find(asked, limit=limit, after=after)
@@ -126,7 +127,7 @@ def _count_matching(session: Session, query: str) -> None:
 @with_session
 def show(session: Session, task_id: str) -> None:
     """Show one task: its row, why it is in its status, its timeline, payload and results."""
-    view = session.views.task(task_id)
+    view = session.views.task(session.task_id(task_id))
     if session.out.as_json:
         session.out.json(view)
     else:
@@ -138,7 +139,7 @@ def show(session: Session, task_id: str) -> None:
 @with_session
 def why(session: Session, task_id: str) -> None:
     """Explain in one sentence why a task is not running, and print the command that changes it."""
-    reason = session.views.why(task_id)
+    reason = session.views.why(session.task_id(task_id))
     if session.out.as_json:
         session.out.json(reason)
         return

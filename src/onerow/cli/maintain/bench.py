@@ -15,12 +15,12 @@ from uuid import uuid4
 import click
 
 from onerow.cli.output import Output
+from onerow.core.filters import Filter
 from onerow.core.status import WAITING
 from onerow.engine.control import definitions
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervisor import ease_collector
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter
 from onerow.wiring import Queue, open_store
 
 _PER_TRANSACTION = 1_000

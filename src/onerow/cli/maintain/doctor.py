@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from onerow.core.durations import spell_duration
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.engine.control.definitions import Pause
 from onerow.engine.control.relocation import relocation_of
@@ -12,7 +13,7 @@ from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.engine.views.why import resume_command, task_command
-from onerow.ports import Filter, Finding
+from onerow.ports import Finding
 
 _LONG = timedelta(minutes=1)
 _SKEW = timedelta(seconds=2)
@@ -100,21 +101,32 @@ def _corrupt(queue: Queue) -> Iterator[Finding]:
 
 def _workers(views: Views) -> Iterator[Finding]:
     workers = views.workers(holds=False)
-    alive = [worker for worker in workers if worker.alive]
-    if alive:
-        yield Finding("good", f"{len(alive)} live worker" + ("" if len(alive) == 1 else "s"))
+    alive = [worker for worker in workers if worker.alive and not worker.only_receives]
+    for kind, found in (
+        ("worker", [each for each in alive if not each.puller]),
+        ("puller", [each for each in alive if each.puller]),
+    ):
+        if found:
+            yield Finding("good", f"{len(found)} live {kind}" + ("" if len(found) == 1 else "s"))
     for worker in workers:
         for hook in worker.hooks:
             yield _hook(worker.name, hook)
-        for inbox in worker.inboxes:
-            if inbox.error and worker.alive:
+        for inbox in worker.inboxes if worker.alive else ():
+            if not inbox.error:
+                yield Finding("good", f"{worker.name} receives from {inbox.name}")
+            else:
                 yield Finding(
                     "bad",
                     f"worker {worker.name} can't receive from {inbox.name}: {inbox.error}",
                     "it goes on by itself as soon as the inbox answers",
                 )
         if not worker.alive:
-            yield Finding("slow", f"worker {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", "a live worker takes it off the roll")  # fmt: skip
+            kind, fix = (
+                ("puller", "the next puller removes it an hour later")
+                if worker.puller
+                else ("worker", "a live worker takes it off the roll")
+            )
+            yield Finding("slow", f"{kind} {worker.name} is silent since {worker.seen_at:%Y-%m-%d %H:%M:%S}Z", fix)
     if not alive:
         yield Finding("slow", "no worker is running", "onerow worker APP")
 
@@ -124,8 +136,9 @@ def _inboxes(views: Views) -> Iterator[Finding]:
         if counts.rejected:
             yield Finding(
                 "slow",
-                f"{counts.rejected:,} messages of {name} were rejected in the last day",
-                "onerow inboxes; the reason stands beside each rejected message",
+                f"{counts.rejected:,} message{'' if counts.rejected == 1 else 's'} of {name} "
+                f"{'was' if counts.rejected == 1 else 'were'} rejected in the last day",
+                "onerow inboxes",
             )
 
 

@@ -65,7 +65,7 @@ def migrate(session: Session, check: bool, sql: bool) -> None:
     pending = before is not None and before.stored < before.known
     if sql:
         if before is None:
-            raise BadInput(f"{store.url} can't say what it would run; use: onerow migrate", field="store")
+            raise BadInput(f"{store.url} can't say what it would run", fix="use: onerow migrate", field="store")
         click.echo(before.sql, nl=False)
         return
     if check:
@@ -101,7 +101,7 @@ def backup(session: Session, file: Path) -> None:
     """Copy the whole store to FILE while it is in use. (A plain copy of an SQLite file misses the data in its -wal.)"""
     store = session.queue.store
     if not isinstance(store, Administrable):
-        raise BadInput(f"{store.url} has tools of its own for backups; use those of its server", field="store")
+        raise BadInput(f"{store.url} has tools of its own for backups", fix="use those of its server", field="store")
     with session.out.progress("backup") as report:
         store.backup(file, report)
     size = file.stat().st_size

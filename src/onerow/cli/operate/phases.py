@@ -5,9 +5,9 @@ import click
 from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, Status
 from onerow.engine.control.definitions import UNCHANGED, Limit
-from onerow.ports import Filter
 
 _PURGE_STEP = 2_000
 _CRON = "cron:"

@@ -12,20 +12,25 @@ from msgspec.structs import replace
 from onerow.cli.output import Output, status_cell
 from onerow.cli.session import CONFIRM_ABOVE, Session, tasks_text, with_session
 from onerow.cli.values import moment, payload
-from onerow.core.errors import BadInput, OnerowError
+from onerow.core.errors import BadInput, OnerowError, with_fix
+from onerow.core.failure import ERROR_CLASSES
 from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.engine.queue.bulk import Progress, Selection
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.compare_and_swap import pages
+from onerow.engine.queue.progress import Progress
+from onerow.engine.queue.scope import filter_of
 
 _SHOWN = 4 * CONFIRM_ABOVE
 
 
-def operation(*statuses: Status, final: bool = False) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
+def operation(
+    *statuses: Status, final: bool = False, recorded: bool = True
+) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
     """Add ID…, --where, --dry-run, --yes, --by and --note to a command, and pass it the selected tasks.
 
     statuses: the default statuses for --where, unless its query names some. final: no operation undoes this one, so
-    --where always asks for confirmation.
+    --where always asks for confirmation. recorded: the history says who did it and why.
     """
 
     asked = f"asked from {CONFIRM_ABOVE + 1} tasks on" + (", and always with --where" if final else "")
@@ -35,19 +40,10 @@ def operation(*statuses: Status, final: bool = False) -> Callable[[Callable[...,
         @click.option("--where", metavar="QUERY", help="All tasks that match the query, instead of ids.")
         @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
         @click.option("--yes", "-y", is_flag=True, help=f"Don't ask for confirmation ({asked}).")
-        @click.option("--by", default="", help="Who does this; default: your user name.")
-        @click.option("--note", default="", help="The reason; kept in the task's history.")
         @with_session
         @functools.wraps(function)
         def run(
-            session: Session,
-            ids: Sequence[str],
-            where: str | None,
-            dry_run: bool,
-            yes: bool,
-            by: str,
-            note: str,
-            **options: Any,
+            session: Session, ids: Sequence[str], where: str | None, dry_run: bool, yes: bool, **options: Any
         ) -> None:
             name = str(click.get_current_context().info_name)
             selection, tasks = _select(session, ids, where, frozenset(statuses))
@@ -62,12 +58,16 @@ def operation(*statuses: Status, final: bool = False) -> Callable[[Callable[...,
                 def progress(so_far: Progress) -> None:
                     show_share(min((so_far.done + so_far.refused) / max(so_far.matched, 1), 1.0))
 
-                function(session, selection, by=by, note=note, progress=progress, each=report.add, **options)
+                function(session, selection, progress=progress, each=report.add, **options)
             report.print()
 
-        return run
+        return _author(_reason(run)) if recorded else run
 
     return decorate
+
+
+_author = click.option("--by", default="", help="Who does this; default: your user name.")
+_reason = click.option("--note", default="", help="The reason; kept in the task's history.")
 
 
 @click.command("retry")
@@ -94,10 +94,11 @@ def replay(session: Session, tasks: Selection, phase: str | None, **how: Any) ->
 
 @click.command("finish")
 @click.option("--phase-only", is_flag=True, help="Complete only the current phase; the task continues with the next.")
+@click.option("--result", "text", help="The result of the phase as JSON, or @FILE, or - for standard input.")
 @operation(WAITING, FAILED, final=True)
-def finish(session: Session, tasks: Selection, phase_only: bool, **how: Any) -> Progress:
+def finish(session: Session, tasks: Selection, phase_only: bool, text: str | None, **how: Any) -> Progress:
     """Mark waiting or failed tasks as completed without running them."""
-    return tasks.finish(phase_only=phase_only, **how)
+    return tasks.finish(phase_only=phase_only, result=payload((), text), **how)
 
 
 @click.command("reschedule")
@@ -116,6 +117,25 @@ def set_priority(session: Session, tasks: Selection, priority: int, **how: Any) 
     return tasks.set_priority(priority, **how)
 
 
+@click.command("fail")
+@click.option("--error", required=True, help="The reason; it becomes the task's error.")
+@click.option(
+    "--error-class", type=click.Choice(ERROR_CLASSES), default="permanent", show_default=True, help="Its class."
+)
+@operation(WAITING)
+def fail(session: Session, tasks: Selection, error: str, error_class: str, **how: Any) -> Progress:
+    """Fail waiting tasks, for example because their signal will not come; retry undoes it."""
+    return tasks.fail(error, error_class=error_class, **how)
+
+
+@click.command("annotate")
+@click.option("--metadata", "text", required=True, help="A JSON object, or @FILE, or - for standard input.")
+@operation(*Status, recorded=False)
+def annotate(session: Session, tasks: Selection, text: str, **how: Any) -> Progress:
+    """Replace the metadata of tasks."""
+    return tasks.annotate(payload((), text), **how)
+
+
 @click.command("signal")
 @click.argument("task_id", metavar="ID")
 @click.argument("name")
@@ -127,7 +147,7 @@ def signal(
     session: Session, task_id: str, name: str, fields: tuple[str, ...], text: str | None, signal_id: str
 ) -> None:
     """Send the signal NAME to a task. A signal that arrives before the wait is kept for it."""
-    task = session.queue.signal(task_id, name, payload(fields, text), signal_id=signal_id)
+    task = session.queue.signal(session.task_id(task_id), name, payload(fields, text), signal_id=signal_id)
     if session.out.as_json:
         session.out.json({"task_id": task.task_id, "status": task.status, "awaiting": task.awaiting})
     else:
@@ -142,9 +162,9 @@ def _select(
         raise click.UsageError("give one or more ids, or --where QUERY")
     queue = session.queue
     if where is None:
-        selection = queue.select(ids=ids)
+        selection = queue.select(ids=[session.task_id(given) for given in ids])
         return selection, list(selection)  # raises for an unknown id before any task is changed
-    asked = session.views.filter(where)
+    asked = filter_of(queue, where)
     if not asked.statuses:
         asked = replace(asked, statuses=statuses)
     return queue.select(asked), chain.from_iterable(pages(queue, asked, "oldest"))
@@ -196,7 +216,9 @@ class _Report:
                 {
                     "operation": self._name,
                     "done": [{"task_id": t.task_id, "status": t.status, "phase": t.phase} for t in self._done],
-                    "refused": [{"task_id": t.task_id, "reason": str(error)} for t, error in self._refused],
+                    "refused": [
+                        {"task_id": t.task_id, "reason": str(error), "fix": error.fix} for t, error in self._refused
+                    ],
                 }
             )
         else:
@@ -214,6 +236,6 @@ class _Report:
         if not done and not refused:
             out.line(f"nothing to {name}")
         for _, error in self._refused:
-            out.aside(f"onerow: {error}")
+            out.aside(f"onerow: {with_fix(error)}")
         if refused > _SHOWN:
             out.aside(f"… {tasks_text(refused)} refused in all")

@@ -1,6 +1,7 @@
 """Commands that add work: publish, add."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -55,10 +56,11 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
 @click.option("--user", "user_id", default="", help="The user id of the owner.")
 @click.option("--title", help="Title; default: made by the pipeline.")
 @click.option("--run-at", help="Earliest start: now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
+@click.option("--delay", metavar="SPAN", help="Earliest start, counted from now: 10m, 1h30m. Instead of --run-at.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, help="-100…100, lower runs first.")
 @click.option("--unique", help="Unique key: no second open task is added with it.")
 @click.option("--unique-for", help="Keep the unique key after the end of the task ('7d', 'forever').")
-@click.option("--key", "limit_key", default="", help="Limit key: the group for limits per key.")
+@click.option("--limit-key", default="", help="Limit key: the group for limits per key.")
 @click.option("--max-retries", type=click.IntRange(0, 1000), help="Retry limit, instead of that of each phase.")
 @click.option("--metadata", help="Your own JSON object, stored with the task.")
 @with_session
@@ -79,7 +81,9 @@ def add(
         terms["metadata"] = payload((), metadata)
     if lines is not None:
         if fields or text is not None or terms["task_id"]:
-            raise BadInput("--lines brings the payloads; leave FIELD=VALUE, --payload and --id out", field="lines")
+            raise BadInput(
+                "--lines brings the payloads", fix="leave FIELD=VALUE, --payload and --id out", field="lines"
+            )
         _add_lines(session, pipeline, lines, {name: value for name, value in terms.items() if name != "task_id"})
         return
     before = queue.store.fetch([terms["task_id"]]) if terms["task_id"] else []
@@ -97,26 +101,51 @@ def add(
 
 
 def _add_lines(session: Session, pipeline: str, lines: Any, terms: dict[str, Any]) -> None:
-    added = 0
-    batch: list[Addition] = []
-    for payload_ in _payloads(lines):
-        batch.append(Addition(payload_, **terms))
-        if len(batch) == _BATCH:
-            added += len(session.queue.add_many(pipeline, batch))
-            batch = []
+    """Add one task per line, a batch at a time; exit with 1 if a line is refused after others were added."""
+    added, last = 0, 0  # last: the number of the last line whose task was added
+    problem = ""
+    try:
+        for batch in _batches(lines):
+            additions = [Addition(payload_, **terms) for _, payload_ in batch]
+            try:
+                added += len(session.queue.add_many(pipeline, additions))
+            except BadInput as error:
+                raise _with_line(error, [number for number, _ in batch]) from None
+            last = batch[-1][0]
             if sys.stderr.isatty():
                 click.echo(f"\r{added:,} added", nl=False, err=True)
-    added += len(session.queue.add_many(pipeline, batch))
+    except BadInput as error:
+        if not added:
+            raise BadInput(f"{error}", fix="nothing was added", field="lines") from None
+        problem = f"{error}; correct it and add the rest, from line {last + 1} on"
     if session.out.as_json:
-        session.out.json({"added": added})
+        session.out.json({"added": added} | ({"problem": problem, "last_line": last} if problem else {}))
     else:
         session.out.line(f"{formatting.number(added) or '0'} added")
+    if problem:
+        session.out.aside(problem)
+        sys.exit(1)
 
 
-def _payloads(lines: Any) -> Iterator[Any]:
+def _batches(lines: Any) -> Iterator[list[tuple[int, Any]]]:
+    """Yield the payloads with the numbers of their lines."""
+    batch: list[tuple[int, Any]] = []
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise BadInput(f"line {number} is not JSON ({error}); the lines before it were added", field="lines") from None  # fmt: skip
+        if not line.strip():
+            continue
+        try:
+            batch.append((number, json.loads(line)))
+        except ValueError as error:
+            raise BadInput(f"line {number} is not JSON ({error})", field="lines") from None
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _with_line(error: BadInput, numbers: list[int]) -> BadInput:
+    """Return the error with the number of the line instead of that of the item."""
+    item = re.match(r"item (\d+): ", str(error))
+    number, text = (numbers[int(item[1])], str(error)[item.end() :]) if item else (numbers[0], str(error))
+    return BadInput(f"line {number}: {text}", field=error.field) if item or len(numbers) == 1 else error

@@ -105,7 +105,7 @@ class Demo:
         if not self._killed:
             self._kill_worker()
         if time.monotonic() - self._began > 180:
-            raise StoreError("the demo did not finish in 180 s; its worker does not run the tasks")
+            raise StoreError("the demo did not finish in 180 s: its worker does not run the tasks")
         return not all(task.ended for task in self._tasks)
 
     def _read(self) -> list[Task]:
@@ -141,7 +141,7 @@ class Demo:
         ended = [entry[:2] for entry in entries if entry[2] in ("advanced", "completed", "passed")]
         completed = sum(task.status is COMPLETED for task in self._tasks)
         if not self._killed or self._interrupted or len(set(ended)) != len(ended) or completed != len(TOPICS):
-            raise StoreError("the demo did not end as expected; please report this with the output above")
+            raise StoreError("the demo did not end as expected", fix="please report this with the output above")
         rescued, failed = (sum(what == wanted for *_, what in entries) for wanted in ("rescued", "failed"))
         self._report(f"{completed} of {len(TOPICS)} tasks completed: {len(ended)} phases, each recorded once")
         self._report(

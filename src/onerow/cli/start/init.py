@@ -62,7 +62,7 @@ def command(folder: Path) -> None:
     for name in FILES:
         if (folder / name).exists():
             raise BadInput(
-                f"{folder / name} is there already; name a new folder: onerow init my_project", field="folder"
+                f"{folder / name} is there already", fix="name a new folder: onerow init my_project", field="folder"
             )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():

@@ -13,7 +13,7 @@ def watch_sources(folder: Path, changed: Callable[[], None], say: Callable[[str]
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError:
         raise BadInput(
-            "--reload needs watchfiles; install it with: pip install 'onerow[reload]'", field="reload"
+            "--reload needs watchfiles", fix="install it with: pip install 'onerow[reload]'", field="reload"
         ) from None
 
     def follow() -> None:

@@ -11,16 +11,18 @@ from types import FrameType
 import click
 
 from onerow.cli.app import load_app
-from onerow.cli.exit_codes import exit_code, explain
+from onerow.cli.exit_codes import exit_code
 from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
 from onerow.core.durations import parse_duration
 from onerow.core.errors import OnerowError
+from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
+from onerow.identity import check_platform
 from onerow.settings import project_folder
 
 log = logging.getLogger("onerow")
@@ -43,6 +45,17 @@ log = logging.getLogger("onerow")
 @click.option("--interval", default="1s", show_default=True, help="Poll interval when the store sends no wake-up.")
 @click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
 @click.option("--phases", multiple=True, help="Serve only this phase (or pipeline.phase); repeatable.")
+@click.option(
+    "--prestart",
+    type=click.IntRange(0, 256),
+    help="Most processes to keep ready for isolated handlers in use; 0 for none. Default: one per core.",
+)
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(1),
+    help="Replace a worker process after this many tasks; its replacement starts first.",
+)
+@click.option("--max-memory", metavar="SIZE", help="Replace a worker process that uses more memory, for example 1GB.")
 @click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
@@ -68,6 +81,9 @@ def command(
     interval: str,
     grace: str,
     phases: Sequence[str],
+    prestart: int | None,
+    max_tasks: int | None,
+    max_memory: str | None,
     until_idle: bool,
     reload: bool,
     verbose: bool,
@@ -79,6 +95,7 @@ def command(
     The first SIGTERM or Ctrl-C drains: the worker claims nothing more, and running work may end within the grace period.
     The second ends the grace period, the third kills the worker processes.
     """
+    check_platform()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     own_handlers = list(logging.getLogger().handlers)  # handlers that the app adds later keep their formatter
     for handler in own_handlers:
@@ -89,7 +106,10 @@ def command(
         if not is_supervised():
             argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
             seconds = parse_duration(grace, "grace").total_seconds()
-            supervisor = Supervisor(argv, processes, say, grace=seconds, once=until_idle)
+            supervisor = Supervisor(
+                argv, processes, say, grace=seconds, once=until_idle, max_tasks=max_tasks,
+                max_memory=None if max_memory is None else parse_size(max_memory, "--max-memory"),
+            )  # fmt: skip
             if reload:
                 watch_sources(project_folder(Path.cwd()), supervisor.restart, say)
             sys.exit(supervisor.run())
@@ -99,6 +119,7 @@ def command(
             handler.setFormatter(formatter(log_format, queue.masker))
         worker = Worker(
             queue, concurrency=concurrency, interval=interval, grace=grace, phases=phases, until_idle=until_idle,
+            prestart=prestart,
             republish=reload,  # during development the latest code is the definition
             show_output=sys.stderr.isatty() if show_output is None else show_output,
         )  # fmt: skip
@@ -109,8 +130,7 @@ def command(
     except OnerowError as error:
         if log_format == "text":
             raise
-        what, advice = explain(error)
-        log.error(what, extra={"error_class": type(error).__name__} | ({"advice": advice} if advice else {}))
+        log.error(str(error), extra={"error_class": type(error).__name__} | ({"fix": error.fix} if error.fix else {}))
         sys.exit(exit_code(error))
 
 

@@ -17,10 +17,10 @@ from onerow.core.rules.attempts import (
     park,
     report,
     rescue,
-    snooze,
     stop_cancelled,
     wait,
 )
+from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
 from onerow.core.rules.operations import (
     annotate,
     cancel,
@@ -40,6 +40,7 @@ __all__ = [
     "annotate",
     "bury",
     "cancel",
+    "cancel_itself",
     "check_priority",
     "check_retry_count",
     "children_ended",
@@ -68,6 +69,8 @@ __all__ = [
     "retry",
     "set_priority",
     "signal",
+    "skip",
+    "sleep",
     "snooze",
     "stop_cancelled",
     "wait",

@@ -6,14 +6,15 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core import signals, values
-from onerow.core.corruption import problems, quarantine
+from onerow.core.corruption import applied, problems, quarantine
 from onerow.core.durations import spell_duration
-from onerow.core.errors import BadInput, IllegalMove
+from onerow.core.errors import BadInput, IllegalMove, with_fix
 from onerow.core.failure import Failure, classify, failure
 from onerow.core.history import Entry
 from onerow.core.outcomes import WaitExpired
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
+from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
 from onerow.core.rules.transitions import (
     attempted,
     cancelled_by_request,
@@ -33,6 +34,9 @@ from onerow.core.times import FAR, read, spell, to_millis
 CRASH_LIMIT = 3
 """A task fails when its isolated process has died this often in one phase."""
 
+
+TRY_RESOURCE_AGAIN = timedelta(seconds=30)
+"""How long a task waits whose isolated process could not make a resource."""
 
 StopReason = Literal["cancel", "timeout", "lost", "drain"]
 
@@ -88,6 +92,25 @@ class Snoozed(msgspec.Struct, frozen=True, tag=True):
     for_: timedelta
 
 
+class CancelledItself(msgspec.Struct, frozen=True, tag=True):
+    """The handler cancelled its own task."""
+
+    reason: str
+
+
+class Skipped(msgspec.Struct, frozen=True, tag=True):
+    """The handler skipped its phase."""
+
+    reason: str
+
+
+class Sleeping(msgspec.Struct, frozen=True, tag=True):
+    """The handler sleeps, and its slot is free."""
+
+    name: str
+    for_: timedelta
+
+
 class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The worker stopped the attempt."""
 
@@ -100,7 +123,16 @@ class Unstarted(msgspec.Struct, frozen=True, tag=True):
     until: datetime | None = None
 
 
-Outcome = Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | Stopped | Unstarted
+class Unready(msgspec.Struct, frozen=True, tag=True):
+    """A resource of the handler could not be made, so the handler was not called."""
+
+    why: str
+
+
+Outcome = (
+    Done | Jumped | Finished | Waiting | Failed | Crashed | Interrupted | Snoozed | CancelledItself | Skipped | Sleeping
+    | Stopped | Unstarted | Unready
+)  # fmt: skip
 
 
 def claimed(task: Task, worker: str, until: datetime, now: datetime, slot: int | None, key_slot: int | None) -> Task:
@@ -217,22 +249,14 @@ def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None)
     return msgspec.structs.replace(interrupt(task, why, now, by=by, plan=plan), token=task.token + 1)
 
 
-def snooze(task: Task, for_: timedelta, now: datetime, *, by: str = "") -> Task:
-    """Return the task to waiting until a later time, at no cost of retries."""
-    must_be(task, PROCESSING)
-    if task.cancel_requested:
-        return cancelled_by_request(task, now, by)
-    entry = attempted(task, now, "snoozed", by)
-    due = to_millis(now + for_)
-    return task.to(WAITING, now, run_at=due, started_at=None, rescue_count=0, logs_json=task.history_with(entry))
-
-
-def hand_back(task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None) -> Task:
+def hand_back(
+    task: Task, now: datetime, *, by: str = "", started: bool = True, run_at: datetime | None = None, note: str = ""
+) -> Task:
     """Return an unfinished or unstarted task to waiting, due as before or at `run_at`; the attempt doesn't count."""
     must_be(task, PROCESSING)
     if task.cancel_requested:
         return cancelled_by_request(task, now, by)
-    logs = task.history_with(attempted(task, now, "handed back", by)) if started else task.logs_json
+    logs = task.history_with(attempted(task, now, "handed back", by, note)) if started else task.logs_json
     later = task.run_at if run_at is None else run_at
     return task.to(WAITING, now, run_at=later, started_at=None, attempt=task.attempt - 1, logs_json=logs)
 
@@ -293,16 +317,9 @@ def decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, *, 
 
     plan: the definition that the task follows. own: the definition whose timeout applied, if different.
     """
-    try:
-        if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
-            return quarantine(task, now, by=by)
-        return _decide(task, plan, outcome, now, by, own)
-    except IllegalMove:
-        raise
-    except Exception:
-        if not problems(task):
-            raise
+    if type(outcome) is Failed and outcome.why.exception in _UNREADABLE and problems(task):
         return quarantine(task, now, by=by)
+    return applied(lambda task: _decide(task, plan, outcome, now, by, own), task, now, by=by)
 
 
 def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, own: Plan | None) -> Task | None:
@@ -314,13 +331,17 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
                 return fail(task, classify(error), plan, now, by=by)
         case Failed(why=why):
             return fail(task, why, plan, now, by=by)
-        case Jumped() | Finished() | Waiting():
+        case Jumped() | Finished() | Waiting() | Sleeping():
             try:
                 return _jump_finish_or_wait(task, plan, outcome, now, by)
             except BadInput as error:
-                return fail(task, failure(str(error), "permanent", exception="BadInput"), plan, now, by=by)
+                return fail(task, failure(with_fix(error), "permanent", exception="BadInput"), plan, now, by=by)
         case Snoozed(for_=span):
             return snooze(task, span, now, by=by)
+        case CancelledItself(reason=reason):
+            return cancel_itself(task, reason, now, by=by)
+        case Skipped(reason=reason):
+            return skip(task, plan, reason, now, by=by)
         case Crashed(why=why):
             return crash(task, why, now, by=by)
         case Interrupted(why=cause):
@@ -333,10 +354,14 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
             return hand_back(task, now, by=by)
         case Unstarted(until=until):
             return hand_back(task, now, by=by, started=False, run_at=until)
+        case Unready(why=cause):
+            return hand_back(task, now, by=by, run_at=to_millis(now + TRY_RESOURCE_AGAIN), note=cause)
     return None
 
 
-def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Waiting, now: datetime, by: str) -> Task:
+def _jump_finish_or_wait(
+    task: Task, plan: Plan, outcome: Jumped | Finished | Waiting | Sleeping, now: datetime, by: str
+) -> Task:
     match outcome:
         case Jumped(phase=phase, result=result):
             return complete(task, plan, result, now, by=by, to=phase)
@@ -344,6 +369,8 @@ def _jump_finish_or_wait(task: Task, plan: Plan, outcome: Jumped | Finished | Wa
             return finish(task, result, now, by=by)
         case Waiting(name=name, awaiting=awaiting, timeout=timeout):
             return wait(task, name, awaiting, timeout, now, by=by)
+        case Sleeping(name=name, for_=span):
+            return sleep(task, name, span, now, by=by)
 
 
 def timed_out(task: Task, plan: Plan) -> Failure:

@@ -15,7 +15,7 @@ from onerow.core.retry import Retry
 from onerow.core.rules.transitions import check_priority, check_retry_count, check_row, ended, entered, must_be
 from onerow.core.signals import MAX_SIGNALS
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
-from onerow.core.steps import has_spawned, without_open_waits
+from onerow.core.steps import has_spawned, renamed, without_open_waits
 from onerow.core.task import Task
 from onerow.core.times import spell, to_millis
 
@@ -78,16 +78,18 @@ def retry(
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)
     entry = Entry(at=spell(now), what="retry", phase=task.phase, by=by, note=note)
+    phase = plan.phase(task.phase)
+    task = msgspec.structs.replace(task, steps_json=without_open_waits(task))
     again = entered(
         task,
-        plan.phase(task.phase),
+        phase,
         now,
         fresh=False,
         retry_count=count,
         retry_base=count,
         # Children of an ended task may have been purged, so the task now expects only those that still exist.
         children=None if task.children is None else 0,
-        steps_json=without_open_waits(task),
+        steps_json=renamed(task, phase.name),
         logs_json=task.history_with(entry),
     )
     return msgspec.structs.replace(again, run_at=to_millis(now + wait)) if wait and again.awaiting is None else again
@@ -100,7 +102,8 @@ def _allowed_by(policy: Retry, task: Task) -> timedelta:
         return wait
     why = f"class {task.error_class}" if wait is None else f"retried {task.retry_count} times"
     raise IllegalMove(
-        f"task {task.task_id} is not to be tried again by itself ({why}); to insist: onerow retry {task.task_id}",
+        f"task {task.task_id} is not to be tried again by itself ({why})",
+        fix=f"to insist: onerow retry {task.task_id}",
         task_id=task.task_id,
         status=task.status,
     )
@@ -113,7 +116,8 @@ def replay(task: Task, plan: Plan, phase: str | None, now: datetime, *, by: str 
     start = plan.first if phase is None else plan.phase(phase)
     if plan.knows(task.phase) and plan.position(start.name) > plan.position(task.phase):
         raise IllegalMove(
-            f"task {task.task_id} never reached {start.name}; replay it from {task.phase} or before",
+            f"task {task.task_id} never reached {start.name}",
+            fix=f"replay it from {task.phase} or before",
             task_id=task.task_id,
             status=task.status,
         )

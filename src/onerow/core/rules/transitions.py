@@ -131,7 +131,7 @@ def elapsed_ms(task: Task, now: datetime) -> int:
 def later_phase(plan: Plan, here: str, there: str) -> PhasePlan:
     """Return the phase `there`; raise BadInput unless it comes after `here`."""
     if plan.position(there) <= plan.position(here):
-        raise BadInput(f"a jump leads to a later phase; {there!r} is not after {here!r}", field="phase")
+        raise BadInput(f"a jump goes to a later phase, and {there!r} is not after {here!r}", field="phase")
     return plan.phase(there)
 
 
@@ -140,8 +140,8 @@ def check_row(task: Task, results: str) -> None:
     size = len(results) + len(task.payload_json) + len(task.steps_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
-            f"the result of {task.phase} would make the row {size:,} bytes; at most {values.MAX_ROW:,}. "
-            f"Store it elsewhere and return a path or key",
+            f"the result of {task.phase} would make the row {size:,} bytes, at most {values.MAX_ROW:,} are stored",
+            fix="store it elsewhere and return a path or key",
             field="result",
         )
 
@@ -149,7 +149,9 @@ def check_row(task: Task, results: str) -> None:
 def must_be(task: Task, *statuses: Status, operation: str = "") -> None:
     """Raise IllegalMove unless the task is in one of these statuses."""
     if task.purged_at is not None:
-        raise IllegalMove(f"task {task.task_id} was purged; only its keys are left", task_id=task.task_id)
+        raise IllegalMove(
+            f"task {task.task_id} was purged; only its keys are left", fix="add a new task", task_id=task.task_id
+        )
     if task.status not in statuses:
         wanted = " or ".join(statuses)
         need = f"only {wanted} tasks can be {operation}" if operation else f"this requires a {wanted} task"

@@ -91,6 +91,8 @@ def watch(
     again_after: Duration = "1h",
 ) -> AlertRule:
     """Build an alert rule from user input."""
+    if not isinstance(to, str) and not callable(to):
+        raise BadInput(f"alerts go to a webhook's URL or to a function, not {to!r}", field="to")
     send: Send = Webhook(to) if isinstance(to, str) else to
     return AlertRule(
         send,

@@ -10,6 +10,7 @@ import msgspec
 
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.plan import PhasePlan, Plan, followed
+from onerow.core.suggest import did_you_mean
 from onerow.core.times import read, spell
 from onerow.engine.control import notes
 from onerow.ports import Note, Store
@@ -19,6 +20,7 @@ UNCHANGED: Literal["unchanged"] = "unchanged"
 Limit = int | None | Literal["unchanged"]
 """A limit to set: a number, None for no limit, or 'unchanged'."""
 WORKER = "worker"
+PULLER = "puller"  # the `kind` of a worker entry that a puller wrote
 """Kind of the notes in which workers are registered."""
 
 
@@ -93,6 +95,7 @@ def has_workers(store: Store, names: Iterable[str]) -> bool:
     return any(
         note.updated_at is not None
         and note.updated_at >= since
+        and note.body.get("kind") != PULLER  # reads the definition with each claim
         and wanted & {name for name, _ in note.body.get("phases", ())}
         for note in store.notes(WORKER)
     )
@@ -182,30 +185,27 @@ class Controls(msgspec.Struct, frozen=True):
 
     def limits_of(self, pipeline: str, phase: PhasePlan) -> tuple[int | None, int | None]:
         """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
-        own = self.limits.get((pipeline, phase.name))
-        if own is None:
+        if not self.limits:
             return phase.concurrency, phase.per_key
+        own = next((found for name in phase.names if (found := self.limits.get((pipeline, name)))), {})
         return own.get("concurrency", phase.concurrency), own.get("per_key", phase.per_key)
 
     def terms(self, pipeline: str, phase: PhasePlan, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
-        if self.pauses and self.pause_of(pipeline, phase.name) is not None:
+        if self.pauses and self.pause_of(pipeline, phase.names) is not None:
             return None
-        if self.holds and self.hold_of(pipeline, phase.name, now) is not None:
+        if self.holds and self.hold_of(pipeline, phase.names, now) is not None:
             return None
         return self.limits_of(pipeline, phase)
 
-    def pause_of(self, pipeline: str, phase: str) -> Pause | None:
-        return self.pauses.get((pipeline, phase)) or self.pauses.get((pipeline, "*"))
+    def pause_of(self, pipeline: str, names: Sequence[str]) -> Pause | None:
+        """Return the pause of a phase, given by its present and former names, or of its pipeline."""
+        return next((pause for name in (*names, "*") if (pause := self.pauses.get((pipeline, name)))), None)
 
-    def hold_of(self, pipeline: str, phase: str, now: datetime) -> Hold | None:
-        """Return the hold in force, if any."""
-        hold = self.holds.get((pipeline, phase))
-        return hold if hold is not None and read(hold.until) > now else None
-
-    def held_until(self, pipeline: str, phase: str, now: datetime) -> datetime | None:
-        hold = self.hold_of(pipeline, phase, now)
-        return None if hold is None else read(hold.until)
+    def hold_of(self, pipeline: str, names: Sequence[str], now: datetime) -> Hold | None:
+        """Return the hold in force of a phase, given by its present and former names; the one that ends last."""
+        found = [hold for name in names if (hold := self.holds.get((pipeline, name))) and read(hold.until) > now]
+        return max(found, key=lambda hold: hold.until, default=None)
 
 
 def load_controls(store: Store) -> Controls:
@@ -221,7 +221,12 @@ def set_pause(store: Store, pipeline: str, phase: str, by: str, reason: str) -> 
     notes.put(store, Note(PAUSE, f"{pipeline}/{phase}", body))
 
 
-def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Limit]) -> None:
+def drop_controls(store: Store, kind: str, pipeline: str, names: Iterable[str]) -> bool:
+    """Delete the limits or pauses of a phase, stored under any of its names; return whether there was one."""
+    return store.drop_notes(kind, [f"{pipeline}/{name}" for name in names]) > 0
+
+
+def set_limit(store: Store, pipeline: str, phase: PhasePlan, limits: dict[str, Limit]) -> None:
     """Override the limits that are given; the others stay as they are."""
     given = {field: value for field, value in limits.items() if value != UNCHANGED}
     if not given:
@@ -231,7 +236,14 @@ def set_limit(store: Store, pipeline: str, phase: str, limits: dict[str, Limit])
             raise BadInput(
                 f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}", field=field
             )
-    notes.update(store, LIMIT, f"{pipeline}/{phase}", lambda note: ({} if note is None else note.body) | given)
+    former = [note for name in phase.renamed_from if (note := notes.find(store, LIMIT, f"{pipeline}/{name}"))]
+    inherited = former[0].body if former else {}
+
+    def override(note: Note | None) -> Any:
+        return (inherited if note is None else note.body) | given
+
+    notes.update(store, LIMIT, f"{pipeline}/{phase.name}", override)
+    drop_controls(store, LIMIT, pipeline, phase.renamed_from)
 
 
 def set_hold(store: Store, pipeline: str, phase: str, until: datetime, why: str, by: str = "") -> None:
@@ -250,14 +262,10 @@ def known_plan(plans: dict[str, Plan], name: str) -> Plan:
         return plans[name]
     there = ", ".join(sorted(plans)) or "none published yet"
     raise UnknownName(
-        f"no pipeline {name!r} in the store ({there}); run its worker once, or: onerow publish APP", field="pipeline"
+        f"no pipeline {name!r} in the store ({there})",
+        fix=did_you_mean(name, plans, "run its worker once, or: onerow publish APP"),
+        field="pipeline",
     )
-
-
-def known_phases(plan: Plan, phases: Sequence[str]) -> None:
-    for phase in phases:
-        if phase != "*":
-            plan.phase(phase)
 
 
 def _pair(name: str) -> tuple[str, str]:

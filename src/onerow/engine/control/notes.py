@@ -38,9 +38,7 @@ def update(
         if swap(store, new):
             return replace(new, version=new.version + 1)
         note = find(store, kind, name)
-    raise LostRace(
-        f"the {kind} {name!r} was changed by others at each of {_TRIES} tries; nothing was written, try again"
-    )
+    raise LostRace(f"the {kind} {name!r} was changed by others at each of {_TRIES} tries; nothing was written")
 
 
 def put(store: Store, note: Note) -> Note:

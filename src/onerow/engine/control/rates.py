@@ -31,10 +31,7 @@ class Rates:
         whole, _ = _of(phase)
         if whole is None:
             return None
-        name = f"{pipeline}/{phase.name}"
-        if name not in self._known:
-            self._known[name] = notes.find(self._store, RATE, name) or Note(RATE, name, Window())
-        return rates.starts_left(whole, _window(self._known[name]).starts, since_epoch(now))
+        return rates.starts_left(whole, _window(self._last_known(pipeline, phase)).starts, since_epoch(now))
 
     def free_at(self, pipeline: str, phase: PhasePlan, now: datetime) -> datetime:
         """Time at which the next task may start, as last read."""
@@ -56,7 +53,7 @@ class Rates:
             return msgspec.to_builtins(verdicts[-1].window)
 
         try:
-            written = notes.update(self._store, RATE, name, decide, self._known.get(name))
+            written = notes.update(self._store, RATE, name, decide, self._last_known(pipeline, phase))
         except LostRace:  # too many workers share the rate: the tasks go back and are claimed again later
             return [], [(task, None) for task in tasks]
         assert written is not None
@@ -64,6 +61,15 @@ class Rates:
         self._known[name] = replace(written, body=verdict.window)
         later = [(tasks[position], _moment(until) if until else None) for position, until in verdict.put_off]
         return [tasks[position] for position in verdict.admitted], later
+
+    def _last_known(self, pipeline: str, phase: PhasePlan) -> Note:
+        """Return the note as last read or written; a renamed phase starts with the window of its former name."""
+        name = f"{pipeline}/{phase.name}"
+        if name not in self._known:
+            found = [note for each in phase.names if (note := notes.find(self._store, RATE, f"{pipeline}/{each}"))]
+            known = found[0] if found else Note(RATE, name, Window())
+            self._known[name] = known if known.name == name else Note(RATE, name, known.body)
+        return self._known[name]
 
 
 def _window(note: Note | None) -> Window:

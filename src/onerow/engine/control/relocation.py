@@ -69,7 +69,8 @@ def check_not_relocated(store: Store) -> None:
     found = relocation_of(store)
     if found is not None:
         raise QueueRelocated(
-            f"the queue of {store.url} was moved to {found.to} and takes no new tasks here; add them at the new store"
+            f"the queue of {store.url} was moved to {found.to} and takes no new tasks here",
+            fix="add them at the new store",
         )
 
 

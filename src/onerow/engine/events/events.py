@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onerow.core.failure import Failure
+from onerow.core.history import cancel_reason
 from onerow.core.message_outcomes import Outcome
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
@@ -52,7 +53,9 @@ class TaskFailed(TaskEvent, frozen=True):
 
 
 class TaskCancelled(TaskEvent, frozen=True):
-    """A task was cancelled."""
+    """A task was cancelled, by an operation or by its own handler."""
+
+    reason: str = ""
 
 
 class TaskRescued(TaskEvent, frozen=True):
@@ -101,6 +104,12 @@ class PhaseTooHeavy(Event, frozen=True):
 
     pipeline: str
     phase: str
+
+
+class ResourceFailed(Event, frozen=True):
+    """A resource could not be made in an isolated process, or not be closed; the task waits and runs again."""
+
+    error: str
 
 
 class DefinitionReplaced(Event, frozen=True):
@@ -205,7 +214,7 @@ def events_of(task: Task, before: Task | None = None, why: Failure | None = None
     elif task.status is FAILED:
         yield TaskFailed(task, why)
     elif task.status is CANCELLED:
-        yield TaskCancelled(task)
+        yield TaskCancelled(task, cancel_reason(task.logs_json))
     elif before is not None and task.phase != before.phase:
         yield TaskAdvanced(task, before.phase)
     elif why is not None:

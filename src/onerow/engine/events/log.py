@@ -19,7 +19,7 @@ log = logging.getLogger("onerow")
 
 _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
-    e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
+    e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.HookOverdue, e.HookEventsDropped,
     e.MessageReceived, e.MessageHandled, e.MessageRejected, e.InboxUnreachable, e.InboxBack,
 )  # fmt: skip
@@ -42,8 +42,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, f"{_name(task)} failed in {task.phase} and waits until {task.run_at}: {task.error}"
         case e.TaskFailed(task=task):
             return logging.ERROR, f"{_name(task)} failed in {task.phase} ({task.error_class}): {task.error}"
-        case e.TaskCancelled(task=task):
-            return logging.INFO, f"{_name(task)} cancelled in {task.phase}"
+        case e.TaskCancelled(task=task, reason=reason):
+            return logging.INFO, f"{_name(task)} cancelled in {task.phase}" + (f": {reason}" if reason else "")
         case e.TaskRescued(task=task, worker=worker):
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
         case e.TaskLeaseLost(task=task):
@@ -54,6 +54,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"worker {worker} drains: {error}"
         case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
             return logging.WARNING, f"{pipeline}.{phase} takes more than this host has; it is never claimed here"
+        case e.ResourceFailed(error=error):
+            return logging.ERROR, error
         case e.DefinitionReplaced(pipeline=pipeline, unknown=unknown):
             left = f"; other workers must serve {', '.join(unknown)}" if unknown else ""
             return logging.WARNING, (

@@ -1,19 +1,18 @@
 """Batch items as seen by the handler: each is settled separately."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
-from onerow.core.failure import Failure, classify, failure
-from onerow.core.outcomes import Snooze
+from onerow.core.failure import Classes, Failure, classify, failure, storable
 from onerow.core.plan import PhasePlan
-from onerow.core.rules.attempts import Failed, Outcome, Snoozed
+from onerow.core.rules.attempts import CancelledItself, Failed, Outcome, Skipped, Snoozed
 from onerow.core.task import Task
-from onerow.engine.handler.call import Call, outcome_of_result, snoozed
+from onerow.engine.handler.call import Call, chosen_outcome, outcome_of_result
 from onerow.engine.handler.context import Link
 
 Payload = TypeVar("Payload")
@@ -23,12 +22,15 @@ Settle = Callable[["Item[Any]", Outcome], None]
 class Item(Generic[Payload]):
     """One task of a batch. It can be settled once; unsettled items are retried."""
 
-    def __init__(self, task: Task, payload: Payload, link: Link, settle: Settle) -> None:
+    def __init__(
+        self, task: Task, payload: Payload, link: Link, settle: Settle, errors: Sequence[Classes] = ()
+    ) -> None:
         self.task = task
         self.payload = payload
         self._link = link
         self._settle = settle
-        self.settled = False
+        self._errors = errors
+        self.settled: bool = False
 
     def __repr__(self) -> str:
         return f"Item({self.task.task_id!r})"
@@ -53,11 +55,20 @@ class Item(Generic[Payload]):
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown") -> None:
         """Settle this item as failed; it is retried later if its error class and retry budget allow."""
-        self._settle_once(Failed(failure(error, error_class) if isinstance(error, str) else classify(error)))
+        why = failure(error, error_class) if isinstance(error, str) else classify(error, self._errors)
+        self._settle_once(Failed(why))
 
     def snooze(self, for_: Duration) -> None:
         """Put this item off for a while, without using up a retry."""
         self._settle_once(Snoozed(parse_duration(for_, "for_")))
+
+    def cancel(self, reason: str = "") -> None:
+        """Settle this item's task as cancelled; the reason goes to its history."""
+        self._settle_once(CancelledItself(storable(reason)))
+
+    def skip(self, reason: str = "") -> None:
+        """Settle this item as skipped: its task goes on with the next phase, without a result of this one."""
+        self._settle_once(Skipped(storable(reason)))
 
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to this task's log."""
@@ -76,24 +87,26 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
     run: runs the coroutine of an `async def` handler.
     """
     outcomes: list[Outcome] = []
-    item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: outcomes.append(outcome))
+    item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: outcomes.append(outcome), call.errors)
     error: Exception | None = None
     try:
-        result = call.function([item])
+        result = call.function([item], **call.resources)
         if call.handler.is_async:
             run(result)
     except Exception as raised:
         error = raised
     if outcomes:
         return outcomes[0]
-    return unmentioned(error, PhasePlan(name=task.phase), [task])
+    return unmentioned(error, PhasePlan(name=task.phase), [task], call.errors)
 
 
-def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task]) -> Outcome:
+def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task], errors: Sequence[Classes]) -> Outcome:
     """Return the outcome of the items that a handler did not settle: one for all, so that they are retried together."""
-    if error is not None and issubclass(type(error), Snooze):
-        return snoozed(error)
-    why: Failure = failure(f"{phase.name} did not settle this item", "unknown") if error is None else classify(error)
+    if error is not None and (chosen := chosen_outcome(error)) is not None:
+        return chosen
+    why: Failure = (
+        failure(f"{phase.name} did not settle this item", "unknown") if error is None else classify(error, errors)
+    )
     if why.after is None:
         seed = min(task.task_id for task in tasks)
         waits = [phase.retry.after(why, task.retry_count - task.retry_base, seed) for task in tasks]

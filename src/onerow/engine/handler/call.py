@@ -9,50 +9,31 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadPayload
-from onerow.core.failure import classify, failure
-from onerow.core.outcomes import Cancelled, Finish, Jump, Parked, Snooze
+from onerow.core.failure import Classes, classify, failure, leaves, storable, text_of
+from onerow.core.outcomes import CHOSEN, Asleep, Cancelled, CancelTask, Finish, Jump, Parked, SkipPhase
 from onerow.core.plan import Plan
-from onerow.core.rules.attempts import Done, Failed, Finished, Jumped, Outcome, Snoozed, Stopped, StopReason, Waiting
+from onerow.core.rules.attempts import (
+    CancelledItself,
+    Done,
+    Failed,
+    Finished,
+    Jumped,
+    Outcome,
+    Skipped,
+    Sleeping,
+    Snoozed,
+    Stopped,
+    StopReason,
+    Waiting,
+)
 from onerow.core.task import Task
-from onerow.engine.handler.context import Context, Link
-from onerow.pipelines.pipeline import Handler
+from onerow.engine.handler.context import AsyncContext, Context, Link
+from onerow.engine.handler.decoding import decoder
+from onerow.pipelines.extensions import Middleware
+from onerow.pipelines.handlers import Handler
 
 _NO_RESULT = Done(None)
 _decode = msgspec.json.Decoder().decode
-
-
-def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
-    """Return a function that decodes JSON text to the declared type and raises BadPayload on a mismatch."""
-    if declared is Any or declared is None:
-        return _untyped(what)
-    if hasattr(declared, "model_validate_json"):
-
-        def validate(text: str | bytes) -> Any:
-            try:
-                return declared.model_validate_json(text)
-            except ValueError as error:
-                raise BadPayload(f"{what} is not a valid {declared.__name__}: {error}", field=what) from None
-
-        return validate
-    typed = msgspec.json.Decoder(declared).decode
-
-    def decode(text: str | bytes) -> Any:
-        try:
-            return typed(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadPayload(f"{what} is not a valid {_type_name(declared)}: {error}", field=what) from None
-
-    return decode
-
-
-def _untyped(what: str) -> Callable[[str | bytes], Any]:
-    def decode(text: str | bytes) -> Any:
-        try:
-            return _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadPayload(f"{what} is not JSON: {error}", field=what) from None
-
-    return decode
 
 
 class Call:
@@ -61,6 +42,9 @@ class Call:
     def __init__(self, handler: Handler, plan: Plan | None) -> None:
         self.handler = handler
         self.function = handler.function
+        self.errors = handler.errors
+        self.resources: dict[str, Any] = {}  # by parameter; set before the first attempt
+        self.middlewares: Sequence[Middleware] = ()  # around `function`
         self._arguments: list[tuple[str, bool, str, Callable[[Any], Any]]] = []
         for parameter in handler.parameters:
             what = "payload" if parameter.source in ("payload", "items") else f"result of {parameter.name}"
@@ -70,6 +54,7 @@ class Call:
         # Most handlers take only the payload: a fast path without the loop.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._arguments] == [(False, "payload")]
         self._payload = self._arguments[0][3] if self._payload_only else _decode
+        self._context = AsyncContext if handler.is_async else Context
 
     def payload_of(self, task: Task) -> Any:
         """Return the payload of one batch item; raise BadPayload if it does not match its annotation."""
@@ -87,7 +72,9 @@ class Call:
             if source == "payload":
                 value = decode(task.payload_json)
             elif source == "context":
-                value = Context(task, link)
+                value = self._context(task, link)
+            elif source == "resource":
+                value = self.resources[name]
             else:
                 if results is None:
                     results = values.members(task.results_json)
@@ -119,10 +106,6 @@ def _former_names(plan: Plan | None) -> dict[str, tuple[str, ...]]:
     return {} if plan is None else {phase.name: phase.renamed_from for phase in plan.phases if phase.renamed_from}
 
 
-def _type_name(declared: Any) -> str:
-    return getattr(declared, "__name__", str(declared))
-
-
 def outcome_of_result(result: Any) -> Outcome:
     """Return the outcome for a handler's return value."""
     if result is None:
@@ -135,22 +118,40 @@ def outcome_of_result(result: Any) -> Outcome:
     return Done(values.encode(result, "result"))
 
 
-def snoozed(error: BaseException) -> Outcome:
-    """Return the outcome of a raised Snooze; a subclass may lack its duration and then fails."""
-    span = getattr(error, "for_", None)
+def chosen_outcome(error: BaseException) -> Outcome | None:
+    """Return the outcome of a raised CancelTask, SkipPhase or Snooze; None for any other exception.
+
+    In an exception group it counts if the group holds nothing else.
+    """
+    found = list(leaves(error))
+    if not all(issubclass(type(each), CHOSEN) for each in found):
+        return None
+    for kind in CHOSEN:
+        for each in found:
+            if issubclass(type(each), kind):
+                return _chosen(kind, each)
+    return None
+
+
+def _chosen(kind: type[Exception], error: BaseException) -> Outcome:
+    if kind is CancelTask:
+        return CancelledItself(storable(text_of(error)))
+    if kind is SkipPhase:
+        return Skipped(storable(text_of(error)))
+    span = getattr(error, "for_", None)  # a subclass may lack it
     return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
 
 
-def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
+def outcome_of_error(error: BaseException, stop: StopReason | None, errors: Sequence[Classes] = ()) -> Outcome:
     """Return the outcome of a handler that raised; never raises, whatever the exception's own methods do.
 
-    stop: why the worker asked it to stop, if it did.
+    stop: why the worker asked it to stop, if it did. errors: the pipeline's classifications of exceptions.
     """
     try:
         if stop is None and (parked := parked_in(error)) is not None:
-            return Waiting(parked.name, parked.awaiting, parked.timeout)
-        if isinstance(error, Snooze):
-            return snoozed(error)
+            return _parked(parked)
+        if (chosen := chosen_outcome(error)) is not None:
+            return chosen
         if stop is None and isinstance(error, asyncio.CancelledError | Cancelled):
             return Failed(
                 failure(
@@ -159,16 +160,15 @@ def outcome_of_error(error: BaseException, stop: StopReason | None) -> Outcome:
             )
     except BaseException:
         pass  # raised by a method of the exception
-    return Failed(classify(error)) if stop is None else Stopped(stop)
+    return Failed(classify(error, errors)) if stop is None else Stopped(stop)
 
 
 def parked_in(error: BaseException) -> Parked | None:
-    """Return the wait that ended an attempt, also if a task group wrapped it; else None."""
-    found = [error]
-    while found:
-        each = found.pop()
-        if issubclass(type(each), Parked):
-            return cast("Parked", each)
-        if issubclass(type(each), BaseExceptionGroup):
-            found += cast("BaseExceptionGroup[BaseException]", each).exceptions
-    return None
+    """Return the wait or sleep that ended an attempt, also if a task group wrapped it; else None."""
+    return next((cast("Parked", each) for each in leaves(error) if issubclass(type(each), Parked)), None)
+
+
+def _parked(parked: Parked) -> Outcome:
+    if isinstance(parked, Asleep):
+        return Sleeping(parked.name, parked.for_)
+    return Waiting(parked.name, parked.awaiting, parked.timeout)

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from onerow.core import steps, values
-from onerow.core.addition import Addition
+from onerow.core.addition import Addition, ChildOptions
 from onerow.core.errors import BadInput
-from onerow.core.outcomes import ChildrenFailed, Parked, WaitExpired
+from onerow.core.keywords import check_keywords
+from onerow.core.outcomes import Asleep, ChildrenFailed, Parked, WaitExpired
 from onerow.core.status import Status
 from onerow.core.steps import Record
 from onerow.core.task import Task
+from onerow.engine.handler.decoding import decode_result
 from onerow.engine.handler.requests import (
     AwaitSignal,
     BeginSpawn,
@@ -26,25 +28,12 @@ from onerow.engine.handler.requests import (
     Request,
     Spawn,
 )
+from onerow.pipelines.pipeline import Pipeline
 
 _read = msgspec.json.Decoder(Record | None).decode
 
 
-def on_loop() -> bool:
-    """Whether this code runs on an event loop, so that a store call would block the other handlers."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def called(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that asks the worker; on an event loop return an awaitable, which calls it in a thread."""
-    return asyncio.to_thread(function, *args) if on_loop() else function(*args)
-
-
-class TaskCount(msgspec.Struct, frozen=True):
+class ChildCounts(msgspec.Struct, frozen=True):
     """Number of ended children by status."""
 
     completed: int = 0
@@ -79,23 +68,26 @@ class Additions:
     """Children that a handler asked to spawn."""
 
     def __init__(
-        self, pipeline: str, payloads: Iterable[Any], key: Callable[[Any], str] | None, terms: dict[str, Any]
+        self,
+        pipeline: Pipeline[Any] | str,
+        payloads: Iterable[Any],
+        key: Callable[[Any], str] | None,
+        options: ChildOptions,
     ) -> None:
-        wrong = set(terms) - set(_TERMS)
-        if wrong:
-            raise BadInput(f"spawn can't take {', '.join(sorted(wrong))}; only {', '.join(_TERMS)}", field="spawn")
-        self.pipeline = pipeline
+        check_keywords("spawn", options, ChildOptions)
+        self.pipeline = pipeline if isinstance(pipeline, str) else pipeline.name
         self._payloads = payloads
         self._key = key
-        self._terms = terms
+        self._options: dict[str, Any] = {**options}
 
     def in_pages(self) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         page: list[tuple[str, dict[str, Any]]] = []
         known: set[str] = set()
         for position, item in enumerate(self._payloads):
-            payload, terms = item, self._terms
+            payload, options = item, self._options
             if isinstance(item, Addition):
-                payload, terms = item.payload, {field: getattr(item, field) for field in _TERMS if _is_set(item, field)}
+                payload = item.payload
+                options = {field: getattr(item, field) for field in _OPTIONS if _is_set(item, field)}
             # Checked in the handler's own process, so that the traceback points to the mistake.
             values.encode(payload, f"payload of child {position}")
             key = str(position)
@@ -104,7 +96,7 @@ class Additions:
                 if key in known:
                     continue  # the same key is the same child
                 known.add(key)
-            page.append((key, {**terms, "payload": values.to_plain(payload, "payload")}))
+            page.append((key, {**options, "payload": values.to_plain(payload, "payload")}))
             if len(page) == _PAGE:
                 yield page
                 page = []
@@ -118,7 +110,7 @@ def _is_set(item: Addition, field: str) -> bool:
 
 _DEFAULTS = Addition()
 _PAGE = 500
-_TERMS = ("title", "run_at", "delay", "priority", "unique", "unique_for", "limit_key", "max_retries", "metadata")
+_OPTIONS = tuple(ChildOptions.__annotations__)
 
 
 class Checkpoints:
@@ -134,38 +126,39 @@ class Checkpoints:
     # ── steps ──
 
     def step(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
-        if (record := self._recall(name)) is not None:
-            return record.value
-        return self._remember(name, values.encode(function(*args, **named), f"step {name!r}"))
+        if (text := self._recall(name)) is None:
+            text = self._remember(name, values.encode(function(*args, **named), f"step {name!r}"))
+        return decode_result(function, text, f"step {name!r}")
 
     async def astep(self, name: str, function: Callable[..., Any], args: Any, named: Any) -> Any:
-        if (record := self._recall(name)) is not None:
-            return record.value
-        if inspect.iscoroutinefunction(function):
-            result = await function(*args, **named)
-        else:
-            result = await asyncio.to_thread(function, *args, **named)
-            if inspect.isawaitable(result):
-                result = await result
-        # In a thread, so that a slow store does not block the other handlers of this event loop.
-        return await asyncio.to_thread(self._remember, name, values.encode(result, f"step {name!r}"))
+        if (text := self._recall(name)) is None:
+            if inspect.iscoroutinefunction(function):
+                result = await function(*args, **named)
+            else:
+                result = await asyncio.to_thread(function, *args, **named)
+                if inspect.isawaitable(result):
+                    result = await result
+            # In a thread, so that a slow store does not block the other handlers of this event loop.
+            text = await asyncio.to_thread(self._remember, name, values.encode(result, f"step {name!r}"))
+        return decode_result(function, text, f"step {name!r}")
 
     def remembers(self, name: str) -> bool:
         return name in self._records or name in self._used
 
-    def _recall(self, name: str) -> Record | None:
+    def _recall(self, name: str) -> str | None:
         if name in self._used:
-            raise BadInput(f"{self._phase} has two steps named {name!r}; each needs a name of its own", field="step")
+            raise BadInput(
+                f"{self._phase} has two steps named {name!r}", fix="each needs a name of its own", field="step"
+            )
         record = self._records.get(name)
         if record is not None:
             self._used.add(name)
-        return record
+        return None if record is None else bytes(record.result).decode()
 
-    def _remember(self, name: str, result: str) -> Any:
+    def _remember(self, name: str, result: str) -> str:
         self._used.add(name)
         self._ask(Remember(name, result))
-        # Decoded, so that the value is the same in every attempt: a tuple is a list, a model is a dict.
-        return values.decode(result)
+        return result
 
     # ── waits ──
 
@@ -177,6 +170,11 @@ class Checkpoints:
         if record is None:
             raise Parked(name, f"signal:{signal}", timeout)
         return _value_of(record, f"no signal {signal!r} was received in {self._phase} in time")
+
+    def sleep(self, name: str, for_: timedelta) -> None:
+        record_name = self._next_name(f"sleep:{name}")
+        if record_name not in self._records:
+            raise Asleep(record_name, for_)
 
     # ── children ──
 
@@ -191,14 +189,14 @@ class Checkpoints:
         self._ask(EndSpawn(spawn_name, count))
         return count
 
-    def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "TaskCount":
+    def join(self, timeout: timedelta | None, all_must_succeed: bool) -> "ChildCounts":
         name = self._next_name("join")
         answer = values.decode(self._ask(Join(name)))
         if answer is None:
             raise Parked(name, "children", timeout)
         if answer.get("expired"):
             raise WaitExpired(f"the children of {self._phase} had not ended in time")
-        tally = TaskCount(**answer["counts"])
+        tally = ChildCounts(**answer["counts"])
         if all_must_succeed and tally.completed < tally.total:
             raise ChildrenFailed(
                 f"{tally.total - tally.completed} of {tally.total} children of {self._phase} did not complete"

@@ -1,22 +1,33 @@
 """The context of a handler: task, progress, checkpoints, children and cancellation."""
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from datetime import timedelta
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from onerow.core import names, steps, values
+from onerow.core.addition import Addition, ChildOptions
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.outcomes import Cancelled
 from onerow.core.task import Task
-from onerow.engine.handler.checkpoints import Additions, Checkpoints, TaskCount, called, on_loop
+from onerow.engine.handler.checkpoints import Additions, Checkpoints, Child, ChildCounts
 from onerow.engine.handler.requests import Request
 from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.typed import AnyPayload
 
 Item = TypeVar("Item")
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Link(Protocol):
     """Connection of a running attempt to its worker: in the same process or over a pipe."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of the attempt: one, or those of a batch."""
 
     def stop_reason(self) -> str | None: ...
 
@@ -32,11 +43,12 @@ class Link(Protocol):
         """Block until the worker answers; return JSON text. Raise Cancelled if the attempt must stop."""
 
 
-class Context:
-    """Passed to handlers that have a parameter named `ctx`."""
+class BaseContext:
+    """What the contexts of `def` and `async def` handlers have in common; nothing here blocks."""
 
     def __init__(self, task: Task, link: Link) -> None:
         self.task = task
+        self.tasks: Sequence[Task] = (task,)  # several only for the middleware of a batch phase
         self._link = link
         self._checkpoints: Checkpoints | None = None
 
@@ -95,58 +107,9 @@ class Context:
             self.progress(index + 1, size, note)
         self.check()
 
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        """Call a function once across all attempts of this phase; its result is stored as JSON and reused.
-
-        In an `async def` handler await it; a plain function then runs in a separate thread.
-        """
-        step = self._memory.astep if on_loop() else self._memory.step
-        return step(steps.check_name(name), function, args, named)
-
     def remembers(self, name: str) -> bool:
         """Whether this or an earlier attempt has completed a step."""
         return self._memory.remembers(name)
-
-    def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
-        """Return the payload of a signal; without one, the task waits without a slot and the phase then starts again.
-
-        Put code that must not run twice in a step. Raises WaitExpired if no signal arrives in time. In an `async def`
-        handler await it.
-        """
-        names.check_name(signal, "signal")
-        span = None if timeout is None else parse_duration(timeout, "timeout")
-        return called(self._memory.wait, signal, span)
-
-    def spawn(
-        self,
-        pipeline: Pipeline | str,
-        payloads: Iterable[Any],
-        *,
-        name: str = "",
-        key: Callable[[Any], str] | None = None,
-        **terms: Any,
-    ) -> int:
-        """Add child tasks; return how many. Repeating the spawn in a later attempt adds nothing.
-
-        An item is a payload, or an Addition with its own terms; `terms` (title, priority, limit_key, …) apply to all
-        other items. A child is identified by its position or by `key`. In an `async def` handler await it.
-        """
-        target = pipeline if isinstance(pipeline, str) else pipeline.name
-        additions = Additions(target, payloads, key, terms)
-        return called(self._memory.spawn, name or target, additions)  # type: ignore[no-any-return]
-
-    def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> TaskCount:
-        """Count the ended children; until all have ended, the task waits without a slot, then the phase restarts.
-
-        Raises ChildrenFailed if all must succeed and one did not, WaitExpired after the timeout. In an `async def`
-        handler await it.
-        """
-        span = None if timeout is None else parse_duration(timeout, "timeout")
-        return called(self._memory.join, span, all_must_succeed)  # type: ignore[no-any-return]
-
-    def children(self) -> Any:
-        """Iterate over the children, in no defined order; in an `async def` handler use `async for`."""
-        return self._memory.achildren() if on_loop() else self._memory.children()
 
     @property
     def _memory(self) -> Checkpoints:
@@ -157,6 +120,152 @@ class Context:
     def log(self, message: str, *, level: str = "info") -> None:
         """Add a line to the task's log."""
         self._link.log(level, message)
+
+
+class Context(BaseContext):
+    """Passed to `def` handlers that have a parameter named `ctx`."""
+
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **named: P.kwargs) -> R:
+        """Call a function once across all attempts of this phase; its result is stored as JSON and reused.
+
+        The result is decoded to the return type that the function declares; without one, a tuple becomes a list and a
+        model a dict.
+        """
+        return self._memory.step(steps.check_name(name), function, args, named)  # type: ignore[no-any-return]
+
+    def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
+        """Return the payload of a signal; without one, the task waits without a slot and the phase then starts again.
+
+        Put code that must not run twice in a step. Raises WaitExpired if no signal arrives in time.
+        """
+        return self._memory.wait(names.check_name(signal, "signal"), _span(timeout))
+
+    def sleep(self, for_: Duration, *, name: str = "") -> None:
+        """Wait without a slot: the attempt ends, and after `for_` the phase starts again and this call returns at once.
+
+        Costs no retry. Put code that must not run twice in a step. A sleep is identified by its name and its
+        order among those of the same name.
+        """
+        self._memory.sleep(values.check_text(name, "name", 150), parse_duration(for_, "for_"))
+
+    @overload
+    def spawn(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int: ...
+
+    @overload
+    def spawn(
+        self,
+        pipeline: Pipeline[T],
+        payloads: Iterable[T | Addition],
+        *,
+        name: str = "",
+        key: Callable[[T], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int: ...
+
+    def spawn(
+        self,
+        pipeline: Pipeline[Any] | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int:
+        """Add child tasks; return how many. Repeating the spawn in a later attempt adds nothing.
+
+        An item is a payload, or an Addition with its own options; `options` (title, priority, limit_key, …) apply to
+        all other items. A child is identified by its position or by `key`.
+        """
+        additions = Additions(pipeline, payloads, key, options)
+        return self._memory.spawn(name or additions.pipeline, additions)
+
+    def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> ChildCounts:
+        """Count the ended children; until all have ended, the task waits without a slot, then the phase restarts.
+
+        Raises ChildrenFailed if all must succeed and one did not, WaitExpired after the timeout.
+        """
+        return self._memory.join(_span(timeout), all_must_succeed)
+
+    def children(self) -> Iterator[Child]:
+        """Iterate over the children, in no defined order."""
+        return self._memory.children()
+
+
+class AsyncContext(BaseContext):
+    """Passed to `async def` handlers that have a parameter named `ctx`: the methods of Context, to be awaited."""
+
+    @overload
+    async def step(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **named: P.kwargs) -> R: ...
+
+    @overload
+    async def step(self, name: str, function: Callable[P, R], /, *args: P.args, **named: P.kwargs) -> R: ...
+
+    async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """Async `Context.step`; a plain function runs in a separate thread."""
+        return await self._memory.astep(steps.check_name(name), function, args, named)
+
+    async def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
+        """Async `Context.wait`."""
+        return await to_thread(self._memory.wait, names.check_name(signal, "signal"), _span(timeout))
+
+    async def sleep(self, for_: Duration, *, name: str = "") -> None:
+        """Async `Context.sleep`."""
+        await to_thread(self._memory.sleep, values.check_text(name, "name", 150), parse_duration(for_, "for_"))
+
+    @overload
+    async def spawn(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int: ...
+
+    @overload
+    async def spawn(
+        self,
+        pipeline: Pipeline[T],
+        payloads: Iterable[T | Addition],
+        *,
+        name: str = "",
+        key: Callable[[T], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int: ...
+
+    async def spawn(
+        self,
+        pipeline: Pipeline[Any] | str,
+        payloads: Iterable[Any],
+        *,
+        name: str = "",
+        key: Callable[[Any], str] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> int:
+        """Async `Context.spawn`."""
+        additions = Additions(pipeline, payloads, key, options)
+        return await to_thread(self._memory.spawn, name or additions.pipeline, additions)
+
+    async def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> ChildCounts:
+        """Async `Context.join`."""
+        return await to_thread(self._memory.join, _span(timeout), all_must_succeed)
+
+    def children(self) -> AsyncIterator[Child]:
+        """Async `Context.children`: `async for child in ctx.children()`."""
+        return self._memory.achildren()
+
+
+def _span(timeout: Duration | None) -> timedelta | None:
+    return None if timeout is None else parse_duration(timeout, "timeout")
 
 
 current: ContextVar[Link | None] = ContextVar("onerow_attempt", default=None)

@@ -71,7 +71,7 @@ class Masker:
         self._values = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._forms = ordered
         self._own = [_compiled(pattern) for pattern in patterns]
-        self.longest = max([len(form) for form in ordered] + [_LONGEST_MATCH])  # maximum length of a secret
+        self.longest: int = max([len(form) for form in ordered] + [_LONGEST_MATCH])  # maximum length of a secret
 
     @classmethod
     def of_environment(

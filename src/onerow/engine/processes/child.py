@@ -27,12 +27,17 @@ class Exit(msgspec.Struct, frozen=True):
     """Whether the worker had requested the stop, or the deadline had passed."""
     seen: bool = True
     """False if its end was not observed, because its reaper was killed."""
+    over_memory: bool = False
+    """Whether it was killed because it exceeded its memory limit."""
 
     @classmethod
-    def of(cls, status: int | None, stopped: bool) -> Self:
-        """Return the exit for a wait status; None means that the end was not observed."""
-        code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
-        return cls(code if code >= 0 else None, -code if code < 0 else None, stopped, status is not None)
+    def of(cls, report: Message | None, asked: bool) -> Self:
+        """Return the exit that a reaper reports; None means that the end was not observed."""
+        if report is None or report["status"] is None:
+            return cls(None, signal.SIGKILL, asked or bool(report and report["stopped"]), False)
+        code = os.waitstatus_to_exitcode(report["status"])
+        stopped = asked or report["stopped"]
+        return cls(code if code >= 0 else None, -code if code < 0 else None, stopped, over_memory=report["over_memory"])
 
 
 class Child:
@@ -61,8 +66,15 @@ class Child:
                 with suppress(ConnectionError):  # its reaper was killed, which ends the tree too
                     send_message(self._reaper, {"stop": max(0.0, grace)})
 
+    def limit(self, deadline: float, grace: float, memory_limit: int | None) -> None:
+        """Set the first deadline and the memory limit of a child that was started without them."""
+        with self._sending, suppress(ConnectionError):
+            if self._exit is None:
+                message: Message = {"deadline": deadline, "grace": grace, "memory_limit": memory_limit}
+                send_message(self._reaper, message)
+
     def extend(self, deadline: float, grace: float) -> None:
-        """Set a later deadline for a child that was started with one; never blocks, does nothing after a stop."""
+        """Set a later deadline; never blocks, does nothing after a stop."""
         # A reaper that does not read, because it was stopped by a signal, does not get it.
         with self._sending, suppress(BlockingIOError, ConnectionError):
             if self._exit is None:
@@ -109,8 +121,7 @@ class Child:
             # Its reaper was killed, and perhaps the host process too, which would have ended the tree.
             end_tagged(self.tag)
         with self._sending:
-            status, stopped = (report["status"], report["stopped"]) if report else (None, False)
-            self._exit = Exit.of(status, stopped or self._asked)
+            self._exit = Exit.of(report, self._asked)
         self._on_end(self)
 
 

@@ -39,8 +39,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptors that keep their numbers."""
     nice: int = 0
     umask: int | None = None
-    memory: int | None = None
-    """Bytes of address space, a limit for each process of the tree."""
+    memory_limit: int | None = None
+    """Bytes that the whole tree may use; beyond that it is killed. Without /proc (macOS) nothing limits it."""
     cpu_seconds: int | None = None
     """A limit for each process of the tree."""
     stop_signal: int | None = None
@@ -70,7 +70,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "targets": list(fds),
             "nice": self.nice,
             "umask": self.umask,
-            "memory": self.memory,
+            "memory_limit": self.memory_limit,
             "cpu_seconds": self.cpu_seconds,
             "stop_signal": self.stop_signal,
         }

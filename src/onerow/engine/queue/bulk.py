@@ -3,23 +3,28 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName
+from onerow.core import values
+from onerow.core.errors import BadInput, CorruptRow, IllegalMove, KeyTaken, LostRace, OnerowError, UnknownName, with_fix
+from onerow.core.filters import Filter
+from onerow.core.keywords import check_keywords
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.core.times import spell
 from onerow.engine.control import notes
 from onerow.engine.queue import operations
+from onerow.engine.queue.bulk_async import SelectionAsync
 from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
 from onerow.engine.queue.operations import Operation
+from onerow.engine.queue.progress import BulkOptions, EachTask, Progress, Report
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Filter, Note
+from onerow.ports import Note
 
 BULK = "bulk"
 _PAGE = 200
@@ -28,29 +33,10 @@ _RECORDS = 100
 _REPORT_EVERY = 1.0
 
 
-class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Progress of a bulk operation; also stored as its record."""
-
-    operation: str = msgspec.field(name="act")
-    by: str
-    matched: int  # at the start
-    done: int = 0
-    refused: int = 0  # not allowed by status, unique key or plan, or changed by others too often
-    problems: tuple[tuple[str, str], ...] = ()  # the first 20: (task id, reason)
-    started_at: str = ""
-    ended_at: str = ""
-    whole: bool = False  # whether every matching task was processed
-
-
-Report = Callable[[Progress], None]
-Result = Callable[[Task, OnerowError | None], None]
-
-
-class Selection:
+class Selection(SelectionAsync):
     """The tasks that match a filter, or tasks with given ids. Tasks added after an operation started are not part of it.
 
-    Every operation takes `pace` ('20/min'), `limit` (maximum number of tasks), `progress` (called about once a second),
-    `each` (called for every task with its new state and None, or with its old state and the error), `by` and `note`.
+    Every operation takes `by`, `note` and the `BulkOptions`: pace, limit, progress, each.
     """
 
     def __init__(self, scope: Scope, where: Filter, ids: Sequence[str] | None = None) -> None:
@@ -75,47 +61,71 @@ class Selection:
             return iter(find_tasks(self._scope.store, self._ids, self._scope.user_id))
         return (task for tasks in pages(self._scope, self._where, "newest", _PAGE) for task in tasks)
 
-    def cancel(self, *, by: str = "", note: str = "", **how: Any) -> Progress:
+    def cancel(self, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]) -> Progress:
         """Cancel the tasks and their children; running attempts are stopped."""
-        return self._run(operations.cancel(by, note), **how)
+        return self._run(operations.cancel(by, note), options)
 
-    def retry(self, *, policy: Retry | None = None, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Retry failed tasks from their current phase, with a new retry budget; see `Queue.retry` for `policy`."""
-        return self._run(operations.retry(self._scope.plan, by, note, policy), **how)
-
-    def replay(self, phase: str | None = None, *, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Run completed and failed tasks again from an earlier phase."""
-        return self._run(operations.replay(self._scope.plan, phase, by, note), **how)
-
-    def finish(self, *, phase_only: bool = False, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Mark waiting and failed tasks (or only their current phase) as done manually."""
-        return self._run(operations.finish(self._scope.plan, phase_only, by, note), **how)
-
-    def reschedule(self, run_at: datetime | str, *, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Change when waiting tasks are due."""
-        return self._run(operations.reschedule(run_at, by, note), **how)
-
-    def set_priority(self, priority: int, *, by: str = "", note: str = "", **how: Any) -> Progress:
-        """Change the priority of tasks that have not ended."""
-        return self._run(operations.set_priority(priority, by, note), **how)
-
-    def signal(self, name: str, payload: Any = None, *, by: str = "", **how: Any) -> Progress:
-        """Send a signal to each task."""
-        return self._run(operations.signal(name, payload, "", by), **how)
-
-    def annotate(self, metadata: dict[str, Any], **how: Any) -> Progress:
-        """Replace their metadata."""
-        return self._run(operations.annotate(metadata), **how)
-
-    def _run(
+    def fail(
         self,
-        operation: Operation,
+        error: str,
         *,
-        pace: str | None = None,
-        limit: int | None = None,
-        progress: Report | None = None,
-        each: Result = lambda task, error: None,
+        error_class: str = "permanent",
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
     ) -> Progress:
+        """Fail waiting tasks manually; `retry` undoes it."""
+        text = self._scope.masker.text(values.check_text(error, "error", 100_000))
+        return self._run(operations.fail(text, error_class, by, note), options)
+
+    def retry(
+        self, *, policy: Retry | None = None, by: str = "", note: str = "", **options: Unpack[BulkOptions]
+    ) -> Progress:
+        """Retry failed tasks from their current phase, with a new retry budget; see `Queue.retry` for `policy`."""
+        return self._run(operations.retry(self._scope.plan, by, note, policy), options)
+
+    def replay(
+        self, phase: str | None = None, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
+    ) -> Progress:
+        """Run completed and failed tasks again from an earlier phase."""
+        return self._run(operations.replay(self._scope.plan, phase, by, note), options)
+
+    def finish(
+        self,
+        *,
+        result: Any = None,
+        phase_only: bool = False,
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
+    ) -> Progress:
+        """Mark waiting and failed tasks (or only their phase) as done manually; `result` is stored as their result."""
+        return self._run(operations.finish(self._scope.plan, phase_only, by, note, result), options)
+
+    def reschedule(
+        self, run_at: datetime | str, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
+    ) -> Progress:
+        """Change when waiting tasks are due."""
+        return self._run(operations.reschedule(run_at, by, note), options)
+
+    def set_priority(self, priority: int, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]) -> Progress:
+        """Change the priority of tasks that have not ended."""
+        return self._run(operations.set_priority(priority, by, note), options)
+
+    def signal(
+        self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
+    ) -> Progress:
+        """Send a signal to each task; a task takes a signal_id once."""
+        return self._run(operations.signal(name, payload, signal_id, by), options)
+
+    def annotate(self, metadata: dict[str, Any], **options: Unpack[BulkOptions]) -> Progress:
+        """Replace their metadata."""
+        return self._run(operations.annotate(metadata), options)
+
+    def _run(self, operation: Operation, options: BulkOptions) -> Progress:
+        check_keywords(operation.name, options, BulkOptions)
+        pace, limit = options.get("pace"), options.get("limit")
+        report, each = options.get("progress"), options.get("each", lambda task, error: None)
         if limit is not None and (type(limit) is not int or limit < 1):
             raise BadInput(f"limit must be a whole number from 1 on, not {limit!r}", field="limit")
         step = 0.0 if pace is None else (rate := parse_rate(pace, "pace")).per / rate.count / 1000
@@ -131,7 +141,7 @@ class Selection:
             tasks = pages(self._scope, where, "oldest", _PAGE)
             record = Note(BULK, f"{spell(now)}-{uuid4().hex[:8]}", None)
         begun = Progress(operation.name, operation.by, matched, started_at=spell(now))
-        return _Run(self._scope, operation, begun, record, step, limit, progress, each, self._sleep).whole(tasks)
+        return _Run(self._scope, operation, begun, record, step, limit, report, each, self._sleep).whole(tasks)
 
 
 class _Run:
@@ -146,7 +156,7 @@ class _Run:
         step: float,
         limit: int | None,
         report_to: Report | None,
-        each: Result,
+        each: EachTask,
         sleep: Callable[[float], None],
     ) -> None:
         self._scope, self._operation, self._step, self._sleep = scope, operation, step, sleep
@@ -199,7 +209,7 @@ class _Run:
                     raise after
                 check_readable(before, after)
             except (*refusals, KeyTaken, LostRace, CorruptRow) as error:
-                problems = (*self._progress.problems, (before.task_id, str(error)))[:_PROBLEMS]
+                problems = (*self._progress.problems, (before.task_id, with_fix(error)))[:_PROBLEMS]
                 self._count(refused=self._progress.refused + 1, problems=problems)
                 self._each(before, error)
             else:

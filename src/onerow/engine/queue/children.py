@@ -6,13 +6,14 @@ from functools import partial
 
 from onerow.core import rules
 from onerow.core.errors import OnerowError
+from onerow.core.filters import Filter
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, ENDS, OPEN, Status
 from onerow.core.steps import spawned_since
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, events_of
 from onerow.engine.queue.compare_and_swap import apply, pages, written
-from onerow.ports import Filter, Page, Store
+from onerow.ports import Page, Store
 
 
 class Children:

@@ -7,14 +7,17 @@ from time import monotonic
 from uuid import uuid4
 
 from onerow.core.errors import BadInput
+from onerow.core.failure import Classes
+from onerow.core.filters import Filter
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
 from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.scope import Scope
-from onerow.ports import Claim, Filter, PhaseClaim
+from onerow.ports import Claim, PhaseClaim
 
 
 def pull(
@@ -26,8 +29,10 @@ def pull(
     ids: Sequence[str] | None,
     lease_for: timedelta,
     worker: str,
+    errors: Sequence[Classes] = (),
 ) -> Leases:
-    """Claim due tasks of one phase."""
+    """Claim due tasks of one phase. errors: the classifications of the exceptions with which leases are failed."""
+    import_guard.check("claims tasks")
     if not phase.has_code:
         raise BadInput(f"phase {phase.name!r} has no code: its tasks only wait", field="phase")
     if type(limit) is not int or not 1 <= limit <= 10_000:
@@ -37,7 +42,7 @@ def pull(
     sent_at = monotonic()
     tasks = _claim(scope, plan, phase, limit, ids, lease_for, worker or f"pull-{uuid4().hex[:12]}")
     follow = partial(scope.follow, plan)
-    return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker)
+    return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker, errors)
 
 
 def _claim(

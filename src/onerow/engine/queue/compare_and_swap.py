@@ -6,10 +6,20 @@ from itertools import count
 from typing import Protocol
 
 from onerow.core.corruption import applied
-from onerow.core.errors import CorruptRow, IllegalMove, KeyTaken, LeaseLost, LostRace, OnerowError, UnknownName
+from onerow.core.errors import (
+    BadInput,
+    CorruptRow,
+    IllegalMove,
+    KeyTaken,
+    LeaseLost,
+    LostRace,
+    OnerowError,
+    UnknownName,
+)
+from onerow.core.filters import Filter, Order
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.ports import Conflict, Filter, Move, Order, Page, Store, Swapped
+from onerow.ports import Conflict, Move, Page, Store, Swapped
 
 Rule = Callable[[Task], Task]
 _TRIES = 50
@@ -114,6 +124,8 @@ def find_task(store: Store, task_id: str, user_id: str | None) -> Task:
 
 def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Task]:
     """Return the tasks in the order of their ids; raise UnknownName if one does not exist or is another user's."""
+    for task_id in ids:
+        _check_id(task_id)
     found = {
         task.task_id: task
         for task in store.fetch(ids)
@@ -121,27 +133,33 @@ def find_tasks(store: Store, ids: Sequence[str], user_id: str | None) -> list[Ta
     }
     for task_id in ids:
         if task_id not in found:
-            raise UnknownName(f"no task {task_id!r}; look at: onerow list", field="task_id")
+            raise UnknownName(f"no task {task_id!r}", fix="look at: onerow list", field="task_id")
     return [found[task_id] for task_id in ids]
+
+
+def _check_id(task_id: object) -> None:
+    if not isinstance(task_id, str):
+        hint = "; pass task.task_id" if isinstance(task_id, Task) else ""
+        raise BadInput(f"task_id must be text, not {type(task_id).__name__}{hint}", field="task_id")
 
 
 def check_readable(before: Task, after: Task) -> None:
     """Raise CorruptRow if the task was quarantined instead of changed by the rule."""
     if after.error_class == "corrupt" and before.error_class != "corrupt":
         raise CorruptRow(
-            f"task {after.task_id} was quarantined: {after.error}; run: onerow doctor", task_id=after.task_id
+            f"task {after.task_id} was quarantined: {after.error}", fix="run: onerow doctor", task_id=after.task_id
         )
 
 
 def lease_lost(task: Task) -> LeaseLost:
     return LeaseLost(
-        f"the lease on task {task.task_id} expired or was taken; nothing was written. "
-        f"Ask for a longer lease_for, or extend() in time"
+        f"the lease on task {task.task_id} expired or was taken; nothing was written",
+        fix="ask for a longer lease_for, or call extend() in time",
     )
 
 
 def _lost_race(task: Task) -> LostRace:
-    return LostRace(f"task {task.task_id} was changed by others at each try; nothing was written, try again")
+    return LostRace(f"task {task.task_id} was changed by others at each try; nothing was written")
 
 
 class Findable(Protocol):

@@ -78,7 +78,7 @@ class HeartbeatThread:
     def __init__(
         self, store: Store, lease_for: timedelta, *, look: Callable[[], object] | None = None, every: float = math.inf
     ) -> None:
-        """look: also called every `every` seconds or more often, even while no lease is held."""
+        """look: also called at the start and then every `every` seconds or more often, even while no lease is held."""
         self._store = store
         self._look = look
         # The pause follows from the lease: a task claimed during the pause needs its heartbeat in time.
@@ -103,11 +103,15 @@ class HeartbeatThread:
             self._thread.join()
 
     def _run(self) -> None:
+        self._call_look()
         while not self._stop.wait(self._rest):
             with self._lock:
                 self._leases = leases = [lease for lease in self._leases if not lease.settled and not lease.lost]
             with contextlib.suppress(Exception):  # store unavailable or closed: the next round retries
                 beat(self._store, leases, lambda lease: not lease.settled)
-            if self._look is not None:
-                with contextlib.suppress(Exception):
-                    self._look()
+            self._call_look()
+
+    def _call_look(self) -> None:
+        if self._look is not None:
+            with contextlib.suppress(Exception):
+                self._look()

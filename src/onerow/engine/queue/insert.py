@@ -10,8 +10,9 @@ from uuid import NAMESPACE_OID, uuid5
 from msgspec.structs import replace
 
 from onerow.core import rules
-from onerow.core.addition import Addition, new_task
-from onerow.core.errors import BadInput, UnknownName
+from onerow.core.addition import Addition, AddManyOptions, new_task
+from onerow.core.errors import BadInput
+from onerow.core.keywords import check_keywords
 from onerow.core.plan import Plan
 from onerow.core.task import Task
 from onerow.core.times import since_epoch
@@ -30,6 +31,7 @@ def new_tasks(
     items: Sequence[Any],
     common: Addition,
     user: str | None,
+    parent_id: str | None = None,
     *,
     check_owners: bool = True,
 ) -> list[Task]:
@@ -48,7 +50,7 @@ def new_tasks(
             if template is not None and not own_terms:
                 tasks.append(replace(template, task_id=new_id, payload_json=text))
                 continue
-            task = new_task(plan, item if own_terms else common, text, new_id, now, user)
+            task = new_task(plan, item if own_terms else common, text, new_id, now, user, parent_id)
         except BadInput as error:
             if len(items) > 1:
                 error.args = (f"item {number}: {error.args[0]}",)
@@ -61,21 +63,9 @@ def new_tasks(
         for task, item in zip(tasks, items, strict=True)
         if check_owners and isinstance(item, Addition) and item.task_id
     }
-    parents = {task.parent_id for task in tasks if task.parent_id} if user is not None else set()
-    if given or parents:
-        _refuse_other_users(store, given, parents, user)
+    for known in store.fetch(list(given)) if given else ():
+        own(given[known.task_id], Existing(known))  # raises if the id belongs to another user
     return tasks
-
-
-def _refuse_other_users(store: Store, given: dict[str, Task], parents: set[str], user: str | None) -> None:
-    """Raise if a given id, or a parent in one user's queue, belongs to another user."""
-    for known in store.fetch([*given, *parents]):
-        if known.task_id in given:
-            own(given[known.task_id], Existing(known))
-        if known.task_id in parents and known.user_id == user:
-            parents.remove(known.task_id)
-    if parents:
-        raise UnknownName(f"parent_id: no task {min(parents)!r}", field="parent_id")
 
 
 def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
@@ -95,18 +85,16 @@ def insert(store: Store, tasks: list[Task], tx: Any) -> list[Inserted | Existing
 def own(asked: Task, answer: Inserted | Existing) -> Task:
     """Return the inserted or existing task; raise, without details, if it belongs to another user."""
     if answer.task.user_id != asked.user_id:
-        raise BadInput("task_id is taken; choose another or leave it out", field="task_id")
+        raise BadInput("task_id is taken", fix="choose another or leave it out", field="task_id")
     return answer.task
 
 
-def for_all(terms: dict[str, Any]) -> dict[str, Any]:
-    """Return the terms if many tasks can share them; raise BadInput naming those they cannot."""
-    unknown = set(terms) - set(Addition.__struct_fields__) | ({"payload", "task_id"} & set(terms))
-    if unknown:
-        raise BadInput(
-            f"add_many can't take {', '.join(sorted(unknown))} for all; use Addition items", field="add_many"
-        )
-    return terms
+def for_all(options: AddManyOptions) -> AddManyOptions:
+    """Return the options if many tasks can share them; raise otherwise."""
+    if "task_id" in options or "payload" in options:
+        raise BadInput("add_many can't take a task_id or payload for all", fix="use Addition items", field="add_many")
+    check_keywords("add_many", options, AddManyOptions)
+    return options
 
 
 def new_ids(now: datetime, count: int) -> list[str]:

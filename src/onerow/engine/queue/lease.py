@@ -1,7 +1,7 @@
 """Leases held by code that is not a handler: each is settled or expires."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -11,20 +11,22 @@ from msgspec.structs import replace
 from onerow.core import rules, steps, values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
-from onerow.core.failure import ERROR_CLASSES, Failure, classify, failure
+from onerow.core.failure import ERROR_CLASSES, Classes, Failure, classify, failure, storable
 from onerow.core.plan import Plan
 from onerow.core.rules import checkpoints
 from onerow.core.status import PROCESSING
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.events.events import Events, events_of
 from onerow.engine.output.masking import Masker
 from onerow.engine.queue.compare_and_swap import lease_lost, update_held
 from onerow.engine.queue.heartbeat import HeartbeatThread
+from onerow.engine.queue.lease_async import LeasedAsync, LeasesAsync
 from onerow.ports import Held, Lease, Store
 
 
-class Leased:
+class Leased(LeasedAsync):
     """One leased task, until it is settled or the lease expires."""
 
     def __init__(
@@ -36,18 +38,20 @@ class Leased:
         claimed_at: float,
         events: Events,
         masker: Masker,
+        errors: Sequence[Classes] = (),
     ) -> None:
+        self._errors = errors
         self._store = store
         self._follow = follow
         self.lease_for = lease_for
-        self.beat_at = claimed_at
+        self.beat_at: float = claimed_at
         self._events = events
         self._masker = masker
         self._task_lock = threading.Lock()
         self._cancel_requested = False
-        self.task = task
-        self.settled = False
-        self.lost = False  # whether the last heartbeat found that the lease was lost
+        self.task: Task = task
+        self.settled: bool = False
+        self.lost: bool = False  # whether the last heartbeat found that the lease was lost
 
     @property
     def token(self) -> int:
@@ -94,9 +98,11 @@ class Leased:
         """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""
         if error_class not in ERROR_CLASSES:
             raise BadInput(
-                f"unknown error class {error_class!r}; one of {', '.join(ERROR_CLASSES)}", field="error_class"
+                f"unknown error class {error_class!r}",
+                fix=did_you_mean(error_class, ERROR_CLASSES),
+                field="error_class",
             )
-        why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error)
+        why: Failure = failure(error, error_class) if isinstance(error, str) else classify(error, self._errors)
         why = replace(why, message=self._masker.text(why.message), trace=self._masker.text(why.trace))
         if not retry:
             why = Failure(why.message, "permanent", why.exception, why.where, why.trace)
@@ -110,6 +116,16 @@ class Leased:
         """Put the task off for a while, without using up a retry."""
         span = parse_duration(for_, "for_")
         return self._settle(lambda task, now: rules.snooze(task, span, now, by=task.leased_by or ""))
+
+    def cancel(self, reason: str = "") -> Task:
+        """End the task as cancelled; the reason goes to its history. Workers cancel its children."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.cancel_itself(task, why, now, by=task.leased_by or ""))
+
+    def skip(self, reason: str = "") -> Task:
+        """Leave this phase without a result: the task goes on with the next phase, or is completed after the last."""
+        why = self._masker.text(storable(reason))
+        return self._settle(lambda task, now: rules.skip(task, self._follow(), why, now, by=task.leased_by or ""))
 
     def hand_back(self) -> Task:
         """Give the task back unfinished, without using up a retry."""
@@ -159,7 +175,7 @@ class Leased:
         return self.heard(update_held(self._store, self.task, lambda task: rule(task, self._store.now())))
 
 
-class Leases:
+class Leases(LeasesAsync):
     """The tasks of one claim: a sequence, and a context manager that extends their leases."""
 
     def __init__(
@@ -171,8 +187,9 @@ class Leases:
         claimed_at: float,
         events: Events,
         masker: Masker,
+        errors: Sequence[Classes] = (),
     ) -> None:
-        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker) for task in tasks]
+        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker, errors) for task in tasks]
         self._heartbeat = HeartbeatThread(store, lease_for)
 
     def __len__(self) -> int:

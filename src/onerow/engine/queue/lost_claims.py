@@ -5,10 +5,11 @@ from functools import partial
 from time import monotonic
 
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.queue.compare_and_swap import apply, pages, written
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _FIRST_WAIT = 1.0
 _MOST_ABANDONED = 1000  # before expired ones are removed

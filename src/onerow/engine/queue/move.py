@@ -13,6 +13,7 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.errors import BadInput, IllegalMove, LostRace
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, JSON_FIELDS, Task
 from onerow.engine.control import definitions, notes, rates, schedules, stats
@@ -29,7 +30,7 @@ from onerow.engine.control.relocation import (
     undo,
 )
 from onerow.engine.queue.compare_and_swap import pages
-from onerow.ports import Existing, Filter, Identified, Inserted, LogLine, Move, Note, Store, Swapped
+from onerow.ports import Existing, Identified, Inserted, LogLine, Move, Note, Store, Swapped
 
 KINDS = (
     definitions.PLAN,
@@ -77,7 +78,9 @@ def move(
     known = before is not None and arrived(target, before)
     if before is not None and before.ended is not None:
         if not known:
-            raise BadInput(f"the queue of {source.url} was moved to {before.to}; move it on from there", field="source")
+            raise BadInput(
+                f"the queue of {source.url} was moved to {before.to}", fix="move it on from there", field="source"
+            )
         return _move_late_tasks(source, target, before, progress)
     _refuse_foreign_tasks(source, target)
     _pause(source, target)
@@ -110,7 +113,7 @@ def _move_rows(source: Store, target: Store, moved: Moved, progress: Callable[[M
             _refuse_running(source)
             _refuse_foreign_tasks(source, target)
             return until
-    raise LostRace(f"{source.url} kept changing; find out who still writes to it, then move again")
+    raise LostRace(f"{source.url} kept changing", fix="find out who still writes to it, then move again")
 
 
 def _move_late_tasks(source: Store, target: Store, relocation: Relocation, progress: Callable[[Moved], None]) -> Moved:
@@ -171,8 +174,8 @@ def _refuse_running(source: Store) -> None:
     running = sum(line.count for line in source.count(Filter(statuses=frozenset({PROCESSING}))))
     if running:
         raise IllegalMove(
-            f"{running} task(s) are being worked on in {source.url}; it is paused now, so wait until they are done, "
-            f"or stop its workers, and move again",
+            f"{running} task(s) are being worked on in {source.url}",
+            fix="it is paused now: wait until they are done, or stop its workers, and move again",
             status=PROCESSING,
         )
 
@@ -183,13 +186,14 @@ def _refuse_foreign_tasks(source: Store, target: Store) -> None:
         for task in page:
             if task.task_id not in in_source:
                 raise BadInput(
-                    f"{target.url} has tasks of its own, like {task.task_id}; move into a store that is empty",
+                    f"{target.url} has tasks of its own, like {task.task_id}",
+                    fix="move into a store that is empty",
                     field="target",
                 )
             if task.version > in_source[task.task_id].version:
                 raise BadInput(
-                    f"task {task.task_id} was worked on in {target.url} since it came there; "
-                    f"both can't go on with it: choose one of the stores",
+                    f"task {task.task_id} was worked on in {target.url} since it came there",
+                    fix="both can't go on with it: choose one of the stores",
                     field="target",
                 )
 
@@ -207,7 +211,9 @@ def _move_page(source: Store, target: Store, page: Sequence[Task], moved: Moved)
     changed = [task for task in page if task.task_id in in_target and not _same(task, in_target[task.task_id])]
     for written in target.swap([Move(in_target[task.task_id], task) for task in changed]) if changed else []:
         if not isinstance(written, Swapped):
-            raise LostRace(f"task {written.task_id} changes in {target.url} while it moves; stop the workers there")
+            raise LostRace(
+                f"task {written.task_id} changes in {target.url} while it moves", fix="stop the workers there"
+            )
     lines = [line for task in page for line in _missing_lines(source, target, task, known=task.task_id in in_target)]
     if lines:
         target.append_log(lines)
@@ -251,7 +257,7 @@ def _move_notes(source: Store, target: Store) -> int:
                 to_write.append(Note(kind, note.name, note.body, existing.version if existing else 0))
         for start in range(0, len(to_write), _PAGE):
             if not all(target.write_notes(to_write[start : start + _PAGE])):
-                raise LostRace(f"a {kind} of {target.url} changes while the queue moves; stop the workers there")
+                raise LostRace(f"a {kind} of {target.url} changes while the queue moves", fix="stop the workers there")
         moved += len(to_write)
     return moved
 

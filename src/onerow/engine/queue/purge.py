@@ -7,21 +7,23 @@ from msgspec.structs import replace
 
 from onerow.core import rules
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, Status
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.engine.output.files import LogFiles
 from onerow.engine.queue.compare_and_swap import apply, written
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _PAGE = 500
 
 
 def ended_statuses(statuses: Iterable[Status | str]) -> frozenset[Status]:
     """Return the statuses of the tasks to purge; raise if one is not the status of ended tasks."""
-    try:
-        chosen = frozenset(map(Status, statuses))
-    except ValueError as error:
-        raise UnknownName(f"no such status: {error}; one of {', '.join(Status)}", field="status") from None
+    for status in statuses:
+        if status not in list(Status):
+            raise UnknownName(f"no status {status!r}", fix=did_you_mean(status, ENDS), field="status")
+    chosen = frozenset(map(Status, statuses))
     if not chosen <= ENDS:
         raise BadInput("only tasks that have ended can be purged: completed, failed, cancelled", field="statuses")
     return chosen

@@ -1,39 +1,43 @@
 """The Queue: the API with which user code, commands and user interfaces add, read and change tasks."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from msgspec.structs import replace
 
-from onerow.core.addition import Addition
+from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput
+from onerow.core.filters import Filter
+from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import Send, Webhook, watch
 from onerow.engine.control.definitions import UNCHANGED
-from onerow.engine.events.events import EventType, Hook, TaskAdded, TaskEvent
+from onerow.engine.events.events import Event, EventType, Hook, TaskEvent
 from onerow.engine.events.hooks import name_of
-from onerow.engine.queue import insert, operations, purge
-from onerow.engine.queue.bulk import Progress, Selection
+from onerow.engine.queue import operations, purge
+from onerow.engine.queue.adding import Adding
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.claim import pull
 from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.operations import Operation
+from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
+from onerow.engine.queue.queue_async import QueueAsync
 from onerow.engine.queue.schedules import Crons
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import filter_of
 from onerow.engine.queue.task_claims import TaskClaims
+from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Existing, Filter, Inserted
 
 
-class Queue(Scope):
+class Queue(Adding, Waiting, QueueAsync):
     """The tasks of one store; the first use opens the connection."""
 
     @overload
@@ -52,6 +56,8 @@ class Queue(Scope):
         """
         if hook is None:
             return lambda function: self.on(kind, function, timeout=timeout)
+        if not _is_event(kind) or not callable(hook):
+            raise BadInput("on() takes an event class, such as TaskFailed, and a function of one event", field="on")
         limit = parse_duration(timeout, "timeout").total_seconds()
         user = self._user
 
@@ -64,110 +70,30 @@ class Queue(Scope):
         )
         return hook
 
-    def alert(self, to: str | Webhook | Send, **what: Any) -> None:
+    def alert(
+        self,
+        to: str | Webhook | Send,
+        *,
+        failures: bool = True,
+        unserved_for: Duration | None = "5m",
+        overdue_for: Duration | None = None,
+        again_after: Duration = "1h",
+    ) -> None:
         """Have workers of this queue send alerts to a webhook URL or to a function that takes a list of alerts.
 
-        failures (True): for each task that fails permanently. unserved_for ('5m'): a phase has had due tasks and no
-        live worker for this long. overdue_for (None): tasks have been due for this long. again_after ('1h'): minimum
-        time between two alerts about the same problem.
+        failures: for each task that fails permanently. unserved_for: a phase has had due tasks and no live worker for
+        this long. overdue_for: tasks have been due for this long. again_after: minimum time between two alerts about
+        the same problem.
         """
         self._require_all_users()
-        self.watches.append(watch(to, **what))
-
-    # ── adding ──
-
-    def add(
-        self,
-        pipeline: Pipeline | str,
-        payload: Any = None,
-        *,
-        task_id: str | None = None,
-        user_id: str = "",
-        title: str | None = None,
-        run_at: datetime | str | None = None,
-        delay: Duration | None = None,
-        priority: int = 0,
-        unique: str | None = None,
-        unique_for: Duration | None = None,
-        limit_key: str = "",
-        max_retries: int | None = None,
-        metadata: dict[str, Any] | None = None,
-        parent_id: str | None = None,
-        tx: Any = None,
-    ) -> Task:
-        """Add one task and return it; if the unique key or id is taken, return the existing task.
-
-        run_at: earliest start; delay ('10m'): the same, from now on by the store's clock. unique: no second open task with this key (per pipeline and user);
-        unique_for ('7d', 'forever') holds the key after the task has ended. limit_key: group for per_key limits.
-        tx: your own open transaction on the same database; the task becomes visible when you commit.
-        """
-        addition = Addition(
-            payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            parent_id, delay,
-        )  # fmt: skip
-        return self._add(pipeline, [addition], addition, tx)[0]
-
-    def add_new(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **terms: Any) -> Task | None:
-        """Like `add`, but return None if the unique key or id is taken."""
-        addition = Addition(payload, **terms)
-        tasks = self._new_tasks(pipeline, [addition], addition, tx)
-        (answer,) = self._insert(tasks, tx)
-        task = insert.own(tasks[0], answer)
-        return task if isinstance(answer, Inserted) else None
-
-    def add_many(
-        self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
-    ) -> list[Task]:
-        """Add many tasks in one transaction, all or none. An item is a payload or an Addition."""
-        items = list(payloads)
-        return self._add(pipeline, items, Addition(None, **insert.for_all(common)), tx) if items else []
-
-    def add_children(
-        self, pipeline: Pipeline | str, children: Sequence[Addition], since: datetime | None
-    ) -> list[Task]:
-        """Insert the children of a task; the worker sets their ids and their parent.
-
-        created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
-        """
-        return self._add(pipeline, children, Addition(None), None, since) if children else []
-
-    def _add(
-        self,
-        pipeline: Pipeline | str,
-        items: Sequence[Any],
-        common: Addition,
-        tx: Any,
-        not_before: datetime | None = None,
-    ) -> list[Task]:
-        tasks = self._new_tasks(pipeline, items, common, tx)
-        if not_before is not None:
-            tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
-        answers = self._insert(tasks, tx)
-        return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
-
-    def _new_tasks(self, pipeline: Pipeline | str, items: Sequence[Any], common: Addition, tx: Any) -> list[Task]:
-        store = self._store_for(tx)
-        if isinstance(pipeline, str) and pipeline in self.pipelines:
-            pipeline = self.pipelines[pipeline]
-        declared = None
-        if isinstance(pipeline, Pipeline):
-            plan, declared = pipeline.plan, pipeline.payload_type
-        else:
-            plan = self.plan(pipeline)
-        self._check_relocation(store)
-        return insert.new_tasks(store, plan, declared, items, common, self._user)
-
-    def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
-        answers = insert.insert(self.store, tasks, tx)
-        if self.events.wanted(TaskAdded) and tx is None:
-            for answer in answers:
-                if isinstance(answer, Inserted):
-                    self.events.send(TaskAdded(answer.task))
-        return answers
+        rule = watch(to, failures=failures, unserved_for=unserved_for, overdue_for=overdue_for, again_after=again_after)
+        self.watches.append(rule)
 
     def serve(self, *pipelines: Pipeline) -> Self:
         """Register the pipelines that workers of this queue run."""
         for pipeline in pipelines:
+            if not isinstance(pipeline, Pipeline):
+                raise BadInput(f"pipelines must be Pipeline objects, not {type(pipeline).__name__}", field="pipeline")
             known = self.pipelines.get(pipeline.name)
             if known is not None and known is not pipeline:
                 raise BadInput(f"two different pipelines are named {pipeline.name!r}", field="pipeline")
@@ -182,7 +108,10 @@ class Queue(Scope):
 
     def fail(self, task_id: str, error: str, *, error_class: str = "permanent", by: str = "", note: str = "") -> Task:
         """Fail a waiting task manually, for example because its signal will not arrive; `retry` undoes it."""
-        return self._operate(task_id, operations.fail(self.masker.text(error), error_class, by, note))
+        return self._operate(
+            task_id,
+            operations.fail(self.masker.text(values.check_text(error, "error", 100_000)), error_class, by, note),
+        )
 
     def retry(
         self,
@@ -226,15 +155,24 @@ class Queue(Scope):
         """Replace the task's metadata."""
         return self._operate(task_id, operations.annotate(metadata))
 
-    def select(self, where: Filter | None = None, *, ids: Sequence[str] | None = None) -> Selection:
-        """Return a selection for bulk operations: `queue.select(Filter(…)).cancel(pace="20/min")`."""
+    def select(self, where: Filter | str | None = None, *, ids: Sequence[str] | None = None) -> Selection:
+        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`."""
         if ids is not None and where is not None:
             raise BadInput("select tasks by a filter or by ids, not both", field="ids")
-        return Selection(self, self._scoped(where), ids)
+        return Selection(self, filter_of(self, where), ids)
 
-    def retry_failed(self, where: Filter | None = None, **how: Any) -> Progress:
+    def retry_failed(
+        self,
+        where: Filter | str | None = None,
+        *,
+        policy: Retry | None = None,
+        by: str = "",
+        note: str = "",
+        **options: Unpack[BulkOptions],
+    ) -> Progress:
         """Retry every matching failed task; takes the options of `Selection.retry`."""
-        return self.select(replace(where or Filter(), statuses=frozenset({FAILED}))).retry(**how)
+        failed = self.select(replace(filter_of(self, where), statuses=frozenset({FAILED})))
+        return failed.retry(policy=policy, by=by, note=note, **options)
 
     def _operate(self, task_id: str, operation: Operation) -> Task:
         task = operate(self.store, task_id, lambda task: operation.rule(task, self.store.now()), self._user)
@@ -246,17 +184,17 @@ class Queue(Scope):
     def pause(self, pipeline: Pipeline | str, phase: str = "*", *, by: str = "", reason: str = "") -> None:
         """Stop claims from a phase (default: the whole pipeline) until it is resumed; running attempts continue."""
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_pause(self.store, name, phase, operations.asking(by), reason)
+        plan, names = self._names_of(pipeline, phase)
+        definitions.set_pause(self.store, plan.name, names[0], operations.asking(by), reason)
 
     def resume(self, pipeline: Pipeline | str, phase: str = "*") -> bool:
         """Remove a pause; return whether there was one."""
         self._require_all_users()
-        name = pipeline if isinstance(pipeline, str) else pipeline.name
-        if self.store.drop_notes(definitions.PAUSE, [f"{name}/{phase}"]):
+        name = pipeline.name if isinstance(pipeline, Pipeline) else pipeline
+        if definitions.drop_controls(self.store, definitions.PAUSE, name, [phase]):
             return True  # also for a phase that no code defines any more
-        self._check_phase(pipeline, phase)
-        return False
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.PAUSE, plan.name, names)
 
     def set_limit(
         self,
@@ -271,13 +209,15 @@ class Queue(Scope):
         None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
         """
         self._require_all_users()
-        name = self._check_phase(pipeline, phase)
-        definitions.set_limit(self.store, name, phase, {"concurrency": concurrency, "per_key": per_key})
+        plan = self._plan_of(pipeline)
+        limits = {"concurrency": concurrency, "per_key": per_key}
+        definitions.set_limit(self.store, plan.name, plan.phase(phase), limits)
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Return to both limits defined in code; return whether one was overridden."""
         self._require_all_users()
-        return self.store.drop_notes(definitions.LIMIT, [f"{self._check_phase(pipeline, phase)}/{phase}"]) > 0
+        plan, names = self._names_of(pipeline, phase)
+        return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, names)
 
     @property
     def crons(self) -> Crons:
@@ -299,10 +239,10 @@ class Queue(Scope):
         self.definitions.refresh()
         return written
 
-    def _check_phase(self, pipeline: Pipeline | str, phase: str) -> str:
+    def _names_of(self, pipeline: Pipeline | str, phase: str) -> tuple[Plan, tuple[str, ...]]:
+        """Return the definition, and the present and former names of a phase ('*': the whole pipeline)."""
         plan = self._plan_of(pipeline)
-        definitions.known_phases(plan, [phase])
-        return plan.name
+        return plan, ("*",) if phase == "*" else plan.phase(phase).names
 
     # ── pulling ──
 
@@ -322,7 +262,16 @@ class Queue(Scope):
         """
         plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        return pull(self, plan, wanted, limit=limit, ids=ids, lease_for=span, worker=worker)
+        return pull(
+            self,
+            plan,
+            wanted,
+            limit=limit,
+            ids=ids,
+            lease_for=span,
+            worker=worker,
+            errors=self.errors_of(pipeline, wanted),
+        )
 
     def puller(
         self,
@@ -356,43 +305,6 @@ class Queue(Scope):
         where = self._scoped(Filter(statuses=purge.ended_statuses(statuses), pipeline=pipeline))
         return purge.purge(self.store, where, parse_duration(older_than, "older_than"), limit, self.log_files)
 
-    # ── async methods: the same code, in a thread ──
 
-    async def aadd(self, pipeline: Pipeline | str, payload: Any = None, *, tx: Any = None, **more: Any) -> Task:
-        """Async `add`; `tx` may be a connection of the event loop."""
-        if tx is None:
-            return await asyncio.to_thread(lambda: self.add(pipeline, payload, **more))
-        item = Addition(payload, **more)
-        return (await self._add_in(tx, pipeline, [item], item))[0]
-
-    async def aadd_many(
-        self, pipeline: Pipeline | str, payloads: Iterable[Any], *, tx: Any = None, **common: Any
-    ) -> list[Task]:
-        """Async `add_many`; `tx` may be a connection of the event loop."""
-        if tx is None:
-            return await asyncio.to_thread(lambda: self.add_many(pipeline, payloads, **common))
-        items = list(payloads)
-        return await self._add_in(tx, pipeline, items, Addition(None, **insert.for_all(common))) if items else []
-
-    async def _add_in(self, tx: Any, pipeline: Pipeline | str, items: Sequence[Any], common: Addition) -> list[Task]:
-        """Add in the caller's transaction, in the caller's thread, because connections must not change threads."""
-        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx)
-        insert_async = getattr(self.store, "insert_async", None)
-        answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
-        return [insert.own(task, answer) for task, answer in zip(tasks, answers, strict=True)]
-
-    async def aget(self, task_id: str) -> Task:
-        """Async `get`."""
-        return await asyncio.to_thread(self.get, task_id)
-
-    async def acancel(self, task_id: str, **more: Any) -> Task:
-        """Async `cancel`."""
-        return await asyncio.to_thread(lambda: self.cancel(task_id, **more))
-
-    async def aretry(self, task_id: str, **more: Any) -> Task:
-        """Async `retry`."""
-        return await asyncio.to_thread(lambda: self.retry(task_id, **more))
-
-    async def asignal(self, task_id: str, name: str, payload: Any = None, **more: Any) -> Task:
-        """Async `signal`."""
-        return await asyncio.to_thread(lambda: self.signal(task_id, name, payload, **more))
+def _is_event(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Event)

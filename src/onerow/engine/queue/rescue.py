@@ -6,12 +6,13 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, TaskRescued, events_of
 from onerow.engine.queue.compare_and_swap import apply, written
-from onerow.ports import Filter, LeaseRecord, Store
+from onerow.ports import LeaseRecord, Store
 
 PAGE = 500
 

@@ -3,15 +3,17 @@
 from onerow.core import schedule
 from onerow.core.errors import UnknownName
 from onerow.core.schedule import Cron
+from onerow.core.suggest import did_you_mean
 from onerow.core.times import read
 from onerow.engine.control import definitions
 from onerow.engine.control.definitions import PAUSE
 from onerow.engine.control.schedules import PROGRESS, Scheduled, pause_name, progress_name, read_progress
 from onerow.engine.queue import operations
+from onerow.engine.queue.schedules_async import CronsAsync
 from onerow.engine.queue.scope import Scope
 
 
-class Crons:
+class Crons(CronsAsync):
     """Lists, pauses and resumes schedules (`queue.crons`)."""
 
     def __init__(self, queue: Scope) -> None:
@@ -55,5 +57,5 @@ class Crons:
         for cron in crons:
             if cron.name == name:
                 return cron
-        there = ", ".join(repr(cron.name) for cron in crons) or "none"
-        raise UnknownName(f"pipeline {pipeline!r} has no schedule {name!r} ({there})", field="cron")
+        fix = did_you_mean(name, [cron.name for cron in crons])
+        raise UnknownName(f"pipeline {pipeline!r} has no schedule {name!r}", fix=fix, field="cron")

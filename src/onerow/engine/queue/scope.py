@@ -4,14 +4,18 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from msgspec.structs import replace
 
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.failure import Classes
+from onerow.core.filters import Filter, Order, narrowed
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.query import Query, parse_query
 from onerow.core.status import CANCELLED
 from onerow.core.task import Task
 from onerow.engine.control import definitions
@@ -25,13 +29,15 @@ from onerow.engine.output.masking import Masker
 from onerow.engine.queue import operations
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.compare_and_swap import find_task
+from onerow.engine.queue.end_watch import EndWatch
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
+from onerow.pipelines.extensions import Surroundable
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter, Inbox, LeaseRecord, LogPage, Order, Page, Store, TaskCount
+from onerow.ports import Inbox, LeaseRecord, LogPage, Page, Store, TaskCount
 
 
-class Scope:
+class Scope(Surroundable):
     """The tasks of one store, for all users or for one; the first use opens the connection."""
 
     def __init__(
@@ -43,20 +49,22 @@ class Scope:
         mask: Iterable[str | re.Pattern[str]] = (),
         log_files: str | Path | None = None,
     ) -> None:
+        super().__init__()
         self._store = store
         self._ready = False
         self._user: str | None = None
-        self.definitions = Definitions(lambda: self.store)
+        self.definitions: Definitions = Definitions(lambda: self.store)
         self.pipelines: dict[str, Pipeline] = {}
-        self.events = Events()
-        self.log_lines = LogLines(self.events, lambda: self.masker)
+        self.events: Events = Events()
+        self.log_lines: LogLines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
         self.inboxes: list[Inbox] = []
-        self.keep = None if keep is None else parse_duration(keep, "keep")
-        self.log_files = None if log_files is None else LogFiles(Path(log_files).absolute())
+        self.keep: timedelta | None = None if keep is None else parse_duration(keep, "keep")
+        self.log_files: LogFiles | None = None if log_files is None else LogFiles(Path(log_files).absolute())
         self._secrets = (tuple(secrets), tuple(mask))
         self._masker: Masker | None = None
         self._check_relocation = RelocationCheck()
+        self.end_watch: EndWatch = EndWatch(lambda: self.store)
 
     def __repr__(self) -> str:
         return f"Queue({self._store.url!r})"
@@ -98,6 +106,7 @@ class Scope:
 
     def close(self) -> None:
         """Close all connections; the next use opens them again."""
+        self.end_watch.close()
         self._store.close()
 
     def for_user(self, user_id: str) -> Self:
@@ -106,8 +115,8 @@ class Scope:
         scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
         return scoped
 
-    def _scoped(self, where: Filter | None) -> Filter:
-        where = where or Filter()
+    def _scoped(self, where: Filter) -> Filter:
+        where = narrowed(where)
         if self._user is None:
             return where
         if where.user_id not in (None, self._user):
@@ -125,14 +134,31 @@ class Scope:
         return find_task(self.store, task_id, self._user)
 
     def find(
-        self, where: Filter | None = None, *, limit: int = 100, order: Order = "newest", after: str | None = None
+        self,
+        where: Filter | str | None = None,
+        *,
+        limit: int = 100,
+        order: Order | None = None,
+        after: str | None = None,
     ) -> Page:
-        """Return one page of matching tasks."""
-        return self.store.find(self._scoped(where), limit=limit, order=order, after=after)
+        """Return one page of the tasks that match a query ('status:failed phase:video') or a filter.
 
-    def count(self, where: Filter | None = None) -> list[TaskCount]:
-        """Number of matching tasks by pipeline, phase and status."""
-        return self.store.count(self._scoped(where))
+        order: default: the order that the query names with sort:, else newest first.
+        """
+        if order not in (None, *get_args(Order)):
+            raise BadInput(f"order is one of {', '.join(get_args(Order))}, not {order!r}", field="order")
+        if type(limit) is not int:
+            raise BadInput(f"limit must be a whole number, not {limit!r}", field="limit")
+        asked = query_of(self, where)
+        if order is not None and asked.order not in (None, order):
+            raise BadInput(
+                f"the query says sort:{asked.order}, but order is {order!r}", fix="give one of them", field="order"
+            )
+        return self.store.find(asked.where, limit=limit, order=order or asked.order or "newest", after=after)
+
+    def count(self, where: Filter | str | None = None) -> list[TaskCount]:
+        """Number of tasks that match a query or a filter, by pipeline, phase and status."""
+        return self.store.count(filter_of(self, where))
 
     def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         """Return log lines of a task."""
@@ -143,6 +169,8 @@ class Scope:
 
     def plan(self, pipeline: str) -> Plan:
         """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
+        if not isinstance(pipeline, str):
+            raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
         if pipeline in self.pipelines:
             return self.follow(self.pipelines[pipeline].plan)
         self.definitions.refresh_if_stale(self.store.now())
@@ -169,6 +197,13 @@ class Scope:
         plan = self._plan_of(pipeline)
         return plan, plan.first if phase is None else plan.phase(phase)
 
+    def errors_of(self, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
+        """Return the classifications of exceptions of a phase; none if only the pipeline's name is known."""
+        found = self.pipelines.get(pipeline) if isinstance(pipeline, str) else pipeline
+        if found is None:
+            return ()
+        return found.handlers[phase.name].errors if phase.name in found.handlers else found.errors
+
     # ── what follows a change ──
 
     def after_operation(self, operation: Operation, task: Task) -> None:
@@ -178,7 +213,7 @@ class Scope:
         if operation.name == "fail":
             self.events.send(TaskFailed(task))
         if operation.name == "cancel" and task.status is CANCELLED:
-            self.events.send(TaskCancelled(task))
+            self.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:
@@ -221,3 +256,19 @@ class Scope:
         for task in tasks:
             self._update_relatives(task, by, cancelled=task.status is CANCELLED)
         return tasks
+
+
+def query_of(scope: Scope, where: Filter | str | None) -> Query:
+    """Return what a filter or a query asks for, limited to the scope's user."""
+    if not isinstance(where, Filter | str | None):
+        raise BadInput(f"give a query like 'status:failed' or a Filter, not {where!r}", field="where")
+    asked = parse_query(where, scope.store.now()) if isinstance(where, str) else Query(where or Filter())
+    return Query(scope._scoped(asked.where), asked.order)
+
+
+def filter_of(scope: Scope, where: Filter | str | None) -> Filter:
+    """Return the filter of a query without an order, limited to the scope's user."""
+    asked = query_of(scope, where)
+    if asked.order is not None:
+        raise BadInput("sort: orders a list of tasks", fix="leave it out here", field="query")
+    return asked.where

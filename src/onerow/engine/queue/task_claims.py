@@ -11,12 +11,11 @@ from onerow.core.status import CANCELLED
 from onerow.engine.queue.lease import Leased
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.task_claims_async import TaskClaimsAsync
 from onerow.pipelines.pipeline import Pipeline
 
-DEFAULT_LEASE_SECONDS = 14_400
 
-
-class TaskClaims:
+class TaskClaims(TaskClaimsAsync):
     """Claims tasks of one phase by id, and holds them until they are settled or it is closed.
 
     It keeps the token of each of its claims and extends the leases while it lives. A call about a task that it does not
@@ -31,7 +30,7 @@ class TaskClaims:
         self._lock = threading.Lock()
         self._pullers: dict[tuple[str, float | None], Puller] = {}
 
-    def try_claim(self, task_id: str, worker_id: str, lease_seconds: float = DEFAULT_LEASE_SECONDS) -> bool:
+    def try_claim(self, task_id: str, worker_id: str, lease_seconds: float = 14_400) -> bool:
         """Lease a waiting task, atomically; False if it is missing, running, ended, parked or not due.
 
         A shorter lease is enough for long work, because it is extended; it decides how soon another worker gets the task

@@ -4,41 +4,55 @@ The row is the source of truth. A crash before the acknowledgement leads to a se
 changes nothing: a task that a message adds has the id that the message gives, or one derived from the message's id.
 """
 
-import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from time import monotonic
 
-from msgspec.structs import replace
-
-from onerow.core import history
 from onerow.core.addition import Addition
-from onerow.core.errors import BadInput, IllegalMove, InboxUnavailable, RowRefused, StoreError, UnknownName
+from onerow.core.errors import (
+    BadInput,
+    IllegalMove,
+    InboxUnavailable,
+    OnerowError,
+    RowRefused,
+    StoreError,
+    UnknownName,
+    with_fix,
+)
 from onerow.core.failure import text_of
-from onerow.core.messages import AddTasks, BadMessage, CancelTask, FindTask, Message, Request, SendSignal, derived_id
+from onerow.core.messages import (
+    AddTasks,
+    BadMessage,
+    CancelTask,
+    FindTask,
+    Message,
+    Request,
+    SendSignal,
+)
 from onerow.core.task import Task
-from onerow.core.times import read, spell, to_millis
+from onerow.core.times import to_millis
 from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old_counts, write_counts
 from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.follower import WorkFollower
+from onerow.engine.receiving.origin import MESSAGE, identified, is_replayed, last_start, note_of
 from onerow.engine.receiving.outcomes import Outcomes
-from onerow.ports import Existing, Inbox, Inserted
+from onerow.ports import Existing, Inbox, Inserted, StatusMirror
 
 _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
 _WAIT = 5.0  # seconds that one receive waits, so that counts are written and a stop is noticed in time
+_SHOW_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FULL_PAUSE = 0.5
 _DELIVERIES_UNTIL_FOUND = 5
 _NOT_FOUND_DELAY = 5.0  # seconds; grows with the deliveries
 Stored = list[tuple[Message, list[Task]]]
 """Messages with their stored tasks; without tasks if there is no work to do."""
-MESSAGE = "message"
-"""Key in the metadata of a task whose id was given by its message: that message."""
 
 
 class Receiver:
@@ -65,7 +79,15 @@ class Receiver:
         self._pause = _FIRST_PAUSE
         self._store_failed = False
         self.error = ""  # why the inbox can't be reached now
+        self._mirror = inbox if isinstance(inbox, StatusMirror) else None
+        self._show_at = 0.0
+        self._shows = False
         self._lock = threading.Lock()
+        self._open: dict[
+            int, Message
+        ] = {}  # messages of the batch that are neither acknowledged, held, rejected nor released
+        self._gathering = threading.Lock()
+        self._gathered: list[Message] = []
 
     @property
     def state(self) -> InboxState:
@@ -81,9 +103,11 @@ class Receiver:
             self._flush_if_due()
             return _FULL_PAUSE
         try:
-            messages = self._inbox.receive(_WAIT)
+            messages = self._inbox.receive(_SHOW_EVERY if self._shows else _WAIT)
             if messages:
                 self.store(messages)
+            if monotonic() >= self._show_at:
+                self._show_states()
         except InboxUnavailable as error:
             self._flush_if_due()
             return self._unreachable(error)
@@ -103,15 +127,29 @@ class Receiver:
             total.add(self._fresh)
             before.add(self._fresh)
             self._fresh = before
+        self._show_states()
         return total
 
     def store_and_count(self, messages: Sequence[Message]) -> None:
-        """Store messages that were not received here, such as web requests; may be called in several threads at once."""
+        """Store messages that were not received here, such as web requests; may be called in several threads at once.
+
+        What other threads bring while one stores is stored by the next in one batch.
+        """
+        with self._gathering:
+            self._gathered.extend(messages)
         with self._lock:
+            with self._gathering:
+                batch, self._gathered = self._gathered, []
             try:
-                self.store(messages)
+                if batch:
+                    self.store(batch)
             finally:
                 self._flush_if_due()
+
+    def write_counts(self) -> None:
+        """Write the counts now; may be called in several threads at once."""
+        with self._lock:
+            self._flush()
 
     def interrupt(self) -> None:
         """End the wait of the current round."""
@@ -124,22 +162,30 @@ class Receiver:
     # ── one batch ──
 
     def store(self, messages: Sequence[Message]) -> None:
-        """Store what the messages ask for and acknowledge them; if the store can't, have them delivered again."""
-        counts = self._fresh
-        counts.received += len(messages)
-        if self._outcomes is not None:
-            self._outcomes.received(messages)
-        done: Stored = []
+        """Store what the messages ask for and acknowledge or hold them; after an error, have them delivered again."""
+        self._fresh.received += len(messages)
+        self._open = {id(message): message for message in messages}
         try:
+            if self._outcomes is not None:
+                self._outcomes.received(messages)
             done = self._store_all(messages)
-        except StoreError:
-            self._store_failed = True
-            counts.released += len(messages)
-            self._inbox.release(messages, 1.0)
+            if done:
+                self._end(done)
+                self._count_lag([message for message, _ in done])
+        except Exception as error:
+            self._store_failed = isinstance(error, StoreError)
+            with suppress(InboxUnavailable):
+                self._release(list(self._open.values()), 1.0)
             raise
-        if done:
-            self._end(done)
-            self._count_lag([message for message, _ in done])
+
+    def _release(self, messages: Sequence[Message], after: float) -> None:
+        self._settled(messages)
+        self._fresh.released += len(messages)
+        self._inbox.release(messages, after)
+
+    def _settled(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._open.pop(id(message), None)
 
     def _end(self, done: Stored) -> None:
         """Acknowledge messages whose rows are stored, or hold them until the work is done."""
@@ -147,8 +193,11 @@ class Receiver:
             now = self._queue.store.now()
             for message, tasks in done:
                 self._follower.take(message, tasks, now)
+                self._settled([message])
             return
-        self._inbox.acknowledge([message for message, _ in done])
+        messages = [message for message, _ in done]
+        self._inbox.acknowledge(messages)
+        self._settled(messages)
         if self._outcomes is not None:
             for message, tasks in done:
                 self._outcomes.acknowledged(message, tasks)
@@ -162,7 +211,7 @@ class Receiver:
             try:
                 request = self._read(message)
             except BadInput as error:
-                self._reject(message, str(error))
+                self._reject(message, error)
                 continue
             if isinstance(request, AddTasks) and not request.additions:
                 done.append((message, []))
@@ -177,7 +226,7 @@ class Receiver:
                 if (tasks := self._apply(message, about_task)) is not None:
                     done.append((message, tasks))
             except (BadInput, IllegalMove) as error:
-                self._reject(message, str(error))
+                self._reject(message, error)
         return done
 
     def _read(self, message: Message) -> Request:
@@ -197,8 +246,7 @@ class Receiver:
             # Perhaps the message has overtaken the row.
             if message.deliveries >= _DELIVERIES_UNTIL_FOUND:
                 raise BadMessage(f"{error} after {message.deliveries} deliveries") from None
-            counts.released += 1
-            self._inbox.release([message], _NOT_FOUND_DELAY * message.deliveries)
+            self._release([message], _NOT_FOUND_DELAY * message.deliveries)
             return None
         match request:
             case FindTask():
@@ -209,7 +257,7 @@ class Receiver:
             case SendSignal(task_id=task_id, name=name, payload=payload):
                 queue.signal(task_id, name, payload, signal_id=message.message_id, by=self._inbox.name)
             case CancelTask(task_id=task_id, written_at=written_at) if not task.ended:
-                if written_at is not None and to_millis(written_at) < _last_start(task):
+                if written_at is not None and to_millis(written_at) < last_start(task):
                     raise BadMessage(f"the cancel is older than task {task_id}, which was added or replayed since")
                 queue.cancel(task_id, by=self._inbox.name)
         counts.found += 1
@@ -218,7 +266,7 @@ class Receiver:
     def _add(self, pipeline: str, items: Sequence[tuple[Message, AddTasks]]) -> Stored:
         """Insert the tasks of all messages in one transaction; a message with an invalid one is rejected alone."""
         additions = [
-            [_identified(addition, message, number) for number, addition in enumerate(request.additions)]
+            [identified(addition, message, number) for number, addition in enumerate(request.additions)]
             for message, request in items
         ]
         try:
@@ -229,8 +277,9 @@ class Receiver:
             answers = insert.insert(self._queue.store, tasks, None)
         except (BadInput, RowRefused) as error:
             if len(items) > 1:
-                return [done for item in items for done in self._add(pipeline, [item])]
-            self._reject(items[0][0], str(error))
+                half = len(items) // 2
+                return self._add(pipeline, items[:half]) + self._add(pipeline, items[half:])
+            self._reject(items[0][0], error)
             return []
         done: Stored = []
         pairs = iter(zip(tasks, answers, strict=True))
@@ -239,7 +288,7 @@ class Receiver:
                 own_pairs = list(islice(pairs, len(own)))
                 done.append((message, [self._count_added(message, request, *pair) for pair in own_pairs]))
             except (BadInput, IllegalMove) as error:
-                self._reject(message, str(error))
+                self._reject(message, error)
         return done
 
     def _build(self, pipeline: str, additions: Sequence[Addition]) -> list[Task]:
@@ -265,11 +314,11 @@ class Receiver:
         elif not stored.ended or request.if_ended == "leave":
             counts.found += 1
         elif request.if_ended == "reject":
-            raise BadMessage(f"task {stored.task_id} is already {stored.status}; set force to run it again")
-        elif self._is_replayed(stored, message):
+            raise BadMessage(f"task {stored.task_id} is already {stored.status}", fix="set force to run it again")
+        elif is_replayed(stored, message):
             counts.duplicate += 1
         else:
-            stored = self._queue.replay(stored.task_id, by=self._inbox.name, note=_note(message))
+            stored = self._queue.replay(stored.task_id, by=self._inbox.name, note=note_of(message))
             counts.found += 1
         return stored
 
@@ -277,15 +326,21 @@ class Receiver:
         if self._outcomes is not None and self._follower is None:
             self._outcomes.expect(message, task_ids)
 
-    @staticmethod
-    def _is_replayed(task: Task, message: Message) -> bool:
-        return any(entry.what == "replay" and entry.note == _note(message) for entry in history.entries(task.logs_json))
-
-    def _reject(self, message: Message, reason: str) -> None:
-        reason = self._queue.masker.text(reason)
+    def _reject(self, message: Message, error: OnerowError) -> None:
+        reason = self._queue.masker.text(with_fix(error))
         self._inbox.reject(message, reason)
+        self._settled([message])
         self._fresh.rejected += 1
         self._queue.events.send(MessageRejected(self._inbox.name, message.message_id, reason))
+
+    def _show_states(self) -> None:
+        """Show the states of tasks to those who only read the inbox, if it has such readers."""
+        if self._mirror is not None:
+            self._show_at = monotonic() + _SHOW_EVERY
+            asked = self._mirror.followed()
+            self._shows = bool(asked)
+            if asked:
+                self._mirror.show(asked, self._queue.store.fetch(asked))
 
     # ── counts and outages ──
 
@@ -318,39 +373,3 @@ class Receiver:
         if monotonic() >= self._clear_at:
             self._clear_at = monotonic() + _CLEAR_EVERY
             drop_old_counts(store, now)
-
-
-def _identified(addition: Addition, message: Message, number: int) -> Addition:
-    """Give an addition the id that each delivery of its message yields, or note the message of a given id."""
-    if addition.task_id is None:
-        return replace(addition, task_id=derived_id(message.message_id, str(number)))
-    if addition.task_id == derived_id(message.message_id):
-        return addition
-    return replace(addition, metadata={**(addition.metadata or {}), MESSAGE: _note(message)})
-
-
-_NOTE = re.compile(r"message (?P<id>.*?)(?: sent (?P<sent_at>\S+Z))?", re.DOTALL)
-
-
-def _note(message: Message) -> str:
-    """Return a text that names a message and when it was sent."""
-    return f"message {message.message_id}" + ("" if message.sent_at is None else f" sent {spell(message.sent_at)}")
-
-
-def _last_start(task: Task) -> datetime:
-    """Return when the task was added or last replayed or retried: when the message was sent that asked for it, if any.
-
-    Two files of a folder are compared by the folder's clock, which may differ from the store's.
-    """
-    added = _sent_at(str(task.metadata.get(MESSAGE, ""))) or task.created_at
-    again = [
-        _sent_at(entry.note) or entry.when
-        for entry in history.entries(task.logs_json)
-        if entry.what in ("replay", "retry")
-    ]
-    return max([added, *again])
-
-
-def _sent_at(note: str) -> datetime | None:
-    found = _NOTE.fullmatch(note)
-    return None if found is None or found["sent_at"] is None else read(found["sent_at"])

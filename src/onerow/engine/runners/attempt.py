@@ -13,7 +13,16 @@ from onerow.core.failure import Failure
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.resources import Resources
-from onerow.core.rules.attempts import Crashed, Failed, Outcome, Stopped, StopReason, Unstarted
+from onerow.core.rules.attempts import (
+    CancelledItself,
+    Crashed,
+    Failed,
+    Outcome,
+    Skipped,
+    Stopped,
+    StopReason,
+    Unstarted,
+)
 from onerow.core.task import Task
 from onerow.engine.handler.call import Call
 from onerow.engine.handler.requests import Request
@@ -126,6 +135,10 @@ class Attempt:
 
     # Link, for the context of a handler in this process.
 
+    @property
+    def tasks(self) -> Sequence[Task]:
+        return (self.task,)
+
     def stop_reason(self) -> str | None:
         return self.stop
 
@@ -197,6 +210,8 @@ class InFlight:
         attempt.ended_at = monotonic()
         if type(outcome) is Failed or type(outcome) is Crashed:
             outcome = type(outcome)(self._masked(attempt, outcome.why))
+        elif type(outcome) is CancelledItself or type(outcome) is Skipped:
+            outcome = type(outcome)(self.masker.text(outcome.reason))
         output = attempt.output
         if output is not None:
             output.end()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
 
+from onerow.core.failure import Failure, failure
+from onerow.core.sizes import spell_size
 from onerow.engine.processes import Child, Exit, ProcessHost, Program, signal_name
 from onerow.engine.runners.attempt import Attempt
 
@@ -27,8 +29,34 @@ HOST_KILLED = "the process host of its worker was killed"
 """Why an attempt ended whose process was stopped because its process host was killed."""
 
 
+class PipedProcess:
+    """A started process, and the pipes from which its output is read."""
+
+    def __init__(
+        self, host: ProcessHost, argv: Sequence[str], *, deadline: tuple[float, float] | None = None, **options: Any
+    ) -> None:
+        """Start it; raise CannotStart. `options` are fields of `Program`."""
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        self.output = {out: "out", err: "err"}  # descriptor → level
+        program = Program(argv=argv, stdout=their_out, stderr=their_err, **options)
+        try:
+            self.child = host.start(program, deadline=deadline)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(their_out)
+            os.close(their_err)
+
+    def close(self) -> None:
+        """Close the pipes."""
+        for descriptor in self.output:
+            os.close(descriptor)
+
+
 class AttemptProcess:
-    """Starts the process of an attempt and reads what it writes until its whole process tree has ended."""
+    """Reads what the process of an attempt writes until its whole process tree has ended."""
 
     def __init__(self, attempt: Attempt, host: ProcessHost, grace: float, feed: Callable[[str, str], object]) -> None:
         self._attempt = attempt
@@ -38,27 +66,25 @@ class AttemptProcess:
         self._received = 0  # characters
         self._poll = select.poll()
         self._readers: dict[int, Callable[[], bool]] = {}
-        self.child: Child
+        self._process: PipedProcess
 
     def start(self, argv: Sequence[str], *, leased: bool = True, **options: Any) -> None:
         """Start the process; raise CannotStart. `options` are fields of `Program`."""
-        out, their_out = os.pipe()
-        err, their_err = os.pipe()
-        self._output = {out: "out", err: "err"}
-        program = Program(argv=argv, stdout=their_out, stderr=their_err, **options)
-        try:
-            self.child = self._host.start(program, deadline=process_deadline(self._attempt) if leased else None)
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            os.close(their_out)
-            os.close(their_err)
-        for descriptor, level in self._output.items():
+        deadline = process_deadline(self._attempt) if leased else None
+        self.adopt(PipedProcess(self._host, argv, deadline=deadline, **options))
+
+    def adopt(self, process: PipedProcess) -> None:
+        """Make a started process the attempt's own, and close its pipes at its end."""
+        self._process = process
+        for descriptor, level in process.output.items():
             self.add_reader(descriptor, self._reader(descriptor, level))
         self._attempt.handle = TreeStopper(self._attempt, self.child, self._grace)
         if self._attempt.stop is not None:
             self._attempt.handle.interrupt()  # requested while the process was starting
+
+    @property
+    def child(self) -> Child:
+        return self._process.child
 
     def add_reader(self, descriptor: int, read: Callable[[], bool]) -> None:
         """Call `read` whenever there is something to read, until it returns False."""
@@ -82,12 +108,8 @@ class AttemptProcess:
                         break  # it has ended, although a process of another user still holds its output open
                     after_each()
         finally:
-            self._close()
+            self._process.close()
         return self.child.wait()
-
-    def _close(self) -> None:
-        for descriptor in self._output:
-            os.close(descriptor)
 
     def _reader(self, descriptor: int, level: str) -> Callable[[], bool]:
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -140,6 +162,12 @@ def ended_with_the_worker(attempt: Attempt, exit: Exit) -> bool:
         return attempt.in_flight.stop_asked(_SIGNAL_ARRIVES_WITHIN)
     # A program with a handler for SIGTERM ends with its own exit code.
     return attempt.in_flight.was_signalled() and exit.code != 0
+
+
+def too_much_memory(attempt: Attempt, limit: int | None) -> Failure:
+    """Return the failure of an attempt whose process tree was killed because it exceeded its memory limit."""
+    message = f"{attempt.task.phase} used more than {spell_size(limit or 0)} of memory (its memory_limit)"
+    return failure(message, "resource", exception="MemoryLimit")
 
 
 def how_it_ended(exit: Exit) -> str:

@@ -30,6 +30,7 @@ class Batch:
         self._handle: Any = None
         self._open: dict[str, Attempt] = {attempt.task.task_id: attempt for attempt in attempts}
         self._items: list[Item[Any]] = []
+        self.tasks = [attempt.task for attempt in attempts]
 
     def run(self) -> None:
         """Call the handler; every attempt has an outcome afterwards."""
@@ -37,9 +38,11 @@ class Batch:
         for attempt in list(self._open.values()):
             attempt.handle, attempt.started_at = self, clock
             try:
-                self._items.append(Item(attempt.task, call.payload_of(attempt.task), attempt, self._settle))
+                self._items.append(
+                    Item(attempt.task, call.payload_of(attempt.task), attempt, self._settle, call.errors)
+                )
             except BaseException as error:  # a type's own validation may raise anything
-                self._finish(attempt, Failed(classify(error)))
+                self._finish(attempt, Failed(classify(error, call.errors)))
         raised: BaseException | None = None
         try:
             if self._items:
@@ -50,9 +53,9 @@ class Batch:
         self._end(raised)
 
     def _call(self) -> None:
-        function = self._served.call.function
+        function, resources = self._served.call.function, self._served.call.resources
         if self._loop is not None:
-            call = self._handle = self._loop.begin(function(self._items))
+            call = self._handle = self._loop.begin(function(self._items, **resources))
             if self._stopped():
                 call.interrupt()  # the stop was requested before there was a call to interrupt
             call.wait()
@@ -60,7 +63,7 @@ class Batch:
         handle = self._handle = ThreadHandle()
         try:
             if not self._stopped():
-                function(self._items)
+                function(self._items, **resources)
         finally:
             handle.leave()
 
@@ -92,7 +95,8 @@ class Batch:
         # By type only: `isinstance` reads the exception's __class__, which may be user code.
         if issubclass(type(error), Cancelled | asyncio.CancelledError):
             error = None
-        others = unmentioned(error, self._served.phase, [attempt.task for attempt in left])
+        tasks = [attempt.task for attempt in left]
+        others = unmentioned(error, self._served.phase, tasks, self._served.call.errors)
         for attempt in left:
             self._finish(attempt, others if attempt.stop is None else Stopped(attempt.stop))
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from typing import Any, TextIO
 
 from onerow.engine.handler.context import current
@@ -12,22 +13,25 @@ from onerow.engine.output.masking import NO_SECRETS, Masker
 class _Tee:
     """A text stream that sends output to the attempt running in this context, else to the original stream."""
 
-    def __init__(self, stream: TextIO, level: str, masker: Masker) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, level: str, maskers: list[Masker]) -> None:
+        self.stream = stream
         self._level = level
-        self._masker = masker
+        self._maskers = maskers
 
     def write(self, text: str) -> int:
         attempt = current.get()
         if attempt is None:
             # Threads started by a handler belong to no attempt, so secrets are masked here too.
-            self._stream.write(self._masker.text(text))
+            shown = text
+            for masker in tuple(self._maskers):
+                shown = masker.text(shown)
+            self.stream.write(shown)
             return len(text)
         attempt.write(self._level, text)
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 class _Records(logging.Handler):
@@ -52,6 +56,43 @@ def _is_unhandled(record: logging.LogRecord) -> bool:
     return True
 
 
+class _Installed:
+    """What the captures of this process share: one pair of streams and one log handler, whichever capture ends last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._maskers: list[Masker] = []
+        self._records = _Records()
+        self._out: _Tee | None = None
+        self._err: _Tee | None = None
+
+    def add(self, masker: Masker) -> None:
+        with self._lock:
+            self._maskers.append(masker)
+            if len(self._maskers) == 1:
+                self._out, self._err = (
+                    _Tee(sys.stdout, "out", self._maskers),
+                    _Tee(sys.stderr, "err", self._maskers),
+                )
+                sys.stdout, sys.stderr = self._out, self._err
+                logging.getLogger().addHandler(self._records)
+
+    def remove(self, masker: Masker) -> None:
+        with self._lock:
+            self._maskers.remove(masker)
+            if self._maskers:
+                return
+            logging.getLogger().removeHandler(self._records)
+            # A stream that other code has put there since then stays.
+            if self._out is not None and sys.stdout is self._out:
+                sys.stdout = self._out.stream
+            if self._err is not None and sys.stderr is self._err:
+                sys.stderr = self._err.stream
+
+
+_installed = _Installed()
+
+
 class Capture:
     """While started, redirects output of handlers to their task's log; other output is unaffected.
 
@@ -61,20 +102,13 @@ class Capture:
     def __init__(self, masker: Masker = NO_SECRETS, *, show: bool = False) -> None:
         self._masker = masker
         self.echo = Echo() if show else None
-        self._records = _Records()
 
     def start(self) -> None:
-        self._out, self._err = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = (
-            _Tee(sys.stdout, "out", self._masker),
-            _Tee(sys.stderr, "err", self._masker),
-        )
-        logging.getLogger().addHandler(self._records)
+        _installed.add(self._masker)
         if self.echo is not None:
             self.echo.start()
 
     def stop(self) -> None:
-        sys.stdout, sys.stderr = self._out, self._err
-        logging.getLogger().removeHandler(self._records)
+        _installed.remove(self._masker)
         if self.echo is not None:
             self.echo.stop()

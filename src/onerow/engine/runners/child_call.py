@@ -4,23 +4,33 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
 import msgspec
 
-from onerow.core.errors import BadInput, BadPayload, UnknownName
+from onerow.core.errors import BadInput, BadPayload, ResourceError, UnknownName
 from onerow.core.outcomes import Cancelled, Parked
-from onerow.core.rules.attempts import Interrupted, Outcome
+from onerow.core.rules.attempts import Interrupted, Outcome, Unready
 from onerow.core.task import Task
 from onerow.engine.handler.batch import alone
 from onerow.engine.handler.call import Call, outcome_of_error, outcome_of_result
+from onerow.engine.handler.context import current
+from onerow.engine.handler.middleware import surround
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame
+from onerow.engine.runners.child_extensions import (
+    ChildResources,
+    Extensions,
+    errors_of,
+    middlewares_of,
+    resources_of,
+)
 from onerow.engine.runners.child_main import STOP_SIGNAL
-from onerow.pipelines.pipeline import Handler, Parameter
+from onerow.pipelines.errors import ErrorTable
+from onerow.pipelines.handlers import Handler, Parameter
 from onerow.pipelines.signature import declared_type, parameter_types
 
 Send = Callable[[dict[str, object]], None]
@@ -39,6 +49,11 @@ class _Wire:
         self._asking = threading.Lock()
         self._asked = 0
         self.stopped: str | None = None
+        self.tasks: Sequence[Task] = ()
+
+    def begin(self) -> None:
+        """Report that the handler is called now: its timeout counts from here."""
+        self._send({"t": "begun"})
 
     def stop_reason(self) -> str | None:
         return self.stopped
@@ -73,32 +88,47 @@ def run_in_child(function: Callable[..., Any], frame: dict[str, Any], send: Send
     """Call the handler and send its outcome; a stop by the worker is raised in it as Cancelled."""
     task = msgspec.convert(frame["task"], Task)
     link = _Wire(send, frame["answers"])
+    errors: tuple[ErrorTable, ...] = ()
     try:
-        types = parameter_types(function)
+        without = [name for name, source, _ in frame["parameters"] if source == "resource"]
+        types = parameter_types(function, without=without)
         parameters = tuple(
             Parameter(name, source, declared_type(source, types.get(name, Any)), keyword)
             for name, source, keyword in frame["parameters"]
         )
-        is_async = inspect.iscoroutinefunction(function)
-        call = Call(Handler(function, parameters, is_async, True), None)
+        extensions = msgspec.convert(frame["extensions"], Extensions)
+        errors = errors_of(extensions)
+        handler = Handler(function, parameters, inspect.iscoroutinefunction(function), True, errors)
+        call = Call(handler, None)
         call.former_names = frame["aliases"]
-        if call.takes_items:
-            send({"t": "begun"})
-            send(_frame_of(alone(call, task, link)))
-            return
-        positional, named = call.arguments(task, link)
-        run = _run_async if is_async else _run_sync
-        send({"t": "begun"})
-        send(_frame_of(outcome_of_result(run(function, positional, named, link))))
+        surround(call, middlewares_of(extensions))
+        with ChildResources(resources_of(extensions)) as resources:
+            call.resources = resources.values
+            send(_frame_of(_called(call, task, link, resources)))
+    except ResourceError as error:
+        send(_frame_of(Unready(str(error))))
     except BaseException as error:
         kind = type(error)
         if link.stopped is not None and issubclass(kind, Cancelled):
             # If the worker requested the stop, its reason counts instead.
             send(_frame_of(Interrupted("its process was sent SIGTERM from outside")))
         elif issubclass(kind, Exception | BaseExceptionGroup | Cancelled | Parked):
-            send(_frame_of(outcome_of_error(error, None)))
+            send(_frame_of(outcome_of_error(error, None, errors)))
         else:
             raise
+
+
+def _called(call: Call, task: Task, link: _Wire, resources: ChildResources) -> Outcome:
+    link.tasks = (task,)
+    current.set(link)
+    if call.takes_items:
+        link.begin()
+        return alone(call, task, link, resources.run)
+    positional, named = call.arguments(task, link)
+    link.begin()
+    if not call.handler.is_async:
+        return outcome_of_result(_run_sync(call.function, positional, named, link))
+    return outcome_of_result(_run_async(call.function, positional, named, link, resources.run))
 
 
 def _frame_of(outcome: Outcome) -> dict[str, object]:
@@ -114,7 +144,9 @@ def _run_sync(function: Callable[..., Any], positional: Any, named: Any, link: _
     return function(*positional, **named)
 
 
-def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: _Wire) -> Any:
+def _run_async(
+    function: Callable[..., Any], positional: Any, named: Any, link: _Wire, on_loop: Callable[[Any], Any]
+) -> Any:
     raised: list[BaseException] = []
 
     async def call() -> Any:
@@ -138,7 +170,7 @@ def _run_async(function: Callable[..., Any], positional: Any, named: Any, link: 
         except asyncio.CancelledError:
             raise Cancelled("stop") from None
 
-    result = asyncio.run(run())
+    result = on_loop(run())
     if raised:
         raise raised[0]
     return result

@@ -1,7 +1,8 @@
 """The program that runs one handler in a new interpreter.
 
-Its argument is the number of an inherited descriptor. It reads a first frame
-`{"handler": "module:qualname", "sys_path": […], …}` from it and calls a runner, a function `(handler, frame, send)` that
+Its argument is the number of an inherited descriptor. If it is started before it is needed, it first reads a frame
+`{"prepare": ["module:qualname", …], "sys_path": […]}` from it, imports these handlers and sends `{"t": "ready"}`. Then it
+reads a frame `{"handler": "module:qualname", "sys_path": […], …}` and calls a runner, a function `(handler, frame, send)` that
 calls the handler and sends frames back. Answers of the worker arrive in the queue `frame["answers"]`. An error outside
 the handler is sent as `{"t": "error", "exception": …, "message": …, "traceback": …}`.
 """
@@ -17,14 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
 RUNNER = "onerow.engine.runners.child_call:run_in_child"
 
 WORKER_GONE = 113
 """The exit code of a child whose worker closed the channel before the handler returned."""
 
+NOT_PREPARED = 114
+"""The exit code of a child that could not import the handlers it was to prepare for."""
 
-STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+STOP_SIGNAL: int = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else getattr(signal, "SIGUSR2", 0)
 """Sent by the process host to stop the handler. Not SIGTERM, which service managers send to every process of a service:
 the handler may go on while its worker drains."""
 
@@ -46,7 +50,14 @@ def main(fd: int) -> int:
     os.set_inheritable(fd, False)  # programs that the handler starts must not keep the channel open
     _write_lines_at_once()
     channel = Channel(socket.socket(fileno=fd))
-    if (frame := channel.receive()) is None:
+    frame = channel.receive()
+    if frame is not None and "prepare" in frame:
+        if not _prepare(frame):
+            return NOT_PREPARED  # quietly: the process of the next attempt reports it
+        with suppress(BrokenPipeError):
+            channel.send({"t": "ready"})
+        frame = channel.receive()
+    if frame is None:
         return WORKER_GONE
     answers: SimpleQueue[dict[str, object]] = SimpleQueue()
     frame["answers"] = answers
@@ -63,13 +74,35 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Ignore SIGTERM: the worker, which got the same signal, decides when the handler stops."""
 
 
-def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
+def _prepare(frame: dict[str, object]) -> bool:
+    """Import the handlers of a frame; return whether all could be imported."""
+    names = frame["prepare"]
+    assert isinstance(names, list)
+    try:
+        for name in (*names, RUNNER):
+            _import(frame, name)
+    except BaseException:
+        return False
+    return True
+
+
+def _import(frame: dict[str, object], name: str) -> Any:
+    """Return a function of the app; while it is imported, it may neither add tasks nor run workers."""
+    from onerow.engine.import_guard import enter_child, importing_app
     from onerow.engine.runners.function_names import resolve
 
+    enter_child()
     if isinstance(path := frame.get("sys_path"), list):
         sys.path[:] = path
     sys.argv[1:] = []
-    handler = resolve(str(frame["handler"]))
+    with importing_app():
+        return resolve(name)
+
+
+def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) -> None:
+    from onerow.engine.runners.function_names import resolve
+
+    handler = _import(frame, str(frame["handler"]))
     runner = resolve(str(frame.get("runner", RUNNER)))
     runner(handler, frame, send)
 

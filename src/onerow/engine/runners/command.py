@@ -17,7 +17,13 @@ from onerow.core.rules.attempts import Done, Failed, Interrupted, Outcome, Stopp
 from onerow.core.task import Task
 from onerow.engine.processes import CannotStart, Exit, ProcessHost
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.attempt_process import HOST_KILLED, AttemptProcess, ended_with_the_worker, how_it_ended
+from onerow.engine.runners.attempt_process import (
+    HOST_KILLED,
+    AttemptProcess,
+    ended_with_the_worker,
+    how_it_ended,
+    too_much_memory,
+)
 from onerow.engine.runners.command_output import OutputParser, as_json
 from onerow.pipelines import arguments
 from onerow.pipelines.command import Command
@@ -62,7 +68,7 @@ class Commands:
                 stdin=stdin,
                 nice=command.nice,
                 umask=command.umask,
-                memory=command.memory_limit,
+                memory_limit=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
             )
         except CannotStart as error:
@@ -87,6 +93,8 @@ class Commands:
     ) -> Outcome:
         if exit is None or exit.stopped or (attempt.stop is None and ended_with_the_worker(attempt, exit)):
             return Stopped(attempt.stop or "drain")
+        if exit.over_memory:
+            return Failed(too_much_memory(attempt, command.memory_limit))
         if not exit.seen:
             return Interrupted(HOST_KILLED)
         code = exit.code if exit.code is not None else 128 + (exit.signal or signal.SIGKILL)
@@ -185,7 +193,7 @@ def _read_result(file: Path | None) -> str | None:
     with file.open("rb") as opened:
         raw = opened.read(values.MAX_VALUE + 1)
     if len(raw) > values.MAX_VALUE:
-        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes; write a path instead")
+        raise BadInput(f"the result file has more than {values.MAX_VALUE:,} bytes", fix="write a path instead")
     try:
         return values.encode(values.decode(raw.decode()), "result")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

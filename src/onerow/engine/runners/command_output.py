@@ -99,7 +99,7 @@ class LastLine:
 
     def text(self) -> str:
         if self._too_long:
-            raise BadInput(f"the last line has more than {values.MAX_VALUE:,} characters; write a file instead")
+            raise BadInput(f"the last line has more than {values.MAX_VALUE:,} characters", fix="write a file instead")
         return storable(self._text.strip().rpartition("\r")[2])
 
 

@@ -9,6 +9,7 @@ from asyncio.events import Handle
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from onerow.core.rules.attempts import Stopped
@@ -115,7 +116,7 @@ class LoopRunner:
                 if attempt.stop_reason() == "timeout" and not me.cancelling():
                     outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
             except BaseException as error:
-                outcome = outcome_of_error(error, attempt.stop)
+                outcome = outcome_of_error(error, attempt.stop, attempt.served.call.errors)
             current.set(None)
             attempt.handle = None
             attempt.in_flight.finish(attempt, outcome)
@@ -206,11 +207,21 @@ class LoopWatch:
 
 def occupant(thread: int | None) -> Link | None:
     """Return the attempt whose code (handler, subtask or callback) the event loop of a thread runs at this moment."""
-    frame = sys._current_frames().get(thread or 0)
+    frame = innermost = sys._current_frames().get(thread or 0)
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
     if frame is None:
-        return None  # it waits for events, or is not asyncio's own loop
+        return _handler_of(innermost)  # it waits for events, or is not asyncio's own loop
     # Everything that a handler starts on the loop runs in a copy of the handler's context, which holds the attempt.
     context = getattr(frame.f_locals.get("self"), "_context", None)
     return None if context is None else context.get(current)
+
+
+def _handler_of(frame: FrameType | None) -> Link | None:
+    """Return the attempt whose handler this frame belongs to; for loops like uvloop, whose callbacks have no frame.
+
+    Code that such a loop runs in a subtask or a callback of a handler is not found.
+    """
+    while frame is not None and frame.f_code is not LoopRunner._work.__code__:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("attempt")

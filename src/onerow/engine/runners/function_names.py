@@ -63,6 +63,14 @@ def _main_name(shown: str) -> str:
     return str(Path(file).resolve())
 
 
+def module_in_child(module: str) -> str:
+    """Return the name that a module of this process has in a process that imports its functions."""
+    if module != "__main__":
+        return module
+    name = _main_name(module)
+    return _SCRIPT if name.startswith("/") else name
+
+
 def _import(where: str, name: str) -> ModuleType:
     try:
         return _import_script(Path(where)) if where.startswith("/") else importlib.import_module(where)

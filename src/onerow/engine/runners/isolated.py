@@ -1,77 +1,120 @@
 """Isolated handlers: each runs in its own process, which exchanges JSON frames with the worker."""
 
 import signal
-import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
 import msgspec
 
+from onerow.core.errors import with_fix
 from onerow.core.failure import failure
 from onerow.core.outcomes import Cancelled
-from onerow.core.rules.attempts import Crashed, Done, Failed, Finished, Interrupted, Jumped, Outcome, Stopped
+from onerow.core.rules.attempts import (
+    CancelledItself,
+    Crashed,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    Jumped,
+    Outcome,
+    Skipped,
+    Stopped,
+)
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, signal_name
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.attempt_process import HOST_KILLED, AttemptProcess, ended_with_the_worker, how_it_ended
+from onerow.engine.runners.attempt_process import (
+    HOST_KILLED,
+    AttemptProcess,
+    ended_with_the_worker,
+    how_it_ended,
+    process_deadline,
+    too_much_memory,
+)
 from onerow.engine.runners.channel import Channel
-from onerow.engine.runners.child_main import STOP_SIGNAL, command
+from onerow.engine.runners.child_extensions import Extensions, describe
 from onerow.engine.runners.function_names import importable_name
+from onerow.engine.runners.prestarted import HandlerProcess, PrestartedProcesses
 from onerow.engine.runners.threads import run_in_thread
 
 # A program that fails by itself ends with an exit code or with a signal of the kernel. These signals come from people
 # and service managers, which stop whole process groups with them: not a fault of the task.
-_FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_FROM_OUTSIDE = frozenset(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP")
+    if hasattr(signal, name)  # not all on Windows
+)
 
 _STARTS_WITHIN = 60.0
 """Seconds that the interpreter and the user's imports may take before the handler's timeout begins to count."""
 
 
 class Isolated:
-    """Run an attempt in a new interpreter; block until its whole process tree has ended."""
+    """Run an attempt in an interpreter of its own; block until its whole process tree has ended."""
 
-    def __init__(self, process_host: ProcessHost, grace: float) -> None:
+    def __init__(self, process_host: ProcessHost, grace: float, prestarted: PrestartedProcesses) -> None:
         self._process_host = process_host
         self._grace = grace
+        self._prestarted = prestarted
 
     def __call__(self, attempt: Attempt) -> Outcome:
         try:
-            handler = importable_name(attempt.served.call.function)
+            handler, extensions = importable_name(attempt.served.call.function), describe(attempt.served.call)
         except ValueError:
             # Only a suspect can have a handler without an importable name. It runs in a thread of this worker, since no
             # other process can import it. If it crashes workers, the limit on rescues ends it.
             return run_in_thread(attempt)
         attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child reports that the handler has begun
-        ours, theirs = socket.socketpair()
-        channel = Channel(ours)
+        if attempt.served.call.handler.isolated and (ready := self._prestarted.take()) is not None:
+            outcome = self._run(attempt, handler, extensions, ready)
+            if outcome is not None:
+                return outcome
+            # The process ended before the handler began, for example because it was killed while it waited.
+        try:
+            process = HandlerProcess(self._process_host)
+        except CannotStart as error:
+            return Failed(failure(str(error), "resource", exception="CannotStart"))
+        outcome = self._run(attempt, handler, extensions, process)
+        assert outcome is not None
+        return outcome
+
+    def _run(self, attempt: Attempt, handler: str, extensions: Extensions, process: HandlerProcess) -> Outcome | None:
+        """Run the attempt in this process; return None if it was pre-started and ended before the handler began."""
 
         def feed(level: str, text: str) -> None:
             if text:
                 attempt.write(level, text)
 
-        process = AttemptProcess(attempt, self._process_host, self._grace, feed)
-        try:
-            process.start(command(theirs.fileno()), pass_fds=[theirs.fileno()], stop_signal=STOP_SIGNAL)
-            theirs.close()
-            conversation = _Conversation(attempt, channel, process.child)
-            process.add_reader(channel.fileno(), conversation.receive)
-            exit = process.wait(before=lambda: conversation.send(_first_frame(handler, attempt)))
-        except CannotStart as error:
-            return Failed(failure(str(error), "resource", exception="CannotStart"))
-        finally:
-            theirs.close()
-            channel.close()
+        def on_begun() -> None:
+            attempt.started_at = monotonic()  # the interpreter's start does not count as handler time
+            if attempt.served.call.handler.isolated and not attempt.in_flight.stop_asked(0):
+                self._prestarted.refill()  # now, while the handler runs
+
+        memory_limit = attempt.served.call.handler.memory_limit
+        process.child.limit(*process_deadline(attempt), memory_limit)
+        running = AttemptProcess(attempt, self._process_host, self._grace, feed)
+        conversation = _Conversation(attempt, process.channel, process.child, on_begun)
+        running.adopt(process)
+        running.add_reader(process.channel.fileno(), conversation.receive)
+        exit = running.wait(before=lambda: conversation.send(_first_frame(handler, attempt, extensions)))
+        silent = not conversation.has_begun and conversation.reported is None
+        if process.prepared and silent and attempt.stop is None and not (exit and exit.stopped):
+            return None
         return _outcome(attempt, conversation.reported, exit)
 
 
 class _Conversation:
     """Handles the frames of a child."""
 
-    def __init__(self, attempt: Attempt, channel: Channel, child: Child) -> None:
+    def __init__(self, attempt: Attempt, channel: Channel, child: Child, on_begun: Callable[[], object]) -> None:
+        self._on_begun = on_begun
         self._attempt = attempt
         self._channel = channel
         self._child = child
+        self.has_begun = False
         self.reported: Outcome | None = None
 
     def send(self, frame: dict[str, object]) -> None:
@@ -91,7 +134,8 @@ class _Conversation:
             case None:
                 return False
             case {"t": "begun"}:
-                self._attempt.started_at = monotonic()  # the interpreter's start does not count as handler time
+                self.has_begun = True
+                self._on_begun()
             case {"t": "progress", "text": str(text)}:
                 self._attempt.progress(text)
             case {"t": "log", "level": str(level), "text": str(text)}:
@@ -111,27 +155,30 @@ class _Conversation:
         except Cancelled as stopped:
             frame["stop"] = str(stopped)
         except Exception as error:
-            frame["error"] = [type(error).__name__, str(error)]
+            frame["error"] = [type(error).__name__, with_fix(error)]
         with suppress(BadFrame):
             self.send(frame)
 
 
-def _first_frame(handler: str, attempt: Attempt) -> dict[str, object]:
+def _first_frame(handler: str, attempt: Attempt, extensions: Extensions) -> dict[str, object]:
     call = attempt.served.call
     return {
         "handler": handler,
         "sys_path": sys.path,
         "parameters": [[parameter.name, parameter.source, parameter.keyword] for parameter in call.handler.parameters],
         "aliases": call.former_names,
+        "extensions": msgspec.to_builtins(extensions),
         "task": msgspec.to_builtins(attempt.task),
     }
 
 
 def _outcome(attempt: Attempt, reported: Outcome | None, exit: Exit | None) -> Outcome:
-    if isinstance(reported, Done | Jumped | Finished):
+    if isinstance(reported, Done | Jumped | Finished | CancelledItself | Skipped):
         return reported
     if attempt.stop is not None:
         return Stopped(attempt.stop)
+    if exit is not None and exit.over_memory:
+        return Failed(too_much_memory(attempt, attempt.served.call.handler.memory_limit))
     if reported is not None:
         return reported
     if exit is not None and (exit.stopped or ended_with_the_worker(attempt, exit)):

@@ -78,7 +78,7 @@ class ThreadRunner:
         try:
             return self._work(attempt)
         except BaseException as error:
-            return outcome_of_error(error, attempt.stop)
+            return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
 
 
 class ThreadHandle:
@@ -160,7 +160,7 @@ def run_in_thread(attempt: Attempt) -> Outcome:
         finally:
             handle.leave()
     except Cancelled as error:
-        return outcome_of_error(error, attempt.stop)
+        return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
 
 
 def _called(attempt: Attempt, run: Callable[[Any], Any]) -> Outcome:

@@ -7,6 +7,7 @@ import msgspec
 
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
+from onerow.core.times import read
 from onerow.engine.control.definitions import Controls, Pause
 from onerow.engine.control.stats import Outcomes, quantile
 from onerow.ports import StoreCounts, TaskCount
@@ -136,7 +137,8 @@ def _lane(
     waiting = counts.get((WAITING, False))
     limit, per_key = (None, None) if plan is None else controls.limits_of(pipeline, plan)
     minutes = over / timedelta(minutes=1)
-    hold = controls.hold_of(pipeline, phase, now)
+    names = (phase,) if plan is None else plan.names
+    hold = controls.hold_of(pipeline, names, now)
     return Lane(
         pipeline=pipeline,
         phase=phase,
@@ -150,8 +152,8 @@ def _lane(
         oldest=None if waiting is None else waiting.oldest,
         limit=limit,
         per_key=per_key,
-        paused=controls.pause_of(pipeline, phase),
-        held_until=controls.held_until(pipeline, phase, now),
+        paused=controls.pause_of(pipeline, names),
+        held_until=None if hold is None else read(hold.until),
         held_why="" if hold is None or not everyones else hold.why,
         workers=workers,
         per_minute=outcomes.done / minutes,

@@ -8,8 +8,9 @@ from time import monotonic
 import msgspec
 
 from onerow.core.errors import StoreError
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, OPEN, WAITING, Status
-from onerow.ports import Filter, Note, Searchable, Store, StoreCounts, TaskCount
+from onerow.ports import Note, Searchable, Store, StoreCounts, TaskCount
 
 CENSUS = "census"
 _CACHED_FOR = timedelta(seconds=10)

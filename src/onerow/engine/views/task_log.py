@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from onerow.core.errors import BadInput
+from onerow.core.suggest import did_you_mean
 from onerow.engine.queue.queue import Queue
 from onerow.ports import LogLine
 
@@ -34,7 +35,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.level is not None and self.level not in _RANK:
-            raise BadInput(f"no level {self.level!r}; one of {', '.join(LEVELS)}", field="level")
+            raise BadInput(f"no level {self.level!r}", fix=did_you_mean(self.level, LEVELS), field="level")
 
     def includes(self, line: LogLine) -> bool:
         if self.attempt is not None and line.attempt != self.attempt:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from onerow.core.errors import UnknownName
+from onerow.core.filters import Filter, Order
 from onerow.core.plan import Plan
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
 from onerow.core.task import Task
@@ -14,15 +14,15 @@ from onerow.engine.control.inbox_counts import INBOX, InboxCounts, sum_counts
 from onerow.engine.control.schedules import Scheduled
 from onerow.engine.control.stats import STATS, Outcomes, add_up, minute_of
 from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.scope import filter_of, query_of
 from onerow.engine.views.board import Board, Overview, build_board
 from onerow.engine.views.counts import Matching, count_matching, count_store
 from onerow.engine.views.failures import Failures, group_failures
-from onerow.engine.views.query import read_query
 from onerow.engine.views.rows import Row, TaskPage
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
 from onerow.engine.views.workers import WorkerLine, roll, serving
-from onerow.ports import Filter, Note, Order, Searchable, Store
+from onerow.ports import Note, Searchable, Store
 
 SEARCH_FOR = timedelta(milliseconds=80)
 COUNT_FOR = timedelta(seconds=2)
@@ -86,34 +86,26 @@ class Views:
         served = {name: pipeline.plan for name, pipeline in self._queue.pipelines.items()}
         return served | definitions.load_plans(self._queue.store)
 
-    def filter(self, query: str) -> Filter:
-        """Parse a query into a filter limited to this queue's user."""
-        where = read_query(query, self._queue.store.now())
-        user = self._queue.user_id
-        if user is None:
-            return where
-        if where.user_id not in (None, user):
-            raise UnknownName(f"this queue sees only user {user!r}", field="user_id")
-        return replace(where, user_id=user)
-
     def find(
         self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta = SEARCH_FOR
     ) -> TaskPage:
-        """Return a page of tasks, newest first: by completed_at if only ended tasks match, else by created_at."""
-        where = query if isinstance(query, Filter) else self.filter(query)
-        store = self._store
+        """Return a page of tasks, in the query's order, else newest first.
+
+        Newest first is by completed_at if only ended tasks match, else by created_at.
+        """
+        asked = query_of(self._queue, query)
+        where, store = asked.where, self._store
         latest = bool(where.statuses) and where.statuses <= ENDS
+        order: Order = asked.order or ("latest" if latest else "newest")
         if isinstance(store, Searchable):
-            found = store.search(where, limit=limit, order="latest" if latest else "newest", after=after, within=within)
+            found = store.search(where, limit=limit, order=order, after=after, within=within)
             return TaskPage(self._rows(found.tasks), found.next, found.looked_back_to, found.looked_at)
-        order: Order = "latest" if latest else "newest"
         page = store.find(where, limit=limit, order=order, after=after)
         return TaskPage(self._rows(page.tasks), page.next)
 
     def count(self, query: str | Filter = "", *, within: timedelta = COUNT_FOR) -> Matching:
         """Count the tasks that match a query; a lower bound if they must be read and the time runs out."""
-        where = query if isinstance(query, Filter) else self.filter(query)
-        return count_matching(self._store, where, within)
+        return count_matching(self._store, filter_of(self._queue, query), within)
 
     def _rows(self, tasks: list[Task]) -> list[Row]:
         """Return list rows with masked titles, because titles contain parts of the payload."""
@@ -136,7 +128,7 @@ class Views:
 
     def failures(self, query: str = "", *, limit: int = _MOST_FAILURES) -> Failures:
         """Return the latest failed tasks, grouped by cause."""
-        where = replace(self.filter(query), statuses=frozenset({FAILED}))
+        where = replace(filter_of(self._queue, query), statuses=frozenset({FAILED}))
         page = self._store.find(where, limit=limit, order="latest")
         return group_failures(page.tasks, page.next is None)
 

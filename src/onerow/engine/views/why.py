@@ -6,9 +6,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from onerow.core.corruption import shown
 from onerow.core.durations import spell_duration
+from onerow.core.filters import Filter
+from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, OPEN, PROCESSING, WAITING
+from onerow.core.steps import sleeps_until
 from onerow.core.task import Task
 from onerow.core.times import FAR, read
 from onerow.engine.control import definitions
@@ -16,7 +20,7 @@ from onerow.engine.control.definitions import Controls, Pause
 from onerow.engine.control.rates import Rates
 from onerow.engine.control.relocation import MOVED_BY
 from onerow.engine.views.workers import WorkerLine, serving
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _HIGHEST_LIMIT = 10_000
 
@@ -99,7 +103,10 @@ def _ended(task: Task, now: datetime) -> Reason:
     if task.status is COMPLETED:
         return Reason("completed", f"It was completed{ago}.")
     if task.status is CANCELLED:
-        return Reason("cancelled", f"It was cancelled in {task.phase}{ago}; nothing leaves cancelled.")
+        reason = _line(cancel_reason(task.logs_json)) or "no reason was given"
+        return Reason(
+            "cancelled", f"It was cancelled in {task.phase}{ago} ({reason}); a cancelled task never runs again."
+        )
     tries = f"after {task.attempt} attempts" if task.attempt > 1 else "at its first attempt"
     return Reason(
         "failed",
@@ -142,6 +149,15 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
             command,
             task.run_at,
         )
+    if put_off := _put_off(task):
+        return Reason("resource", f"{wait}: {put_off}.", command, task.run_at)
+    if sleeps_until(task) is not None:
+        return Reason(
+            "sleeping",
+            f"It is sleeping until {_at(task.run_at)} (in {_for(task.run_at - now)}), as its handler in {task.phase} asked.",
+            command,
+            task.run_at,
+        )
     if task.error is not None:
         left = task.max_retries - (task.retry_count - task.retry_base)
         return Reason(
@@ -156,8 +172,14 @@ def _not_due(task: Task, plan: Plan | None, now: datetime) -> Reason:
     return Reason("not-due", f"{wait}.", command, task.run_at)
 
 
+def _put_off(task: Task) -> str:
+    """Return why a worker handed the task back before its handler was called; '' if it did not."""
+    last = shown(task, "history")[-1:]
+    return last[0].note if last and last[0].what == "handed back" else ""
+
+
 def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
-    pause = controls.pause_of(task.pipeline, phase.name)
+    pause = controls.pause_of(task.pipeline, phase.names)
     if pause is None:
         return None
     because = f" because: {pause.reason}" if pause.reason else ""
@@ -166,7 +188,7 @@ def _paused(controls: Controls, task: Task, phase: PhasePlan) -> Reason | None:
 
 
 def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_user: str | None) -> Reason | None:
-    hold = controls.hold_of(task.pipeline, phase.name, now)
+    hold = controls.hold_of(task.pipeline, phase.names, now)
     if hold is None:
         return None
     until = read(hold.until)
@@ -199,7 +221,12 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
     served = serving(workers)
     if served.get((task.pipeline, phase.name)):
         return None
-    alive = [worker for worker in workers if worker.alive and not worker.draining]
+    # Pullers serve only their phase; those without code are passed by workers.
+    alive = [
+        worker
+        for worker in workers
+        if worker.alive and not worker.draining and not worker.puller and not worker.only_receives
+    ]
     if not phase.has_code and any(pipeline == task.pipeline for worker in alive for pipeline, _ in worker.phases):
         return None
     if alive:
@@ -207,7 +234,9 @@ def _unserved(task: Task, phase: PhasePlan, workers: Sequence[WorkerLine]) -> Re
         return Reason(
             "no-worker", f"No live worker serves {task.pipeline}.{phase.name}; {others}.", "onerow worker APP"
         )
-    return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: none is running.", "onerow worker APP")  # fmt: skip
+    receiving = any(worker.alive and worker.only_receives for worker in workers)
+    running = "only onerow inbox is running, which adds tasks and runs none" if receiving else "none is running"
+    return Reason("no-worker", f"No live worker serves {task.pipeline}.{phase.name}: {running}.", "onerow worker APP")
 
 
 def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for_user: str | None) -> Reason | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from onerow.core.corruption import shown
 from onerow.core.task import Task
+from onerow.engine.control.definitions import PULLER
 from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.events.hooks import GuardState
 from onerow.ports import Note
@@ -30,9 +31,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered worker process, or an unregistered one that holds leases."""
+    """A registered worker process or puller, or an unregistered one that holds leases."""
 
     name: str
+    puller: bool = False
     host: str = ""
     pid: int = 0
     started_at: datetime | None = None
@@ -44,6 +46,11 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     holds: list[Holding] = []
     hooks: list[GuardState] = []  # hooks that exceed their time limit or lost events
     inboxes: list[InboxState] = []  # inboxes that it receives from
+
+    @property
+    def only_receives(self) -> bool:
+        """Whether it is `onerow inbox`, which adds tasks and runs none."""
+        return bool(self.inboxes) and not self.phases
 
 
 def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[WorkerLine]:
@@ -57,6 +64,7 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
         lines.append(
             WorkerLine(
                 name=note.name,
+                puller=body.get("kind") == PULLER,
                 host=body.get("host", ""),
                 pid=body.get("pid", 0),
                 started_at=datetime.fromisoformat(body["started_at"]) if body.get("started_at") else None,
@@ -70,13 +78,13 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
                 inboxes=msgspec.convert(body.get("inboxes", []), list[InboxState]),
             )
         )
-    # Pullers, and workers whose registration was removed.
+    # Programs that claim without a puller, and workers whose registration was removed.
     lines += [WorkerLine(name=name, holds=tasks) for name, tasks in sorted(holds.items())]
     return lines
 
 
 def serving(workers: Sequence[WorkerLine]) -> dict[tuple[str, str], int]:
-    """Number of live workers by (pipeline, phase)."""
+    """Number of live workers and pullers by (pipeline, phase)."""
     found: dict[tuple[str, str], int] = {}
     for worker in workers:
         if worker.alive and not worker.draining:

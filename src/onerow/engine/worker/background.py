@@ -46,6 +46,7 @@ class Background:
         grace: float,
         hung: Callable[[Attempt], None],
         loop: LoopWatch | None,
+        prestarted: Role,
     ) -> None:
         store, events = queue.store, queue.events
         self._queue = queue
@@ -80,7 +81,7 @@ class Background:
         timeouts = [served.phase.timeout for served in served_phases if served.phase.timeout is not None]
         deadlines = DeadlineWatcher(in_flight, grace, hung, min(shortest, *(timeouts or [DEFAULT_TIMEOUT])), loop)
         self._heartbeat = self._thread("heartbeat", [Heartbeat(store, identity.name, in_flight, shortest)])
-        self._deadlines = self._thread("deadlines", [deadlines, HookWatch(self._report_hooks)])
+        self._deadlines = self._thread("deadlines", [deadlines, HookWatch(self._report_hooks), prestarted])
         self._sweeps = self._thread("sweeps", sweeps)
         self._log = self._thread("log-writer", [self._log_writer])
         self._alerts = [self._thread("alerts", [sender], sender.close) for sender in self._alert_senders]

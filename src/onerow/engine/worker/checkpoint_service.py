@@ -71,12 +71,11 @@ class CheckpointService:
             Addition(
                 **{"priority": parent.priority, **terms},
                 task_id=child_id(parent.task_id, parent.phase, parent.generation, f"{spawn.name}:{key}"),
-                parent_id=parent.task_id,
                 user_id=parent.user_id,
             )
             for key, terms in spawn.children
         ]
-        tasks = self._queue.add_children(spawn.pipeline, additions, since=steps.spawned_since(parent))
+        tasks = self._queue.add_children(spawn.pipeline, additions, parent.task_id, steps.spawned_since(parent))
         # A child whose unique key is held by another task was not added: the parent does not wait for it.
         own = {task.task_id for task in tasks} & {addition.task_id for addition in additions}
         return str(len(own))

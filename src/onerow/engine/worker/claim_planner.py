@@ -19,6 +19,7 @@ MOST_PHASES = 100
 MOST = 800
 """The largest number of tasks in one claim, and of moves in one write."""
 _ASK_EVERY = 1.0
+_ASKING_SHARE = 0.05  # of the time, at most, while tasks of known phases can be claimed
 _AHEAD_FOR = 0.1  # seconds of work that may be claimed before it can start
 # A suspect needs a new interpreter, which takes about this long to start; and the longest time one is postponed.
 _SUSPECT_TAKES = timedelta(seconds=0.2)
@@ -35,6 +36,7 @@ class ReadyPhases:
         self._candidates: dict[tuple[str, str], ServedPhase] = dict(self._served) if self.few else {}
         self._stale = True
         self._ask_at = 0.0
+        self._not_before = 0.0
         self._just_asked = False
 
     def look(self) -> None:
@@ -50,7 +52,9 @@ class ReadyPhases:
         """Return the phases to claim from, least recently asked first."""
         if self.few:
             return list(self._candidates.values())
-        self._just_asked = self._stale or not self._candidates or monotonic() >= self._ask_at
+        clock = monotonic()
+        wanted = (self._stale and clock >= self._not_before) or clock >= self._ask_at
+        self._just_asked = wanted or not self._candidates
         if self._just_asked:
             self._stale = False
             ready = self._store.ready(self._served.keys(), now)
@@ -58,7 +62,10 @@ class ReadyPhases:
             named = set(ready)
             for phase in [*(phase for phase in known if phase in named), *ready]:
                 self._candidates[phase] = self._served[phase]
-            self._ask_at = monotonic() + _ASK_EVERY
+            answered = monotonic()
+            self._ask_at = answered + _ASK_EVERY
+            # With thousands of phases the question takes longer than a claim, and each wake-up asks for it.
+            self._not_before = answered + (answered - clock) / _ASKING_SHARE
         return list(self._candidates.values())
 
     def asked(self, served_phases: Iterable[ServedPhase]) -> None:
@@ -220,7 +227,7 @@ class ClaimPlanner:
 
     def _beyond_rate(self, served: ServedPhase, tasks: list[Task]) -> dict[str, datetime | None]:
         try:
-            _, rest = self._rates.admit(served.pipeline, served.phase, tasks)
+            _, rest = self._rates.admit(served.pipeline, self._controls.phase_of(served), tasks)
         except StoreError:
             rest = [(task, None) for task in tasks]
         return {task.task_id: until for task, until in rest}
@@ -263,7 +270,8 @@ class ClaimPlanner:
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
     def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        left = self._rates.starts_left(served.pipeline, served.phase, now)
+        phase = self._controls.phase_of(served)
+        left = self._rates.starts_left(served.pipeline, phase, now)
         if left == 0:
-            self.on_rate_free(self._rates.free_at(served.pipeline, served.phase, now))
+            self.on_rate_free(self._rates.free_at(served.pipeline, phase, now))
         return limit if left is None else min(limit, left)

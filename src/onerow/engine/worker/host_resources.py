@@ -4,16 +4,18 @@ Each worker process keeps a small file with what it has reserved, under a lock t
 dies. All files are in one folder; reading them under one lock gives what is left.
 """
 
-import fcntl
 import json
 import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onerow.core.resources import Resources
+
+with suppress(ImportError):  # on Windows, where this module is imported but no worker runs
+    import fcntl
 
 
 class HostResources:

@@ -7,13 +7,15 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
 
+from msgspec.structs import replace
+
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.failure import failure
-from onerow.core.rules.attempts import Done, Failed, Outcome, Unstarted, failure_of
+from onerow.core.rules.attempts import Done, Failed, Outcome, Unready, Unstarted, failure_of
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
-from onerow.engine.events.events import Events, TaskAdvanced, TaskCompleted, TaskLeaseLost, events_of
+from onerow.engine.events.events import Events, ResourceFailed, TaskAdvanced, TaskCompleted, TaskLeaseLost, events_of
 from onerow.engine.queue.children import concerns
 from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
@@ -285,9 +287,10 @@ class Producer:
             if type(outcome) is Failed and outcome.why.hold_phase:
                 self._controls.hold(attempt.served, outcome.why, now)
             own = attempt.served.plan
-            after = rules.decide(
-                attempt.task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own
-            )
+            task = attempt.task
+            if attempt.progress_json is not None:  # reported since the last write of progress
+                task = replace(task, progress_json=attempt.progress_json)
+            after = rules.decide(task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
             if after is None:
                 self._lose(attempt)
                 continue
@@ -313,6 +316,8 @@ class Producer:
             self.parent_or_child_changed(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
+        if type(outcome) is Unready:
+            self._events.send(ResourceFailed(f"{outcome.why}; task {task.task_id} of {task.phase} waits for it"))
         wanted = self._events.wanted
         if type(outcome) is Done and not wanted(TaskCompleted) and not wanted(TaskAdvanced):
             return

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, LIFELINE, LIVENESS
+from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, LIFELINE, LIVENESS, RETIRE
 from onerow.engine.worker.worker import Worker
 
 _SIGN_EVERY = 0.5
@@ -48,9 +48,7 @@ class Supervised:
             return
         worker = self._worker
         try:
-            os.write(
-                self._signs, b"\n" if worker is None else f"{worker.silent_at_most:.1f} {worker.running}\n".encode()
-            )
+            os.write(self._signs, b"\n" if worker is None else _sign_of(worker))
         except OSError:
             pass  # the supervisor does not read, or has ended
 
@@ -65,7 +63,25 @@ class Supervised:
         assert self._worker is not None
         try:
             while orders := os.read(self._orders, 16):
-                self._worker.stop(hurry=HURRY in orders)
+                if orders.strip(RETIRE):
+                    self._worker.stop(hurry=HURRY in orders)
+                else:
+                    self._worker.retire()
         except OSError:
             pass
         self._worker.stop()  # the supervisor has ended
+
+
+def _sign_of(worker: Worker) -> bytes:
+    return f"{worker.silent_at_most:.1f} {worker.running} {worker.settled} {_memory()}\n".encode()
+
+
+def _memory() -> int:
+    """Return the resident memory of this process in bytes; on macOS its peak."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

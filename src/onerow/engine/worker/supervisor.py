@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from onerow.core.sizes import spell_size
+
 LIFELINE = "ONEROW_LIFELINE"
 """The worker reads orders from this descriptor; end of file means that the supervisor has ended."""
 
 LIVENESS = "ONEROW_LIVENESS"
 """The worker writes its signs of life to this descriptor."""
 
-DRAIN, HURRY = b"d", b"h"
+DRAIN, HURRY, RETIRE = b"d", b"h", b"r"
 # Exit codes of a worker. With the first three a restart would not help.
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
 LEFT_BEHIND, NEVER_READY, HUNG = 70, 71, 75
@@ -32,6 +34,12 @@ _MOST_FAILED_STARTS = 5
 
 # Seconds until a worker says how long it may be silent: it starts an interpreter and imports the user's code.
 _SILENT_AT_START = 120.0
+
+# A process that needs much memory from the beginning is not replaced again and again.
+_SHORTEST_LIFE = 60.0
+
+# Seconds until the next try, after a replacement that ended before it was ready; doubled each time.
+_FIRST_REPLACE_PAUSE, _LONGEST_REPLACE_PAUSE = 30.0, 600.0
 
 # A worker that has not ended this many seconds after its grace period is killed.
 _ENDS_AFTER_GRACE = 5.0
@@ -52,8 +60,15 @@ class _WorkerProcess:
         self.last_sign_at = 0.0
         self.silent_at_most = _SILENT_AT_START
         self.running = 0
+        self.settled = 0  # attempts since its start
+        self.memory = 0  # bytes
         self.kill_at = float("inf")
         self.killed = ""
+        self.replacement: _WorkerProcess | None = None  # it is starting
+        self.replaces: _WorkerProcess | None = None  # it works until this process is ready
+        self.retiring = False  # claims no more, because its replacement is ready
+        self.replace_at = 0.0
+        self.replace_pause = _FIRST_REPLACE_PAUSE
 
     def start(self, argv: Sequence[str]) -> None:
         """Start a worker process; raises OSError."""
@@ -75,7 +90,7 @@ class _WorkerProcess:
         finally:
             os.close(orders)
             os.close(signs)
-        self.silent_at_most, self.running = _SILENT_AT_START, 0
+        self.silent_at_most, self.running, self.settled, self.memory = _SILENT_AT_START, 0, 0, 0
         self.ready = False
         self.kill_at, self.killed = float("inf"), ""
 
@@ -92,9 +107,10 @@ class _WorkerProcess:
         except OSError:
             return False
         for line in received.splitlines()[-1:]:
-            silent_at_most, _, running = line.partition(b" ")
             try:
-                self.silent_at_most, self.running = float(silent_at_most), int(running)
+                silent_at_most, *counts = line.split(b" ")
+                self.running, self.settled, self.memory = map(int, counts)
+                self.silent_at_most = float(silent_at_most)
                 self.ready = True
             except ValueError:
                 pass  # an incomplete line; the next one comes soon
@@ -121,12 +137,17 @@ class Supervisor:
         *,
         grace: float = 30.0,
         once: bool = False,
+        max_tasks: int | None = None,
+        max_memory: int | None = None,
     ) -> None:
+        """max_tasks, max_memory (bytes): a worker process that reaches one of them is replaced."""
         self._argv = list(argv)
         self._workers = [_WorkerProcess() for _ in range(processes)]
         self._say = say
         self._grace = grace
         self._once = once  # end when the workers end by themselves
+        self._max_tasks = float("inf") if max_tasks is None else max_tasks
+        self._max_memory = float("inf") if max_memory is None else max_memory
         self._signals: list[int] = []
         self._stops = 0  # 1: drain, 2: end now, 3: kill
         self._code = 0
@@ -159,15 +180,16 @@ class Supervisor:
         while self._signals:
             self._stop(self._signals.pop(0))
         running = False
-        for worker in self._workers:
+        for worker in list(self._workers):
             if worker.process is not None:
                 code = worker.process.poll()
                 if code is None:
                     running = True
                     self._watch(worker)
+                    self._replace_if_due(worker)
                     continue
                 self._ended(worker, code)
-            if self._stops == 0 and not (self._once and worker.start_at == float("inf")):
+            if worker in self._workers and self._stops == 0 and not (self._once and worker.start_at == float("inf")):
                 running = True
                 if self._now >= worker.start_at:
                     self._start(worker)
@@ -217,6 +239,11 @@ class Supervisor:
                 self._say(f"worker process {pid} {worker.killed}; its tasks run again elsewhere")
             self._code = self._code or (LEFT_BEHIND if worker.killed else max(code, 0))
             return
+        how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
+        if worker.retiring or worker.replacement or worker.replaces:
+            self._workers.remove(worker)
+            self._say(self._after_replacing(worker, pid, how))
+            return
         if self._once and code == 0:
             worker.start_at = float("inf")
             return
@@ -224,7 +251,6 @@ class Supervisor:
             self._code = code
             self._stop(None)
             return
-        how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
         worker.failed_starts = 0 if worker.ready or code == 0 else worker.failed_starts + 1
         if worker.failed_starts >= _MOST_FAILED_STARTS:
             self._code = NEVER_READY
@@ -240,6 +266,44 @@ class Supervisor:
         wait = 0.0 if code in (0, HUNG) or lived > _STABLE else worker.pause
         worker.start_at = self._now + wait
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))
+
+    def _replace_if_due(self, worker: _WorkerProcess) -> None:
+        """Start the replacement of a worker that reached a limit; retire the worker when the replacement is ready."""
+        assert worker.process is not None
+        replacement = worker.replacement
+        if replacement is not None and replacement.ready:
+            worker.replacement = replacement.replaces = None
+            worker.retiring = True
+            worker.order(RETIRE)
+        elif not self._stops and not worker.retiring and self._now >= worker.replace_at:
+            why = self._limit_reached(worker)
+            # One at a time, because each start uses a whole core.
+            if why and not any(other.replaces or other.replacement for other in self._workers):
+                worker.replacement = _WorkerProcess()
+                worker.replacement.replaces = worker
+                self._workers.append(worker.replacement)
+                self._say(f"worker process {worker.process.pid} {why}; its replacement starts")
+
+    def _limit_reached(self, worker: _WorkerProcess) -> str:
+        if worker.settled >= self._max_tasks:
+            return f"has run {worker.settled:,} tasks"
+        if worker.memory > self._max_memory and self._now - worker.started_at >= _SHORTEST_LIFE:
+            return f"uses {spell_size(worker.memory)} of memory"
+        return ""
+
+    def _after_replacing(self, worker: _WorkerProcess, pid: int, how: str) -> str:
+        """Return what follows after the end of a worker that is being replaced, or of its replacement."""
+        if worker.retiring:
+            return f"worker process {pid} {how}; it was replaced"
+        if worker.replacement is not None:
+            worker.replacement.replaces = None
+            return f"worker process {pid} {how}; its replacement is starting"
+        working = worker.replaces
+        assert working is not None
+        working.replacement = None
+        wait, working.replace_pause = working.replace_pause, min(working.replace_pause * 2, _LONGEST_REPLACE_PAUSE)
+        working.replace_at = self._now + wait
+        return f"replacement {pid} {how} before it was ready; the old process goes on, the next try is in {wait:.0f} s"
 
     def _stop(self, number: int | None) -> None:
         """Drain at the first stop, hand back running tasks at the second, kill at the third."""

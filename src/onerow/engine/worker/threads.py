@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
-from onerow.core.errors import RowRefused, StoreError, StoreMoved
+from onerow.core.errors import RowRefused, StoreError, StoreMoved, with_fix
 from onerow.core.failure import text_of
 from onerow.engine.events.events import Events, RoleFailed, StoreBack, StoreUnreachable
 
@@ -38,7 +38,7 @@ class Outage:
         if first and isinstance(error, StoreMoved):
             self.moved(error)
         elif first:
-            self._events.send(StoreUnreachable(str(error)))
+            self._events.send(StoreUnreachable(with_fix(error)))
 
     def end(self) -> None:
         with self._lock:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
 
 from onerow.core.durations import Duration, parse_duration
-from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, RowRefused, StoreError, StoreMoved
+from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, RowRefused, StoreError, StoreMoved, with_fix
 from onerow.core.plan import DEFAULT_LEASE, Plan
 from onerow.core.resources import Resources
 from onerow.core.rules.attempts import Stopped, Unstarted
 from onerow.core.sizes import Size, parse_size
+from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.events.events import (
     DefinitionReplaced,
     PhaseTooHeavy,
+    ResourceFailed,
     RoleFailed,
     StoreGone,
     WorkerHung,
@@ -23,6 +25,7 @@ from onerow.engine.events.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from onerow.engine.handler.resources import OpenResources
 from onerow.engine.processes import ProcessHost
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight
@@ -36,7 +39,7 @@ from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.stop_deadlines import StopDeadlines
 from onerow.engine.worker.supervisor import HUNG, LEFT_BEHIND, STORE_MOVED, TOO_OLD
 from onerow.engine.worker.threads import Outage
-from onerow.identity import Identity
+from onerow.identity import Identity, check_platform
 from onerow.pipelines.pipeline import Pipeline
 
 DEFAULT_CONCURRENCY = 16
@@ -58,6 +61,7 @@ class Worker:
     concurrency: attempts at once. interval: how often to look for due tasks without a wake-up.
     grace: how long running attempts may go on after a stop. phases: serve only these ('phase' or 'pipeline.phase').
     memory, cpus: what heavy phases of all workers on this host may take together; by default all that it has.
+    prestart: the most processes to keep ready for isolated handlers in use; by default one per core, 0 for none.
     republish: publish these pipelines' definitions even if newer ones have replaced them.
     show_output: write what handlers print also to the logger 'onerow.output', at most 100 lines a second.
     """
@@ -74,17 +78,25 @@ class Worker:
         until_idle: bool = False,
         memory: Size | None = None,
         cpus: float | None = None,
+        prestart: int | None = None,
         republish: bool = False,
         show_output: bool = False,
     ) -> None:
+        check_platform()
         if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
             raise BadInput(f"concurrency must be from 1 to 10,000, not {concurrency!r}", field="concurrency")
+        if not isinstance(queue, Queue):
+            raise BadInput(f"a worker needs a Queue, not {type(queue).__name__}", field="queue")
+        if prestart is not None and (type(prestart) is not int or not 0 <= prestart <= 256):
+            raise BadInput(f"prestart must be from 0 to 256, not {prestart!r}", field="prestart")
         queue.serve(*pipelines)
         if not queue.pipelines and not queue.inboxes:
-            raise BadInput("no pipelines to work on: pass them, or queue.serve(pipeline) first", field="pipelines")
+            raise BadInput(
+                "no pipelines to work on", fix="pass them, or call queue.serve(pipeline) first", field="pipelines"
+            )
         self.queue = queue
-        self.identity = Identity.of_this_process()
-        self.exit_code = 0
+        self.identity: Identity = Identity.of_this_process()
+        self.exit_code: int = 0
         self._concurrency = concurrency
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
@@ -93,6 +105,7 @@ class Worker:
         total_cpus = has.cpus if cpus is None else cpus
         # Starting an interpreter uses a whole core: more starts than cores would only slow each other down.
         self._suspects_starting = max(1, min(concurrency, int(total_cpus)))
+        self._prestart = self._suspects_starting if prestart is None else prestart
         total_memory = has.memory if memory is None else parse_size(memory, "memory")
         self._host_resources = HostResources(Resources(total_memory, total_cpus))
         self._until_idle = until_idle
@@ -103,10 +116,10 @@ class Worker:
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
         self._condemned: set[str] = set()
-        self._signalled = False
+        self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
-        self.ready = threading.Event()
+        self.ready: threading.Event = threading.Event()
 
     @property
     def name(self) -> str:
@@ -130,6 +143,11 @@ class Worker:
         return len(self._in_flight.attempts) if self.ready.is_set() else 0
 
     @property
+    def settled(self) -> int:
+        """The number of attempts whose outcome this worker has written."""
+        return self._background.stats.settled if self.ready.is_set() else 0
+
+    @property
     def condemned(self) -> bool:
         """Whether a thread of this process does not stop, so that the process should end."""
         return bool(self._condemned)
@@ -147,8 +165,16 @@ class Worker:
         if self.ready.is_set():
             self._in_flight.wake()
 
+    def retire(self) -> None:
+        """Claim no more, and let `run` return when the running attempts have ended, however long they take."""
+        self._retiring = True
+        self._stopping.set()
+        if self.ready.is_set():
+            self._in_flight.wake()
+
     def run(self) -> int:
         """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
+        import_guard.check("runs a worker", worker=True)
         self.queue.events.defer()
         self.queue.log_lines.start(self.name)
         try:
@@ -182,8 +208,13 @@ class Worker:
         in_flight.answer = CheckpointService(queue, queue.children).answer
         in_flight.wake = self._waker.poke
         self._process_host = ProcessHost()
-        self._runners = Runners(self._concurrency, self._process_host, self._stop_grace)
-        served_phases = [self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)]
+        self._runners = Runners(
+            self._concurrency, self._process_host, self._stop_grace, self._prestart, queue.middlewares
+        )
+        self._resources = OpenResources()
+        served_phases = self._served_phases = [
+            self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)
+        ]
         for served in served_phases:
             if served.weight is not None and not served.weight.fits(self._host_resources.total):
                 queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
@@ -198,6 +229,7 @@ class Worker:
             grace=self._stop_grace,
             hung=self._on_hung,
             loop=None if self._runners.loop is None else self._runners.loop.watch,
+            prestarted=self._runners.prestarted,
         )
         self._producer = Producer(
             store,
@@ -224,6 +256,7 @@ class Worker:
 
     def _start(self) -> None:
         self._capture.start()
+        self._runners.open_resources(self._resources, self._served_phases)
         self._background.start()
         self.ready.set()
         self.queue.events.send(WorkerStarted(self.name, self.queue.url, tuple(self.queue.pipelines)))
@@ -311,7 +344,8 @@ class Worker:
             if attempt.started_at is None:
                 attempt.ask_to_stop("drain")
         deadlines = self._deadlines
-        deadlines.ask(monotonic())
+        if not self._retiring:
+            deadlines.ask(monotonic())
         if self._condemned:
             deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: monotonic() >= deadlines.work_until)
@@ -367,6 +401,8 @@ class Worker:
 
     def _end(self) -> None:
         self._deadlines.ask(monotonic())
+        within = max(0.05, min(10.0, self._deadlines.end_until - monotonic()))
+        self._resources.close(within, lambda why: self.queue.events.send(ResourceFailed(why)))
         self._runners.close()
         self._process_host.close(max(0.05, min(5.0, self._deadlines.end_until - monotonic())))
         self._host_resources.close()
@@ -394,12 +430,12 @@ class Worker:
         """Stop at once, because the store has moved and writes would be lost."""
         self._store_moved.set()
         self.exit_code = STORE_MOVED
-        self.queue.events.send(StoreGone(self.name, str(error)))
+        self.queue.events.send(StoreGone(self.name, with_fix(error)))
         self.stop(hurry=True)
 
     def _on_outdated(self, error: CodeTooOld | QueueRelocated) -> None:
         if self.exit_code != TOO_OLD:
-            self.queue.events.send(WorkerOutdated(self.name, str(error)))
+            self.queue.events.send(WorkerOutdated(self.name, with_fix(error)))
         self.exit_code = TOO_OLD
         self.stop()
 

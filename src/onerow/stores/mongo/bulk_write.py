@@ -13,10 +13,8 @@ from pymongo import InsertOne, UpdateOne
 from pymongo.collection import Collection
 from pymongo.errors import ClientBulkWriteException, DuplicateKeyError, WriteError
 
-from onerow.stores.mongo.connections import REFUSALS, Collections, Connections, is_refusal
+from onerow.stores.mongo.connections import DUPLICATE, REFUSALS, Collections, Connections, is_refusal
 from onerow.stores.mongo.documents import Document
-
-_DUPLICATE = 11000
 
 
 class Outcome(Enum):
@@ -42,7 +40,7 @@ class Insert(msgspec.Struct, frozen=True):
 Write = Update | Insert
 
 
-_ANSWERS = dict.fromkeys(REFUSALS, Outcome.REFUSED) | {_DUPLICATE: Outcome.TAKEN}
+_ANSWERS = dict.fromkeys(REFUSALS, Outcome.REFUSED) | {DUPLICATE: Outcome.TAKEN}
 
 
 def write_each(

@@ -44,7 +44,7 @@ _BULK_WRITE = 25  # wire version of MongoDB 8.0, the first to answer a bulk writ
 
 Session = ClientSession | None
 
-_DUPLICATE = 11000
+DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17419, 17420, 16633})
 _DISK_FULL = frozenset({14031, 12500})
 _NOT_ALLOWED = frozenset({13, 18, 8000})
@@ -98,7 +98,7 @@ class Connections:
         self.url, named, self._options = _read_url(url)
         self.database = database or named
         if not self.database:
-            raise BadStoreUrl(f"{self.url} names no database; write it like mongodb://host/database", field="url")
+            raise BadStoreUrl(f"{self.url} names no database", fix="write it like mongodb://host/database", field="url")
         self.collection = collection
         self._given = url
         self._check = check
@@ -195,7 +195,7 @@ def _read_url(url: str) -> tuple[str, str, dict[str, Any]]:
     """Return (the URL with its password masked, its database, default timeouts that it does not set)."""
     masked = mask_password(url)
     if not url.startswith(("mongodb://", "mongodb+srv://")):
-        raise BadStoreUrl(f"{masked} is no MongoDB URL; write it like mongodb://host/database", field="url")
+        raise BadStoreUrl(f"{masked} is no MongoDB URL", fix="write it like mongodb://host/database", field="url")
     try:
         if url.startswith("mongodb://"):  # parsing mongodb+srv:// would query DNS
             parse_uri(url)
@@ -218,7 +218,7 @@ def translated(url: str, *, callers: bool = False) -> Iterator[None]:
 
 def is_duplicate(error: errors.PyMongoError) -> bool:
     """Whether a unique index refused the write."""
-    return getattr(error, "code", None) == _DUPLICATE
+    return getattr(error, "code", None) == DUPLICATE
 
 
 REFUSALS = frozenset({2, 14, 28, 121, 17280})
@@ -237,7 +237,7 @@ def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
         (isinstance(error, errors.PyMongoError) and error.has_error_label("TransientTransactionError"))
         or (isinstance(error, errors.PyMongoError) and is_duplicate(error))
     ):
-        return RetryTransaction(f"{url}: another write came between; abort the transaction and run it again")
+        return RetryTransaction(f"{url}: another write came between", fix="abort the transaction and run it again")
     if isinstance(error, errors.DocumentTooLarge) or _codes(error) & _TOO_LARGE:
         return BadPayload("the task is larger than the 16 MB that MongoDB keeps in one document", field="payload")
     if isinstance(error, bson.errors.BSONError | OverflowError):
@@ -247,16 +247,16 @@ def _translate(error: Exception, url: str, callers: bool) -> OnerowError:
     if isinstance(error, errors.PyMongoError) and is_refusal(error):
         return RowRefused(f"{url}: {_message(error)}")
     if _codes(error) & _DISK_FULL:
-        return StoreFull(f"{url}: the server's disk is full; make room, nothing was lost")
+        return StoreFull(f"{url}: the server's disk is full")
     if _codes(error) & _NOT_ALLOWED:
-        return StoreReadOnly(f"{url}: this user may not do that ({_message(error)}); it needs the role readWrite")
+        return StoreReadOnly(f"{url}: this user may not do that ({_message(error)})", fix="give it the role readWrite")
     if isinstance(
         error, errors.ConnectionFailure | errors.ExecutionTimeout | errors.WTimeoutError | errors.WaitQueueTimeoutError
     ) or (
         isinstance(error, errors.PyMongoError)
         and (error.timeout or error.has_error_label("RetryableWriteError") or _codes(error) & _CHANGING)
     ):
-        return StoreUnavailable(f"{url}: can't be reached ({_message(error)}); it is tried again")
+        return StoreUnavailable(f"{url}: can't be reached ({_message(error)})")
     if isinstance(error, errors.InvalidOperation) and "close" in str(error):
         return StoreUnavailable(f"{url}: the connection was closed")
     return StoreError(f"{url}: {_message(error)}")

@@ -7,8 +7,9 @@ from time import monotonic
 from msgspec.structs import replace
 
 from onerow.core.corruption import UnreadableRows, decoded
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
-from onerow.ports import Filter, StoreCounts, TaskCount, count_tasks
+from onerow.ports import StoreCounts, TaskCount, count_tasks
 from onerow.stores.mongo.connections import Collections, Session
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.filters import client_filter, query_of

@@ -73,11 +73,6 @@ def _integer(value: Any) -> Any:
 
 
 _task = task_reader(
-    "row",
-    {"row": FIELDS},
-    {field: f"to_json({field})" for field in JSON_FIELDS}
-    | {field: f"integer({field})" for field in ("elapsed_time", "token", "version")},
     time=moment_of,
-    to_json=to_json,
-    integer=_integer,
+    convert=dict.fromkeys(JSON_FIELDS, to_json) | dict.fromkeys(("elapsed_time", "token", "version"), _integer),
 )

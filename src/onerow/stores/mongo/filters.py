@@ -7,17 +7,16 @@ import contextlib
 import re
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
+from onerow.core.filters import Filter, equal_terms, matches, prefix_range, time_terms
 from onerow.core.status import OPEN, WAITING
 from onerow.core.task import Task
-from onerow.ports import Filter
 from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.schema import A_TIME
-from onerow.stores.shared.matching import equal_terms, matches_text, time_terms
 
 _READY: Document = {"awaiting": None}
 _PARKED: Document = {"awaiting": {"$gte": ""}}
@@ -34,10 +33,13 @@ def query_of(where: Filter) -> Document:
 
 
 def _terms(where: Filter) -> list[Document]:
-    terms: list[Document] = []
     # Only ended tasks are purged; without this condition an index can cover queries on open tasks.
-    if not where.hidden and not (where.statuses and where.statuses <= OPEN):
-        terms.append({"purged_at": None})
+    needs_rest = where.hidden or (where.statuses and where.statuses <= OPEN)
+    return [*([] if needs_rest else [{"purged_at": None}]), *_conditions(where)]
+
+
+def _conditions(where: Filter) -> list[Document]:
+    terms: list[Document] = []
     if where.statuses:
         names = sorted(status.value for status in where.statuses)
         terms.append({"status": names[0] if len(names) == 1 else {"$in": names}})
@@ -53,9 +55,19 @@ def _terms(where: Filter) -> list[Document]:
     for key, text in (("error", where.error_text), ("title", where.title_text)):
         if text is not None:
             terms.append({key: {"$regex": _containing(text)}})
-    terms += [term for path, value in where.payload if (term := _payload_term(path, value)) is not None]
+    for column, paths in (("payload", where.payload), ("metadata", where.metadata)):
+        terms += [term for path, value in paths if (term := _path_term(column, path, value)) is not None]
+    if where.id_prefix is not None:
+        first, beyond = prefix_range(where.id_prefix)
+        terms.append({"_id": {"$gte": first, "$lt": beyond}})
     if where.ahead_of is not None:
         terms.append(_ahead_of(*where.ahead_of))
+    terms += [{"$and": _conditions(each) or [{}]} for each in where.all_of]
+    if where.any_of:
+        terms.append({"$or": [{"$and": _conditions(each) or [{}]} for each in where.any_of]})
+    # A condition that selects more than the matches must not exclude; the client checks it.
+    if exact := [{"$and": _conditions(each) or [{}]} for each in where.none_of if _is_exact(each)]:
+        terms.append({"$nor": exact})
     return terms
 
 
@@ -71,13 +83,26 @@ def _ahead_of(priority: int, run_at: datetime, task_id: str) -> Document:
 
 def client_filter(where: Filter) -> Callable[[Task], bool] | None:
     """Return the check to apply to each task that the query finds; None if the query is exact."""
-    if where.error_text is None and where.title_text is None and where.text is None and not where.payload:
-        return None
-    return lambda task: matches_text(task, where)
+    return None if _is_exact(where) else partial(_matches, where)
 
 
-def _payload_term(path: str, value: str) -> Document | None:
-    """Return the condition for payloads that may have the value; None if a query can't express the path."""
+def _matches(where: Filter, task: Task) -> bool:
+    return matches(task, where)
+
+
+def _is_exact(where: Filter) -> bool:
+    """Whether the server evaluates every condition as `matches` does."""
+    texts = (where.error_text, where.title_text, where.text)
+    return (
+        all(text is None for text in texts)
+        and not where.payload
+        and not where.metadata
+        and all(_is_exact(each) for each in (*where.all_of, *where.any_of, *where.none_of))
+    )
+
+
+def _path_term(column: str, path: str, value: str) -> Document | None:
+    """Return the condition for documents that may have the value; None if a query can't express the path."""
     if not all(_PLAIN_STEP.fullmatch(step) for step in path.split(".")):
         return None
     asked: list[Any] = [value]
@@ -85,10 +110,10 @@ def _payload_term(path: str, value: str) -> Document | None:
         asked.append(msgspec.json.decode(value))
     # Documents, arrays and unusual numbers are compared as text in the client; the query checks only the path.
     if len(asked) == 2 and not (asked[1] is None or type(asked[1]) in (bool, str) or _is_common(asked[1])):
-        found: Document = {f"payload.{path}": {"$exists": True}}
+        found: Document = {f"{column}.{path}": {"$exists": True}}
     else:
-        found = {f"payload.{path}": {"$in": asked}}
-    return {"$or": [found, {"payload": {"$type": "javascript"}}]}
+        found = {f"{column}.{path}": {"$in": asked}}
+    return {"$or": [found, {column: {"$type": "javascript"}}]}
 
 
 def _is_common(value: Any) -> bool:

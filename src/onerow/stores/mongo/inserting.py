@@ -11,11 +11,10 @@ from onerow.core.corruption import decoded
 from onerow.core.errors import BadInput, RetryTransaction, StoreError
 from onerow.core.task import Task
 from onerow.ports import Existing, Inserted
-from onerow.stores.mongo.connections import Collections
+from onerow.stores.mongo.connections import DUPLICATE, Collections
 from onerow.stores.mongo.documents import ID, Document, document_of, task_of
 from onerow.stores.mongo.swapping import holding
 
-_DUPLICATE = 11000
 _TRIES = 10
 
 Answer = Inserted | Existing
@@ -35,7 +34,7 @@ def insert(collections: Collections, tasks: Sequence[Task]) -> list[Answer]:
         left = [index for index in left if index not in answers]
         if not left:
             return [answers[index] for index in range(len(tasks))]
-    raise StoreError(f"task {tasks[left[0]].task_id} breaks a rule of the collection; run: onerow doctor")
+    raise StoreError(f"task {tasks[left[0]].task_id} breaks a rule of the collection", fix="run: onerow doctor")
 
 
 def insert_in(collections: Collections, tasks: Sequence[Task], tx: Any) -> list[Answer]:
@@ -51,8 +50,8 @@ def insert_in(collections: Collections, tasks: Sequence[Task], tx: Any) -> list[
             collection.insert_one(document_of(task), session=tx)
         except errors.DuplicateKeyError as error:
             raise RetryTransaction(
-                f"task {task.task_id}: another transaction added it or took its unique key; "
-                f"abort this one and run it again"
+                f"task {task.task_id}: another transaction added it or took its unique key",
+                fix="abort this one and run it again",
             ) from error
         answers.append(Inserted(task))
     return answers
@@ -69,7 +68,7 @@ def _put(collection: Collection[Document], tasks: Sequence[Task]) -> list[int]:
         return [0]
     except errors.BulkWriteError as error:
         details: Document = dict(error.details)
-        if details.get("writeConcernErrors") or any(each["code"] != _DUPLICATE for each in details["writeErrors"]):
+        if details.get("writeConcernErrors") or any(each["code"] != DUPLICATE for each in details["writeErrors"]):
             raise
         return sorted(each["index"] for each in details["writeErrors"])
     return []
@@ -96,18 +95,26 @@ def _known(
 def _callers(collections: Collections, tx: Any) -> Collection[Document]:
     """Return the task collection through the caller's client, which the session belongs to."""
     if not isinstance(tx, ClientSession):
-        raise BadInput(f"tx: give the pymongo ClientSession of your transaction, not {type(tx).__name__}", field="tx")
+        raise BadInput(
+            f"tx: {type(tx).__name__} is not a transaction",
+            fix="pass the pymongo ClientSession of your transaction",
+            field="tx",
+        )
     if not tx.in_transaction:
-        raise BadInput("tx: no transaction is open in this session; call session.start_transaction() first", field="tx")
+        raise BadInput(
+            "tx: no transaction is open in this session", fix="call session.start_transaction() first", field="tx"
+        )
     if not collections.has_members:
-        raise BadInput("tx: a MongoDB server that stands alone has no transactions; make it a replica set", field="tx")
+        raise BadInput(
+            "tx: a MongoDB server that stands alone has no transactions", fix="make it a replica set", field="tx"
+        )
     theirs = tx.client
     if not theirs.nodes:
         theirs.admin.command("ping")  # an unused client does not know its servers yet
     if not (theirs.nodes & collections.client.nodes):
         raise BadInput(
-            f"tx: this session is on {sorted(theirs.nodes)}, not on the queue's server; "
-            f"a task can join only a transaction on its own server",
+            f"tx: this session is on {sorted(theirs.nodes)}, not on the queue's server",
+            fix="use a session on the queue's own server",
             field="tx",
         )
     database = collections.database

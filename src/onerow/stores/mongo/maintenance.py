@@ -37,7 +37,13 @@ def inspect(connections: Connections) -> list[Finding]:
     if validator == schema.VALIDATOR:
         findings.append(Finding("good", "documents are validated"))
     else:
-        findings.append(Finding("bad", "documents are not validated as onerow does", "onerow migrate"))
+        findings.append(
+            Finding(
+                "bad",
+                "the collection does not have onerow's validator: the server accepts invalid documents",
+                "onerow migrate, as a user who may run collMod on the collection",
+            )
+        )
     return findings
 
 

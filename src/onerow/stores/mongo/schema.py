@@ -20,7 +20,7 @@ MIN_CODE = 1
 
 _BUILD_FOR = 3_600.0  # seconds; building indexes on a large collection takes long
 _EXISTS = 48
-_NO_SUCH_COMMAND = 59
+_NOT_POSSIBLE = frozenset({13, 59})  # this user may not, or the server has no such command
 _OTHER_INDEX = frozenset({85, 86})
 
 READY = {"status": "waiting", "awaiting": None}
@@ -101,8 +101,9 @@ def migrate(collections: Collections) -> None:
         _create(collections)
         for key, value in (("schema", SCHEMA), ("min_code", MIN_CODE)):
             collections.meta.update_one({"_id": key}, {"$max": {"value": value}}, upsert=True)
-    missing = [index.name for index in missing_indexes(collections)]
-    if missing:
+    elif version == SCHEMA:
+        _put_validator(collections)
+    if missing_indexes(collections):
         _make_indexes(collections)
 
 
@@ -150,13 +151,13 @@ def _create(collections: Collections) -> None:
 
 
 def _put_validator(collections: Collections) -> None:
-    """Set the validator on a collection that existed before."""
+    """Set the validator on a collection that existed before, or lost it."""
     if validator_in_force(collections) == VALIDATOR:
         return
     try:
         collections.database.command("collMod", collections.tasks.name, validator=VALIDATOR)
     except OperationFailure as error:
-        if error.code != _NO_SUCH_COMMAND:  # `inspect` reports it
+        if error.code not in _NOT_POSSIBLE:  # `inspect` reports it
             raise
 
 
@@ -168,8 +169,8 @@ def _make_indexes(collections: Collections) -> None:
         if error.code in _OTHER_INDEX:
             wrong = ", ".join(index.name for index in missing_indexes(collections))
             raise StoreError(
-                f"{collections.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong}); "
-                f"drop it, then run: onerow migrate"
+                f"{collections.tasks.full_name} has an index of another meaning where onerow needs its own ({wrong})",
+                fix="drop it, then run: onerow migrate",
             ) from error
         raise
 

@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Literal
 
 from onerow.core.corruption import decoded
+from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
 from onerow.core.status import FAILED, OPEN
 from onerow.core.task import Task
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.mongo.connections import Collections
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
 from onerow.stores.shared import paging
-from onerow.stores.shared.matching import is_selective
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 
 
 def find(collections: Collections, where: Filter, limit: int, order: Order, after: str | None) -> Page:
@@ -46,23 +45,14 @@ def search(
     collections: Collections,
     where: Filter,
     limit: int,
-    order: Literal["newest", "latest"],
+    order: Order,
     after: str | None,
     within: timedelta,
 ) -> Search:
     """See ports.Searchable.search."""
     scanned = _scanned(where, order)
-    if scanned is None:
-        page = find(collections, where, limit, order, after)
-        return Search(page.tasks, page.next)
-    return paging.search(
-        partial(_first, collections, where, order),
-        partial(_end_of_batch, collections, scanned, order),
-        limit,
-        order,
-        after,
-        within,
-    )
+    end_of_batch = None if scanned is None else partial(_end_of_batch, collections, scanned, order)
+    return paging.search(partial(_first, collections, where, order), end_of_batch, limit, order, after, within)
 
 
 def _first(
@@ -104,13 +94,13 @@ def _beyond(key: str, comparison: str, position: Position, *, inclusive: bool) -
     }
 
 
-def _scanned(where: Filter, order: Literal["newest", "latest"]) -> tuple[str, Document] | None:
+def _scanned(where: Filter, order: Order) -> tuple[str, Document] | None:
     """Return the index to scan and its condition; None if a selective index finds the few matches."""
     # Open tasks are usually few and have indexes, but too many to read all of them for a check in the client.
     open_only = where.parked or (where.statuses and where.statuses <= OPEN)
-    if is_selective(where) or (open_only and client_filter(where) is None):
+    if order == "due" or is_selective(where) or (open_only and client_filter(where) is None):
         return None
-    if order == "latest":
+    if SORTING[order].column == "completed_at":
         if where.statuses == {FAILED}:
             return "task_failed", {"status": "failed", "completed_at": A_TIME}
         return "task_ended", {"completed_at": A_TIME}
@@ -126,7 +116,7 @@ def _end_of_batch(
     index, part = scanned
     key, descending = SORTING[order]
     direction = -1 if descending else 1
-    terms = [part] if after is None else [part, _beyond(key, "$lt", after, inclusive=False)]
+    terms = [part] if after is None else [part, _beyond(key, "$lt" if descending else "$gt", after, inclusive=False)]
     found = collections.tasks.find({"$and": terms}, {key: 1}, hint=index).sort([(key, direction), ("_id", direction)])
     row = next(iter(found.skip(length - 1).limit(1)), None)
     return None if row is None else (moment_of(row[key]), row["_id"])

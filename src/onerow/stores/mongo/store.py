@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pymongo import DeleteOne
 from pymongo.collection import Collection
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import BadInput, RowRefused
+from onerow.core.filters import Filter, Order
 from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -18,7 +19,6 @@ from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -30,7 +30,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     Search,
     StoreCounts,
@@ -124,7 +123,7 @@ class MongoStore:
     def claim(self, claim: Claim) -> list[Task]:
         def claim_once() -> list[Task]:
             with self._connections.open() as collections:
-                return claiming.claim(collections, claim, self.now, self._stamp())
+                return claiming.Claiming(collections, claim, self.now, self._stamp(), self._set_aside).run()
 
         return self._without_refused(claim_once)
 
@@ -188,7 +187,7 @@ class MongoStore:
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:
@@ -202,7 +201,8 @@ class MongoStore:
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         raise BadInput(
-            f"MongoDB makes its own backups, of everything at once: mongodump --uri <url> --archive={path}",
+            "MongoDB is backed up with its own tools, of everything at once",
+            fix=f"mongodump --uri <url> --archive={path}",
             field="path",
         )
 
@@ -217,7 +217,11 @@ class MongoStore:
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
         with self._connections.open() as collections:
-            return quarantine.set_aside(collections, ids, self.now())
+            count = quarantine.set_aside(collections, ids, self.now())
+            if count:
+                self._wake_counter.increment(collections)
+                self._wake()
+        return count
 
     def _without_refused(self, write: Callable[[], T]) -> T:
         """Call `write`; if the server refuses a document, quarantine the unreadable ones and call it again."""

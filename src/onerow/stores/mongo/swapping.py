@@ -32,7 +32,9 @@ def _answer(collections: Collections, move: Move, outcome: Outcome, now: datetim
         return Stale(move.before.task_id)
     if outcome is Outcome.REFUSED:
         if not set_aside(collections, [move.before.task_id], now):
-            raise RowRefused(f"task {move.before.task_id}: MongoDB refuses what was to be written; run: onerow doctor")
+            raise RowRefused(
+                f"task {move.before.task_id}: MongoDB refuses what was to be written", fix="run: onerow doctor"
+            )
         return Stale(move.before.task_id)
     return Conflict(move.before.task_id, _holder(collections, move.after))
 
@@ -40,7 +42,7 @@ def _answer(collections: Collections, move: Move, outcome: Outcome, now: datetim
 def _holder(collections: Collections, task: Task) -> str:
     found = collections.tasks.find_one(holding(task), {"_id": 1})
     if found is None:
-        raise StoreError(f"task {task.task_id} breaks a rule of the collection; run: onerow doctor")
+        raise StoreError(f"task {task.task_id} breaks a rule of the collection", fix="run: onerow doctor")
     return str(found["_id"])
 
 

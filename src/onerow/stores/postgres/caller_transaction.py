@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 import psycopg
@@ -20,7 +21,7 @@ from onerow.core.errors import BadInput, OnerowError
 from onerow.core.task import COLUMN, FIELDS, Task
 from onerow.core.times import spell
 from onerow.stores.postgres import inserting
-from onerow.stores.postgres.callers_database import IDENTITY, CallersDatabase
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.fast.binary import Jsons, Moments, register_adapters
 from onerow.stores.postgres.rows import INSERT_FIELDS, KINDS, SQL_TYPE, is_new, task_of_texts
@@ -29,6 +30,44 @@ from onerow.stores.shared.callers_django import comes_from, django_connection
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_IDENTITY = statement("database_identity", "")
+"""Returns one text; its parameter {given} is a prefix of it."""
+
+
+class CallersDatabase:
+    """Checks once for each caller's connection that it is to the queue's own database."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._own = ""
+        self._verified: WeakSet[Any] = WeakSet()
+
+    def is_verified(self, connection: Any) -> bool:
+        try:
+            return connection in self._verified
+        except TypeError:  # it cannot be referenced weakly: ask each time
+            return False
+
+    def verify(self, connection: Any, identity: str) -> None:
+        """Remember the connection if its database has the queue's identity, else raise BadInput."""
+        if identity != self._own:
+            self._own = self._read()  # read again each time, because the server may have been restarted or replaced
+        if identity != self._own:
+            raise BadInput(
+                f"tx: this connection is to another database (named {identity.split('/', 2)[-1]!r}) than the queue's "
+                f"{self._connections.address.masked}",
+                fix="use a connection to the queue's own database",
+                field="tx",
+            )
+        try:
+            self._verified.add(connection)
+        except TypeError:
+            pass
+
+    def _read(self) -> str:
+        sql = _IDENTITY.replace("{given}", "''").encode()
+        ((identity,),) = self._connections.read(lambda connection: connection.execute(sql).fetchall())
+        return str(identity)
 
 
 class _Query(NamedTuple):
@@ -45,14 +84,14 @@ def insert(tx: Any, schema: str, tasks: Sequence[Task], where: str, database: Ca
             _must_be_begun(tx)
             with psycopg.Cursor(tx, row_factory=tuple_row) as cursor:  # ignores the caller's cursor and row factories
                 if not database.is_verified(tx):
-                    cursor.execute(IDENTITY.replace("{given}", "''").encode())
+                    cursor.execute(_IDENTITY.replace("{given}", "''").encode())
                     database.verify(tx, cursor.fetchall()[0][0])
                 cursor.format = pq.Format.BINARY
                 register_adapters(cursor.adapters)
                 return inserting.insert(cursor, schema, tasks)
         run, connection = _runner(tx)
         if not database.is_verified(connection):
-            database.verify(connection, run(_Query(IDENTITY, ""))[0])
+            database.verify(connection, run(_Query(_IDENTITY, ""))[0])
         return inserting.execute(tasks, lambda step: _result(step, run(_query(schema, step))))
 
 
@@ -63,7 +102,7 @@ async def insert_async(
     with _translated(where):
         run, connection = await _async_runner(tx)
         if not database.is_verified(connection):
-            identity = (await run(_Query(IDENTITY, "")))[0]
+            identity = (await run(_Query(_IDENTITY, "")))[0]
             await asyncio.to_thread(database.verify, connection, identity)
         steps = inserting.steps(tasks)
         step = next(steps)
@@ -169,7 +208,7 @@ async def _async_runner(tx: Any) -> tuple[_RunAsync, Any]:
     if comes_from(tx, "asyncpg"):
         if not tx.is_in_transaction():
             raise BadInput(
-                "tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx"
+                "tx: no transaction is open on this connection", fix="begin one with conn.transaction()", field="tx"
             )
 
         async def by_asyncpg(query: _Query) -> list[str]:
@@ -216,8 +255,8 @@ def _driver_connection(connection: Any) -> Any:
     pooled = connection.connection
     if getattr(pooled.dbapi_connection, "autocommit", False):
         raise BadInput(
-            "tx: this SQLAlchemy connection is in AUTOCOMMIT mode, so no transaction is open; "
-            "use another isolation level",
+            "tx: this SQLAlchemy connection is in AUTOCOMMIT mode, so no transaction is open",
+            fix="use another isolation level",
             field="tx",
         )
     return pooled.driver_connection
@@ -225,17 +264,19 @@ def _driver_connection(connection: Any) -> Any:
 
 def _must_be_begun(tx: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
     if tx.autocommit and tx.info.transaction_status == pq.TransactionStatus.IDLE:
-        raise BadInput("tx: no transaction is open on this connection; begin one with conn.transaction()", field="tx")
+        raise BadInput(
+            "tx: no transaction is open on this connection", fix="begin one with conn.transaction()", field="tx"
+        )
 
 
 def _must_be_awaited(tx: Any) -> BadInput:
-    return BadInput(f"tx: {type(tx).__name__} is async; use: await queue.aadd(…, tx=…)", field="tx")
+    return BadInput(f"tx: {type(tx).__name__} is async", fix="use: await queue.add_async(…, tx=…)", field="tx")
 
 
 def _unknown(tx: Any) -> BadInput:
     return BadInput(
-        f"tx: pass an open connection or session (psycopg, SQLAlchemy, asyncpg) or the alias of a Django connection, "
-        f"not {type(tx).__name__}",
+        f"tx: {type(tx).__name__} is not a transaction",
+        fix="pass an open connection or session (psycopg, SQLAlchemy, asyncpg) or the alias of a Django connection",
         field="tx",
     )
 

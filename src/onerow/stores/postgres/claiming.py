@@ -13,9 +13,9 @@ from psycopg.types.numeric import Int8
 from onerow.core.corruption import set_apart
 from onerow.core.task import Task
 from onerow.ports import Claim, PhaseClaim
-from onerow.stores.postgres.connections import Connection, Cursor, read_transaction
 from onerow.stores.postgres.fast.binary import Bigs, Moments, Shorts, Texts, column
 from onerow.stores.postgres.fast.low_water import MAX_SEEN, LowWaterMark, LowWaterMarks, Seen
+from onerow.stores.postgres.pipelining import Connection, Cursor, Transaction, read_transaction
 from onerow.stores.postgres.rows import CLAIMED_COLUMNS, CLAIMED_FIELDS, claimed_task
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.swapping import RowLocations
@@ -67,10 +67,11 @@ class Claiming:
         self._missed: list[PhaseClaim] = []
         self.unreadable: list[str] = []  # ids of claimed rows that cannot be decoded
         self.missed: Claim | None = None  # to claim again: a low-water mark may have hidden tasks
+        self.unsent: list[PhaseClaim] = []  # to claim next: they did not fit into the transaction
         self.crowded: list[PhaseClaim] = []  # to claim key by key: full keys may have hidden tasks
 
-    def send(self, connection: Connection) -> None:
-        """See ports.Store.claim; inside an open transaction."""
+    def send(self, transaction: Transaction) -> None:
+        """See ports.Store.claim; wants that the transaction has no room for are left in `unsent`."""
         claim = self._claim
         wants = [want for want in claim.phases if want.limit > 0]
         if not wants or self.left <= 0 or (claim.ids is not None and not claim.ids):
@@ -78,13 +79,17 @@ class Claiming:
         limited = [want for want in wants if _is_limited(want)]
         if limited:
             keys = sorted({_lock_key(self._schema, want.pipeline, want.phase) for want in limited})
-            connection.execute(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
+            transaction.lock(statement("lock_phases", self._schema), {"keys": column(Bigs, keys)})
         groups = list(_groups(wants, apart=claim.ids is not None))
-        for group in groups:
+        for number, group in enumerate(groups):
             is_plain = claim.ids is None and not _is_limited(group[0])
             built = self._unlimited(group) if is_plain else self._limited(group[0])
             sql = _claim_sql(built.name, self._schema, last=group is groups[-1])
-            self._sent.append((built, connection.execute(sql, built.given, binary=True)))
+            cursor = transaction.claim(sql, built.given, is_first=not self._sent)
+            if cursor is None:
+                self.unsent = [want for later in groups[number:] for want in later]
+                break
+            self._sent.append((built, cursor))
 
     @property
     def left(self) -> int:

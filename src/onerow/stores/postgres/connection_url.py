@@ -59,7 +59,7 @@ def parse(url: str) -> Address:
         raise BadStoreUrl(f"{mask_password(url)} is not a URL: {mask_in(str(error), url)}", field="url") from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise BadStoreUrl(
-            f"{parts.scheme}://… is no PostgreSQL URL; write postgresql://user@host/database", field="url"
+            f"{parts.scheme}://… is no PostgreSQL URL", fix="write postgresql://user@host/database", field="url"
         )
     pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
     options = {name: unquote(value) for name, _, value in pairs if name in _OWN_OPTIONS}
@@ -70,7 +70,8 @@ def parse(url: str) -> Address:
         raise BadStoreUrl(f"{mask_password(url)}: {mask_in(str(error).strip(), url)}", field="url") from None
     if not all(port.isdigit() for port in str(known.get("port") or "0").split(",") if port):
         raise BadStoreUrl(
-            f"{mask_password(url)}: the port is not a number; write / in a password as %2F, @ as %40 and : as %3A",
+            f"{mask_password(url)}: the port is not a number",
+            fix="write / in a password as %2F, @ as %40 and : as %3A",
             field="url",
         )
     return Address(

@@ -1,7 +1,6 @@
-"""Connection pool for one PostgreSQL database, and transactions that are sent in one round trip."""
+"""Connection pool for one PostgreSQL database."""
 
 import os
-import select
 import struct
 import threading
 import time
@@ -13,39 +12,20 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import pq
 from psycopg.adapt import AdaptersMap
-from psycopg.generators import send as flush
-from psycopg.rows import TupleRow
 
 from onerow.core.errors import OnerowError, RetryTransaction, StoreUnavailable
 from onerow.stores.postgres.connection_url import Address
 from onerow.stores.postgres.driver_errors import CONNECTION_ENDED, sqlstate, store_error
 from onerow.stores.postgres.fast.binary import register_adapters, unix_time
-from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.pipelining import Connection, Transaction, one_send
 from onerow.stores.shared.server_clock import ServerClock
 
-Cursor = psycopg.Cursor[TupleRow]
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 8
 _IDLE = pq.TransactionStatus.IDLE
 _ADAPTERS = AdaptersMap(psycopg.adapters)
 register_adapters(_ADAPTERS)
-
-
-class Connection(psycopg.Connection[TupleRow]):
-    """A connection that also records the statements which fast/insert_new.py has prepared in it."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self.prepared: dict[str, bytes] = {}
-        self.sending: Callable[[object], None] | None = None  # called for statements that no cursor sends
-        self._hang_up = select.poll()
-        self._hang_up.register(self.fileno(), select.POLLIN)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the server has not closed the connection: an idle connection becomes readable only when it ends."""
-        return not self.closed and not self._hang_up.poll(0)
 
 
 class Connections:
@@ -80,8 +60,8 @@ class Connections:
             self._permits.get(timeout=self._patience)
         except Empty:
             raise StoreUnavailable(
-                f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s; "
-                f"allow more with pool_size, or find out what holds them"
+                f"{self.address.masked}: all {self._size} connections have been busy for {self._patience:.0f} s",
+                fix="allow more with pool_size, or find out what holds them",
             ) from None
         return _Checkout(self, self._permits, retried=retried)
 
@@ -123,30 +103,14 @@ class Connections:
         yield self.connection()
 
     @contextmanager
-    def transaction(
-        self, connection: Connection, *, one_by_one: bool = False, left: int = 0
-    ) -> Iterator[Callable[[], None]]:
-        """Run a transaction in one round trip, so that no lock is held while the server waits for the client.
-
-        `one_by_one`: wait for each answer before the next statement is sent. `left`: how many tasks its claims may take.
-        Yields a function that adds COMMIT and sends everything before the end of the block.
-        """
+    def transaction(self, connection: Connection, *, left: int = 0) -> Iterator[Transaction]:
+        """Run a transaction in one round trip; `left`: how many tasks its claims may take."""
         sent_at = time.monotonic()
-        committed = False
-        with nullcontext(_already_sent) if one_by_one else one_send(connection) as send:
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            begin = connection.execute(statement("begin", ""), {"left": str(left)}, binary=True)
-
-            def commit() -> None:
-                nonlocal committed
-                committed = True
-                connection.execute("COMMIT")
-                send()
-
-            yield commit
-            if not committed:
-                connection.execute("COMMIT")
-        ((server_time, *_),) = begin.fetchall()
+        with one_send(connection) as pipeline:
+            transaction = Transaction(connection, pipeline, left)
+            yield transaction
+            transaction.commit()
+        ((server_time, *_),) = transaction.began.fetchall()
         self.clock.observe(unix_time(server_time), sent_at)
 
     def open(self) -> Connection:
@@ -222,7 +186,8 @@ class Connections:
 
     def _give_back(self, connection: Connection, close_count: int) -> None:
         with self._lock:
-            if close_count == self._close_count and connection.pgconn.transaction_status == _IDLE:
+            is_idle = connection.pgconn.transaction_status == _IDLE and not connection.has_lost_statements
+            if close_count == self._close_count and is_idle:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -250,7 +215,7 @@ class _Checkout:
             if error is not None:
                 _roll_back(self._connection)
                 if not isinstance(error, psycopg.Error | OnerowError):
-                    self._connection.close()  # it may hold buffered statements that were never sent
+                    self._connection.close()  # it may be in the middle of a statement
             self._pool._give_back(self._connection, self._close_count)
         finally:
             self._permits.put(None)
@@ -260,76 +225,6 @@ class _Checkout:
         if self._retried and isinstance(translated, RetryTransaction):
             return True
         raise translated from error
-
-
-@contextmanager
-def read_transaction(connection: Connection) -> Iterator[None]:
-    """Run a read-only transaction in one round trip, with sequential and bitmap scans disabled.
-
-    A table that has just been filled has no statistics. Without them the planner would choose a sequential scan, each
-    second, for every worker.
-    """
-    with one_send(connection):
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-        connection.execute("SET LOCAL enable_seqscan = off")
-        connection.execute("SET LOCAL enable_bitmapscan = off")
-        yield
-        connection.execute("COMMIT")
-
-
-PSYCOPG_INTERNALS = (
-    "psycopg.Pipeline._communicate_gen",
-    "psycopg.Pipeline._enqueue_sync",
-    "psycopg.Pipeline.command_queue",
-    "psycopg.Pipeline.result_queue",
-    "psycopg.generators.send",
-    "psycopg.generators.execute",
-    "psycopg.errors.error_from_result",
-)
-"""All undocumented names of psycopg that this store uses, in `one_send` and in fast/insert_new.py."""
-
-
-@contextmanager
-def one_send(connection: Connection) -> Iterator[Callable[[], None]]:
-    """Buffer all statements of the block and send them at once: at its end, or when the yielded function is called.
-
-    psycopg's own pipeline sends each statement immediately. A client that is paused in between (SIGSTOP, CPU
-    starvation) would leave a transaction open, with locks that block other clients.
-    """
-    with connection.pipeline() as pipeline:
-        pipeline._communicate_gen = _send_later  # type: ignore[method-assign]
-        sent = False
-
-        def send() -> None:
-            nonlocal sent
-            sent = True
-            pipeline._enqueue_sync()
-            _buffer_commands(pipeline)
-            connection.wait(flush(connection.pgconn))
-
-        try:
-            yield send
-            _buffer_commands(pipeline)  # leaves only the Sync that psycopg adds at the end of the pipeline
-        except BaseException:
-            if not sent:
-                pipeline.command_queue.clear()
-                pipeline.result_queue.clear()
-            raise
-        finally:
-            del pipeline._communicate_gen
-
-
-def _buffer_commands(pipeline: psycopg.Pipeline) -> None:
-    while pipeline.command_queue:
-        pipeline.command_queue.popleft()()
-
-
-def _send_later() -> Any:
-    yield from ()
-
-
-def _already_sent() -> None:
-    """Do nothing: statements that are sent one by one were sent already."""
 
 
 class _AdapterContext:

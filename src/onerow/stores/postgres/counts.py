@@ -8,8 +8,9 @@ from onerow.core.corruption import UnreadableRows
 from onerow.core.status import PROCESSING, Status
 from onerow.core.task import Task
 from onerow.ports import Move, TaskCount
-from onerow.stores.postgres.connections import Connection, Connections, read_transaction
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast.binary import moment
+from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted, statement
 

@@ -31,22 +31,24 @@ def store_error(error: BaseException, where: str) -> StoreError:
     state = sqlstate(error)
     text = str(error).strip().partition("\n")[0]
     if state in _RETRYABLE or _is_slot_collision(error):
-        return RetryTransaction(f"{where}: {text}; retry the transaction")
+        return RetryTransaction(f"{where}: {text}")
     if state in _MISSING:
-        return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code: run onerow migrate")
+        return SchemaMissing(f"{where}: {text}; the tables are missing or older than this code")
     if state in _READ_ONLY or (state == "0A000" and "recovery" in text):  # a standby refuses READ WRITE as unsupported
         reads = (
             "this role may only read"
             if state == "42501"
             else "this server is a standby or read-only: connect to the primary"
         )
-        return StoreReadOnly(f"{where}: {text}; {reads}")
+        return StoreReadOnly(f"{where}: {text}", fix=reads)
     if state in _FULL:
-        return StoreFull(f"{where}: {text}; make room, nothing was lost")
+        return StoreFull(f"{where}: {text}")
     if state == _TOO_LONG:
-        return StoreError(f"{where}: {text}; shorten the key: unique keys, user ids and limit keys are indexed")
+        return StoreError(f"{where}: {text}", fix="shorten the key: unique keys, user ids and limit keys are indexed")
     if state == "57014":
-        return StoreUnavailable(f"{where}: {text}; the statement exceeded its timeout")
+        return StoreUnavailable(
+            f"{where}: {text}; the statement exceeded its timeout", fix="set a longer statement_timeout"
+        )
     if isinstance(error, struct.error) or state[:2] == "22" or state in _REFUSED:
         return RowRefused(f"{where}: {text}")
     if state[:2] in ("08", "53", "57", "58") or (not state and isinstance(error, psycopg.OperationalError)):

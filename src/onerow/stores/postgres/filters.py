@@ -1,13 +1,12 @@
 """Translates a Filter to SQL. Statuses are literals, because the planner matches partial indexes by literals only."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from onerow.core.filters import SORTING, Filter, Order, Position, equal_terms, prefix_range, time_terms
 from onerow.core.status import ENDS, Status
-from onerow.ports import Filter, Order
 from onerow.stores.postgres.case_folding import containing
 from onerow.stores.postgres.rows import COLUMNS
-from onerow.stores.shared.matching import equal_terms, time_terms
-from onerow.stores.shared.paging import SORTING, Position
 
 
 def page_sql(
@@ -38,7 +37,27 @@ def page_sql(
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
     """Return the condition and its parameters."""
-    terms: list[str] = [] if where.hidden else ["purged_at IS NULL"]
+    terms, given = _conditions(where)
+    terms += _for_indexes(where)
+    if not where.hidden:
+        terms.append("purged_at IS NULL")
+    return " AND ".join(terms) or "TRUE", given
+
+
+def _for_indexes(where: Filter) -> list[str]:
+    """Return conditions that every match meets, and without which the planner does not use partial indexes."""
+    terms = []
+    if where.user_id:
+        terms.append("user_id <> ''")
+    if where.lease_ended_before is not None or where.statuses == {Status.PROCESSING}:
+        terms.append("leased_by IS NOT NULL")
+    if where.statuses and where.statuses <= ENDS:
+        terms.append("completed_at IS NOT NULL")
+    return terms
+
+
+def _conditions(where: Filter) -> tuple[list[str], list[Any]]:
+    terms: list[str] = []
     given: list[Any] = []
 
     def term(sql: str, *values: Any) -> None:
@@ -64,25 +83,47 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
     if where.text is not None:
         needle = containing(where.text)
         term("(title ~ %s OR error ~ %s OR task_id ~ %s OR payload::text ~ %s)", *[needle] * 4)
-    for path, value in where.payload:
-        steps = path.split(".")
-        term(
-            "CASE json_typeof(payload #> %s) WHEN 'null' THEN 'null' ELSE payload #>> %s END = %s", steps, steps, value
-        )
-    if where.user_id:
-        terms.append("user_id <> ''")  # lets the planner use the partial index
-    if where.lease_ended_before is not None:
-        terms.append("leased_by IS NOT NULL")
+    for column, paths in ((_readable("payload"), where.payload), (_readable("metadata"), where.metadata)):
+        for path, value in paths:
+            found = f"CASE json_typeof(({column}) #> %s) WHEN 'null' THEN 'null' ELSE ({column}) #>> %s END"
+            term(f"{found} = %s", steps := path.split("."), steps, value)
+    if where.id_prefix is not None:
+        term("task_id >= %s AND task_id < %s", *prefix_range(where.id_prefix))
     if where.ahead_of is not None:
         term("(priority, run_at, task_id) < (%s, %s, %s)", *where.ahead_of)
-    return " AND ".join(terms) or "TRUE", given
+    for each in where.all_of:
+        term(*_group([each]))
+    if where.any_of:
+        term(*_group(where.any_of))
+    if where.none_of:
+        # IS NOT TRUE, because a comparison with NULL is neither true nor false.
+        excluded, *values = _group(where.none_of)
+        term(f"{excluded} IS NOT TRUE", *values)
+    return terms, given
+
+
+def _group(filters: Iterable[Filter]) -> list[Any]:
+    """Return the condition that at least one of the filters holds, and its parameters."""
+    parts, given = [], []
+    for each in filters:
+        terms, values = _conditions(each)
+        parts.append(" AND ".join(terms) or "TRUE")
+        given += values
+    return [f"({' OR '.join(f'({part})' for part in parts)})", *given]
 
 
 def _statuses(statuses: frozenset[Status]) -> str:
     names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
-    sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
-    if statuses == {Status.PROCESSING}:
-        return f"{sql} AND leased_by IS NOT NULL"  # lets the planner use the index of processing tasks
-    if statuses <= ENDS:
-        return f"{sql} AND completed_at IS NOT NULL"
-    return sql
+    return f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
+
+
+def _readable(column: str) -> str:
+    """Return an expression for a JSON column from which values can be extracted.
+
+    PostgreSQL stores the escape of NUL in a json column, but can't extract anything from such a value. A program that
+    writes to the table directly can store it.
+    """
+    return (
+        rf"CASE WHEN strpos({column}::text, '\u0000') = 0 THEN {column} "
+        rf"ELSE regexp_replace({column}::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1', 'g')::json END"
+    )

@@ -12,10 +12,10 @@ from onerow.core.corruption import decoded
 from onerow.core.errors import RetryTransaction
 from onerow.core.task import COLUMN, Task, non_default_fields
 from onerow.ports import Existing, Inserted
-from onerow.stores.postgres.connections import Cursor
 from onerow.stores.postgres.counts import counting_insert
 from onerow.stores.postgres.fast.binary import Texts, column
 from onerow.stores.postgres.fast.insert_new import CHUNK
+from onerow.stores.postgres.pipelining import Cursor
 from onerow.stores.postgres.rows import COLUMNS, ID, KINDS, NEW_FIELDS, SQL_TYPE, task_of, varying_and_shared_fields
 from onerow.stores.postgres.statements import quoted, statement
 
@@ -53,7 +53,7 @@ def steps(tasks: Sequence[Task]) -> Generator[Step, Any, Answers]:
             left = [index for index in left if index not in answers]  # their conflict is gone: try again
         if not left:
             return [answers[index] for index in range(len(tasks))]
-    raise RetryTransaction("conflicting tasks kept changing; retry the transaction")
+    raise RetryTransaction("conflicting tasks kept changing")
 
 
 def execute(tasks: Sequence[Task], run: Callable[[Step], Any]) -> Answers:

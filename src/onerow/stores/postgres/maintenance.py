@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from onerow.core.errors import StoreError
 from onerow.ports import Finding, Migration
 from onerow.stores.postgres import schema
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.counts import CounterUpdater
+from onerow.stores.postgres.pipelining import Connection
 
 OLDEST_VERSION = 150000
 """The oldest supported server version, in the format of server_version_num."""

@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from onerow.ports import Note
-from onerow.stores.postgres.connections import Connection, Cursor
 from onerow.stores.postgres.fast.binary import Texts, column, moment
+from onerow.stores.postgres.pipelining import Connection, Cursor
 from onerow.stores.postgres.statements import quoted
 
 _encode = msgspec.json.Encoder().encode

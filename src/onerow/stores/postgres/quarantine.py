@@ -8,8 +8,8 @@ from onerow.core.corruption import NUMBERS, as_far_as_readable, problems, quaran
 from onerow.core.status import Status
 from onerow.core.task import COLUMN, TIME_FIELDS
 from onerow.ports import Move
-from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast.binary import Texts, column, moment
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.rows import COLUMNS
 from onerow.stores.postgres.statements import quoted
 

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from onerow.core.corruption import decoded, without_unreadable
+from onerow.core.filters import Filter, Order
 from onerow.core.task import Task
 from onerow.core.times import to_millis
-from onerow.ports import Filter, LeaseRecord, LogPage, Note, Order, Page, Search, StoreCounts, TaskCount
+from onerow.ports import LeaseRecord, LogPage, Note, Page, Search, StoreCounts, TaskCount
 from onerow.stores.postgres import counts, notes, searching, task_log
 from onerow.stores.postgres.connection_url import Address
-from onerow.stores.postgres.connections import Connection, read_transaction
 from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
+from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
 
@@ -71,7 +72,7 @@ class Reading:
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:

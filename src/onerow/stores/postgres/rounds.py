@@ -11,8 +11,9 @@ from onerow.core.errors import RetryTransaction, RowRefused
 from onerow.core.task import Task
 from onerow.ports import Claim, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres.claiming import Claiming, Key, is_unlimited, keys_waiting
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
+from onerow.stores.postgres.pipelining import stepwise_transaction
 from onerow.stores.postgres.quarantine import moves as quarantine_moves
 from onerow.stores.postgres.quarantine import suspects
 from onerow.stores.postgres.statements import quoted
@@ -48,6 +49,8 @@ class Rounds:
 
     def run(self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key] = ()) -> Done:
         """Write the moves and claim. `keys`: claim only tasks with these limit keys."""
+        if claim is not None and any(map(is_contested, moves)):  # answered one by one, which no lock must wait for
+            return self.run(moves, None)[0], self.run((), claim, keys)[1]
         kept: list[Task] = []
         if claim is not None and claim.ids is None:
             if claim.worker not in self._kept and (done := self._in_two_transactions(moves, claim)):
@@ -56,10 +59,7 @@ class Rounds:
                 claim = None
         if not moves and (claim is None or not claim.phases):
             return [], kept
-        for attempt, checkout in enumerate(self._connections.attempts()):
-            with checkout as connection:
-                swapping, claiming = self._in_one_transaction(connection, moves, claim, keys, attempt)
-                break
+        swapping, claiming = self._in_one_transaction(moves, claim, keys)
         if claim is None or claiming is None:
             return self._finish_swaps(swapping), kept
         tasks: list[Task] = []
@@ -67,23 +67,43 @@ class Rounds:
             tasks += claiming.receive(self._locations)
             answers = self._finish_swaps(swapping)
             self._claim_missed(claim, claiming, tasks)
+            while claiming.unsent and (claim.limit is None or len(tasks) < claim.limit):
+                left = None if claim.limit is None else claim.limit - len(tasks)
+                _, claiming = self._in_one_transaction((), Claim(claim.worker, claiming.unsent, claim.ids, left), keys)
+                assert claiming is not None
+                tasks += claiming.receive(self._locations)
+                self._claim_missed(claim, claiming, tasks)
         return answers, tasks
 
     def _in_one_transaction(
-        self, connection: Connection, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key], attempt: int
+        self, moves: Sequence[Move], claim: Claim | None, keys: Sequence[Key]
     ) -> tuple[Swapping, Claiming | None]:
-        swapping = Swapping(self._schema, moves, self._locations, self._own_now())
+        """Send swaps and claim together; after a deadlock or a slot collision, send what was not committed again."""
+        swapping = Swapping(self._schema, (), self._locations, None)
         claiming = None
-        if claim is not None:
-            self._let_claim_see(moves)
-            if attempt:  # a slot collision may come from an outdated record of the processing tasks
-                self._low_water.forget(claim.phases)
-            claiming = Claiming(self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys)
-        left = claiming.left if claiming is not None else 0
-        with self._connections.transaction(connection, one_by_one=bool(swapping.contested), left=left):
-            swapping.send(connection)
-            if claiming is not None:
-                claiming.send(connection)
+        for attempt, checkout in enumerate(self._connections.attempts()):
+            with checkout as connection:
+                if not swapping.is_committed:
+                    swapping = Swapping(self._schema, moves, self._locations, self._own_now())
+                if claim is not None:
+                    self._let_claim_see(moves)
+                    if attempt:  # a slot collision may come from an outdated record of the processing tasks
+                        self._low_water.forget(claim.phases)
+                    claiming = Claiming(
+                        self._schema, claim, self._low_water, self._own_now(), one_each=attempt > 1, keys=keys
+                    )
+                if swapping.contested:
+                    with stepwise_transaction(connection):
+                        swapping.send(connection)
+                    break
+                left = claiming.left if claiming is not None else 0
+                with self._connections.transaction(connection, left=left) as transaction:
+                    if not swapping.is_committed:
+                        swapping.transaction = transaction
+                        swapping.send(connection)
+                    if claiming is not None:
+                        claiming.send(transaction)
+                break
         return swapping, claiming
 
     def _in_two_transactions(self, moves: Sequence[Move], claim: Claim) -> Done | None:
@@ -93,7 +113,7 @@ class Rounds:
         the swaps; while the server writes those, the client reads the claimed rows.
         """
         # A claim that depends on the result of the swaps (a free slot, a free key) has to run after them.
-        if len(moves) < MIN_PARALLEL or not is_unlimited(claim) or any(map(is_contested, moves)):
+        if len(moves) < MIN_PARALLEL or not is_unlimited(claim):
             return None
         self._let_claim_see(moves)
         transaction = self._connections.transaction
@@ -104,13 +124,13 @@ class Rounds:
                     if claimer is None:
                         return None
                     claiming = Claiming(self._schema, claim, self._low_water, self._own_now())
-                    with transaction(writer) as send_swaps:
-                        with transaction(claimer, left=claiming.left) as send_claim:
-                            claiming.send(claimer)
-                            send_claim()
+                    with transaction(writer) as writes:
+                        with transaction(claimer, left=claiming.left) as claims:
+                            claiming.send(claims)
+                            claims.send()
                             swapping = Swapping(self._schema, moves, self._locations, self._own_now())
                             swapping.send(writer)
-                            send_swaps()
+                            writes.send()
                         tasks += claiming.receive(self._locations)
                 answers = self._finish_swaps(swapping)
                 self._claim_missed(claim, claiming, tasks)

@@ -13,7 +13,8 @@ from uuid import uuid4
 import psycopg
 
 from onerow.core.errors import BadInput, StoreError, StoreReadOnly
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted, script, statement
 from onerow.stores.shared.schema_version import check_code, check_version
 
@@ -28,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 def check_name(schema: str) -> str:
     """Return the schema name, or raise BadInput: it is part of every statement and of the NOTIFY channel."""
     if not _NAME.fullmatch(schema):
-        raise BadInput(f"{schema!r} can't name a schema: use letters, digits and '_', at most 50", field="schema")
+        raise BadInput(f"{schema!r} can't name a schema", fix="use letters, digits and '_', at most 50", field="schema")
     return schema
 
 
@@ -54,9 +55,9 @@ def _check_server(connection: Connection, url: str) -> None:
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
     if standby:
-        raise StoreReadOnly(f"{url} is a standby, which only reads; connect to the primary")
+        raise StoreReadOnly(f"{url} is a standby, which only reads", fix="connect to the primary")
     if encoding not in ENCODINGS:
-        raise StoreError(f"{url} has encoding {encoding}, which can't hold every text; {UTF8_DATABASE}")
+        raise StoreError(f"{url} has encoding {encoding}, which can't hold every text", fix=UTF8_DATABASE)
 
 
 def check(connections: Connections, schema: str) -> None:

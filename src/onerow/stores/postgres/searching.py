@@ -2,19 +2,19 @@
 
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from onerow.core.corruption import decoded
+from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
-from onerow.stores.postgres.connections import Connection, read_transaction
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.postgres.fast.binary import moment
 from onerow.stores.postgres.filters import page_sql, where_sql
+from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.shared import paging
-from onerow.stores.shared.matching import is_selective
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 
 _FEW = 5_000
 
@@ -47,13 +47,13 @@ def search(
     table: str,
     where: Filter,
     limit: int,
-    order: Literal["newest", "latest"],
+    order: Order,
     after: str | None,
     within: timedelta,
 ) -> Search:
     """See ports.Searchable.search."""
     processing_or_parked = where.statuses == {Status.PROCESSING} or bool(where.parked)
-    if processing_or_parked or is_selective(where) or _has_few_open(connection, table, where):
+    if order == "due" or processing_or_parked or is_selective(where) or _has_few_open(connection, table, where):
         page = find(connection, table, where, limit, order, after)
         return Search(page.tasks, page.next)
     return paging.search(
@@ -98,18 +98,20 @@ def _end_of_batch(
     connection: Connection, table: str, where: Filter, order: Order, after: Position | None, length: int
 ) -> Position | None:
     """Return the position of the last of the next `length` rows in the scanned index; None: fewer are left."""
-    by, _ = SORTING[order]
+    by, descending = SORTING[order]
+    direction = SORTING[order].direction
     condition = "completed_at IS NOT NULL" if by == "completed_at" else "leased_by IS NULL"
     given: list[Any] = []
     if by == "created_at" and where.user_id:
         condition += " AND user_id = %s AND user_id <> ''"
         given.append(where.user_id)
     if after is not None:
-        condition += f" AND ({by}, task_id) < (%s, %s)"
+        condition += f" AND ({by}, task_id) {'<' if descending else '>'} (%s, %s)"
         given += after
     with read_transaction(connection):
         cursor = connection.execute(
-            f"SELECT {by}, task_id FROM {table} WHERE {condition} ORDER BY {by} DESC, task_id DESC LIMIT 1 OFFSET %s",
+            f"SELECT {by}, task_id FROM {table} WHERE {condition} "
+            f"ORDER BY {by} {direction}, task_id {direction} LIMIT 1 OFFSET %s",
             (*given, length - 1),
             binary=True,
             prepare=False,

@@ -12,8 +12,7 @@ def statement(name: str, schema: str) -> str:
     """Return sql/<name>.sql with each {include part} replaced by sql/parts/<part>.sql.
 
     Indentation and comments are removed, except the name, by which pg_stat_activity shows what is executed: psycopg
-    parses a statement of more than 4,096 characters each time it is sent, and libpq sends the statements of a round in
-    pieces if they exceed 8,192 bytes; a client that is stopped in between would hold the lock of a limited phase.
+    parses a statement of more than 4,096 characters each time it is sent.
     """
     _, _, rest = script(name, schema).partition("\n")
     return f"-- {name}\n" + re.sub(

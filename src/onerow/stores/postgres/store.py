@@ -37,11 +37,11 @@ from onerow.stores.postgres import (
     schema,
     task_log,
 )
-from onerow.stores.postgres.callers_database import CallersDatabase
-from onerow.stores.postgres.connections import Connection, Connections
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast import insert_new
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
@@ -84,7 +84,7 @@ class PostgresStore(Reading):
         self._rounds = Rounds(self._connections, name, self._low_water, self._own_now, self.now)
         self._counter_updater = counts.CounterUpdater(self._connections, name)
         self._output_bound = OutputBound(log_lines, log_size)
-        self._callers_database = CallersDatabase(self._connections)
+        self._callers_database = caller_transaction.CallersDatabase(self._connections)
         self._wakers: list[PostgresWaker] = []
         replica = replica or options.get("replica")
         listen = listen or options.get("listen")
@@ -131,7 +131,8 @@ class PostgresStore(Reading):
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Raise BadInput: PostgreSQL has its own backup tools."""
         raise BadInput(
-            f"{self.url}: back up PostgreSQL with its own tools: pg_dump --schema={self._schema}, or continuous archiving",
+            f"{self.url}: PostgreSQL is backed up with its own tools",
+            fix=f"pg_dump --schema={self._schema}, or continuous archiving",
             field="store",
         )
 

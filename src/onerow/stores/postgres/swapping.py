@@ -17,8 +17,8 @@ from psycopg.types.numeric import Int8
 from onerow.core.task import COLUMN, Task, changed_columns
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
 from onerow.stores.postgres import counts
-from onerow.stores.postgres.connections import Connection, Cursor
 from onerow.stores.postgres.fast.binary import Bigs, Ctids, Texts, column
+from onerow.stores.postgres.pipelining import Connection, Cursor, Transaction
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from onerow.stores.postgres.statements import quoted, statement
 from onerow.stores.shared.waking import any_wakes
@@ -81,6 +81,7 @@ class Swapping:
     def __init__(self, schema: str, moves: Sequence[Move], locations: RowLocations, now: datetime | None) -> None:
         self._schema = schema
         self.moves = moves
+        self.transaction: Transaction | None = None
         self._locations = locations.take(move.before for move in moves)
         self._now = now
         self._sent: list[_Sent] = []
@@ -98,6 +99,11 @@ class Swapping:
                 # A rescue that misses must be answered as stale. A retry by id would run in a newer transaction and could pass.
                 by_location = self._locations[index] is not None and not move.if_dead
                 self._groups.setdefault(_shape(move, nth, by_location=by_location), []).append(index)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the moves were committed, even if the claim of the same round failed."""
+        return self.transaction is not None and self.transaction.is_first_part_committed
 
     def send(self, connection: Connection) -> None:
         """Send all moves, and a notification if one of them creates work for other workers; inside a transaction."""

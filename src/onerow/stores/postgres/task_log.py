@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from onerow.core.output_bound import OutputBound, byte_size
 from onerow.ports import LogLine, LogPage
-from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast.binary import Bigs, Column, Integers, Moments, Texts, column, moment
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted, statement
 
 

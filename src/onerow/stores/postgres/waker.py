@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from onerow.core.errors import StoreError
-from onerow.stores.postgres.connections import Connection
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.shared.waking import WakePipe
 

@@ -23,10 +23,11 @@ def django_connection(tx: Any, vendor: str) -> Any | None:
         return None
     if getattr(tx, "vendor", "") != vendor:
         raise BadInput(
-            f"tx: the Django connection {getattr(tx, 'alias', tx)!r} is to {getattr(tx, 'vendor', 'something else')}; "
-            f"the queue is in {vendor}",
+            f"tx: the Django connection {getattr(tx, 'alias', tx)!r} is to {getattr(tx, 'vendor', 'something else')}, "
+            f"and the queue is in {vendor}",
+            fix="use a connection to the queue's own database",
             field="tx",
         )
     if tx.get_autocommit() and not tx.in_atomic_block:
-        raise BadInput("tx: no transaction is open; use it inside transaction.atomic()", field="tx")
+        raise BadInput("tx: no transaction is open", fix="use it inside transaction.atomic()", field="tx")
     return tx

@@ -11,8 +11,7 @@ def check_code(known: int, stored: int, min_code: int) -> None:
     """Raise CodeTooOld if the store needs code that knows a newer schema."""
     if min_code > known:
         raise CodeTooOld(
-            f"the store has schema {stored} and needs code that knows schema {min_code}; "
-            f"this onerow knows {known}: upgrade it (pip install -U onerow)"
+            f"the store has schema {stored} and needs code that knows schema {min_code}; this onerow knows {known}"
         )
 
 
@@ -20,6 +19,6 @@ def check_version(store: str, known: int, stored: int, min_code: int) -> None:
     """Raise CodeTooOld if the store needs newer code, SchemaMissing if it is not migrated."""
     check_code(known, stored, min_code)
     if stored == 0:
-        raise SchemaMissing(f"{store} has no onerow tables; run: onerow migrate")
+        raise SchemaMissing(f"{store} has no onerow tables")
     if stored < known:
-        raise SchemaMissing(f"{store} has schema {stored}, this code needs {known}; run: onerow migrate")
+        raise SchemaMissing(f"{store} has schema {stored}, this code needs {known}")

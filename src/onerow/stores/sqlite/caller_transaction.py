@@ -14,15 +14,15 @@ def callers_cursor(tx: Any, path: Path) -> sqlite3.Cursor:
     # `autocommit` exists since Python 3.12; True means that the driver never begins a transaction.
     begins_none = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
     if begins_none and not connection.in_transaction:
-        raise BadInput("tx: no transaction is open on this connection; execute BEGIN IMMEDIATE first", field="tx")
+        raise BadInput("tx: no transaction is open on this connection", fix="execute BEGIN IMMEDIATE first", field="tx")
     cursor = connection.cursor()
     cursor.row_factory = None
     databases = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
     file = databases.get("main") or ""
     if not file or not path.exists() or not Path(file).samefile(path):
         raise BadInput(
-            f"tx: this connection is to {file or 'a database in memory'}, not to the queue's {path}; "
-            f"a task can join only a transaction on its own database",
+            f"tx: this connection is to {file or 'a database in memory'}, not to the queue's {path}",
+            fix="use a connection to the queue's own database",
             field="tx",
         )
     if not connection.in_transaction:
@@ -43,6 +43,7 @@ def _sqlite3_connection(tx: Any) -> sqlite3.Connection:
     if isinstance(driver, sqlite3.Connection):
         return driver
     raise BadInput(
-        f"tx: pass the open connection of your transaction (sqlite3, SQLAlchemy, Django), not {type(tx).__name__}",
+        f"tx: {type(tx).__name__} is not a transaction",
+        fix="pass the open connection of your transaction (sqlite3, SQLAlchemy, Django)",
         field="tx",
     )

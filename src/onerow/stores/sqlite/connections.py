@@ -144,15 +144,15 @@ class Connections:
             found = os.stat(self.path)
         except FileNotFoundError:
             raise StoreMoved(
-                f"{self.path}: the database file was deleted or moved while it was in use; stop all processes that "
-                f"use it, put the file back (or restore a backup), and start them again"
+                f"{self.path}: the database file was deleted or moved while it was in use",
+                fix=("stop all processes that use it, put the file back (or restore a backup), and start them again"),
             ) from None
         except OSError:
             return  # the folder can't be read; SQLite will report the cause
         if (found.st_dev, found.st_ino) != self._file:
             raise StoreMoved(
-                f"{self.path}: the database file was replaced by another file while it was in use; "
-                f"start all processes that use it again, so that they open the new one"
+                f"{self.path}: the database file was replaced by another file while it was in use",
+                fix="start all processes that use it again, so that they open the new one",
             )
 
     def _reader(self) -> sqlite3.Connection:
@@ -217,24 +217,25 @@ def _translate(error: sqlite3.Error | OverflowError, path: Path | str, callers: 
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         if callers:
             return RetryTransaction(
-                f"{path}: another connection writes; roll back and run the transaction again, "
-                f"beginning it with BEGIN IMMEDIATE"
+                f"{path}: another connection writes",
+                fix=("roll back and run the transaction again, beginning it with BEGIN IMMEDIATE"),
             )
         return StoreUnavailable(
-            f"{path}: another process has held the write lock for {_LOCK_TIMEOUT:.0f} s; look for it"
+            f"{path}: another process has held the write lock for {_LOCK_TIMEOUT:.0f} s",
+            fix="find the process and end its transaction",
         )
     if code == sqlite3.SQLITE_FULL:
-        return StoreFull(f"{path}: the disk is full; make room, nothing was lost")
+        return StoreFull(f"{path}: the disk is full")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreReadOnly(f"{path}: the file or its folder can't be written; check owner and mode")
+        return StoreReadOnly(f"{path}: the file or its folder can't be written", fix="check owner and mode")
     if code == sqlite3.SQLITE_CANTOPEN:
-        return StoreUnavailable(f"{path}: can't be opened; check that its folder exists and may be written")
+        return StoreUnavailable(f"{path}: can't be opened", fix="check that its folder exists and may be written")
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(f"{path}: is not an SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return StoreError(f"{path}: the database is damaged ({error}); restore a backup")
+        return StoreError(f"{path}: the database is damaged ({error})", fix="restore a backup")
     if code == sqlite3.SQLITE_IOERR:
-        return StoreUnavailable(f"{path}: input or output failed ({error}); check the disk")
+        return StoreUnavailable(f"{path}: input or output failed ({error})", fix="check the disk")
     if isinstance(error, OverflowError) or code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
         return RowRefused(f"{path}: {error}")
     return StoreError(f"{path}: {error}")

@@ -8,10 +8,11 @@ from operator import attrgetter
 from typing import Any
 
 from onerow.core.corruption import UnreadableRows
+from onerow.core.filters import Filter
 from onerow.core.status import ENDS, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import read
-from onerow.ports import Filter, Move, TaskCount
+from onerow.ports import Move, TaskCount
 from onerow.stores.sqlite.filters import where_sql
 from onerow.stores.sqlite.statements import statement
 

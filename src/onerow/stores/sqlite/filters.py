@@ -1,19 +1,21 @@
 """Translate a Filter to SQL. Statuses are literals, because SQLite matches partial indexes against literals only."""
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from onerow.core.filters import Filter, Order, contains, equal_terms, prefix_range, text_at, time_terms
 from onerow.core.status import ENDS, OPEN, Status
 from onerow.core.times import spell
-from onerow.ports import Filter, Order
-from onerow.stores.shared.matching import contains, equal_terms, text_at, time_terms
 
 
 def index_for(where: Filter, order: Order) -> str:
     """Return the index for INDEXED BY: without statistics SQLite would pick the index that avoids a sort."""
     ended = order in ("ended", "latest")
+    if where.id_prefix is not None:
+        return "sqlite_autoindex_task_queue_1"
     if where.parent_id is not None:
         return "task_child"
     if where.held_key is not None:
@@ -51,9 +53,31 @@ def _at(payload: str, path: str) -> str | None:
 
 def where_sql(where: Filter) -> tuple[str, list[Any]]:
     """Return the WHERE condition and its parameters."""
+    terms, given = _conditions(where)
+    terms += _for_indexes(where)
     # Only ended tasks are purged; without this condition an index can cover queries on open tasks.
     open_only = bool(where.statuses) and where.statuses <= OPEN
-    terms: list[str] = [] if where.hidden or open_only else ["purged_at IS NULL"]
+    if not where.hidden and not open_only:
+        terms.append("purged_at IS NULL")
+    return " AND ".join(terms) or "TRUE", given
+
+
+def _for_indexes(where: Filter) -> list[str]:
+    """Return conditions that every match meets, and without which SQLite does not use its partial indexes."""
+    terms = []
+    if where.user_id:
+        terms.append("user_id <> ''")
+    if where.lease_ended_before is not None or where.statuses == {Status.PROCESSING}:
+        terms.append("leased_by IS NOT NULL")
+    if where.statuses == {Status.FAILED}:
+        terms.append("error_class IS NOT NULL")
+    if where.statuses and where.statuses <= ENDS:
+        terms.append("completed_at IS NOT NULL")
+    return terms
+
+
+def _conditions(where: Filter) -> tuple[list[str], list[Any]]:
+    terms: list[str] = []
     given: list[Any] = []
 
     def term(sql: str, *values: Any) -> None:
@@ -64,10 +88,6 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         terms.append(_statuses(where.statuses))
     for column, value in equal_terms(where):
         term(f"{column} = ?", value)
-    if where.user_id:
-        terms.append("user_id <> ''")  # lets SQLite use the partial index
-    if where.lease_ended_before is not None:
-        terms.append("leased_by IS NOT NULL")
     if where.phases:
         term(f"type IN ({', '.join('?' * len(where.phases))})", *sorted(where.phases))
     if where.parked is not None:
@@ -87,19 +107,34 @@ def where_sql(where: Filter) -> tuple[str, list[Any]]:
         )
     for path, value in where.payload:
         term("onerow_at(payload, ?) = ?", path, value)
+    for path, value in where.metadata:
+        term("onerow_at(metadata, ?) = ?", path, value)
+    if where.id_prefix is not None:
+        term("task_id >= ? AND task_id < ?", *prefix_range(where.id_prefix))
     if where.ahead_of is not None:
         priority, run_at, task_id = where.ahead_of
         term("(priority, run_at, task_id) < (?, ?, ?)", priority, spell(run_at), task_id)
-    return " AND ".join(terms) or "TRUE", given
+    for each in where.all_of:
+        term(*_group([each]))
+    if where.any_of:
+        term(*_group(where.any_of))
+    if where.none_of:
+        # IS NOT TRUE, because a comparison with NULL is neither true nor false.
+        excluded, *values = _group(where.none_of)
+        term(f"{excluded} IS NOT TRUE", *values)
+    return terms, given
+
+
+def _group(filters: Iterable[Filter]) -> list[Any]:
+    """Return the condition that at least one of the filters holds, and its parameters."""
+    parts, given = [], []
+    for each in filters:
+        terms, values = _conditions(each)
+        parts.append(" AND ".join(terms) or "TRUE")
+        given += values
+    return [f"({' OR '.join(f'({part})' for part in parts)})", *given]
 
 
 def _statuses(statuses: frozenset[Status]) -> str:
     names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
-    sql = f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"
-    if statuses == {Status.PROCESSING}:
-        return f"{sql} AND leased_by IS NOT NULL"  # lets SQLite use task_leased
-    if statuses == {Status.FAILED}:
-        return f"{sql} AND error_class IS NOT NULL AND completed_at IS NOT NULL"
-    if statuses <= ENDS:
-        return f"{sql} AND completed_at IS NOT NULL"
-    return sql
+    return f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"

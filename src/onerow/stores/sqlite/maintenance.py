@@ -31,7 +31,7 @@ def migration(connections: Connections) -> Migration:
 def backup(connections: Connections, path: Path, progress: Callable[[float], None]) -> None:
     """See ports.Administrable.backup; the copy gets its final name only when it is complete."""
     if path.exists():
-        raise BadInput(f"{path} exists already; name another file, or remove it first", field="path")
+        raise BadInput(f"{path} exists already", fix="name another file, or remove it first", field="path")
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
@@ -61,8 +61,7 @@ def inspect(connections: Connections) -> list[Finding]:
             findings += [*_indexes(connection), *_counters(connection), *_journal(connections, connection)]
         _try_to_write(connections)
     except StoreError as error:
-        what, _, fix = str(error).partition("; ")
-        findings.append(Finding("bad", what, fix))
+        findings.append(Finding("bad", str(error), error.fix))
     return findings
 
 

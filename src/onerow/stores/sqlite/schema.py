@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
 
 from onerow.core.errors import SchemaMissing
 from onerow.stores.shared.schema_version import check_code, check_version
@@ -43,7 +42,7 @@ def check(connections: Connections) -> None:
         version, min_code = (0, 0) if connection is None else versions(connection)
         if version and connection is not None and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             # A restored backup: the first use of the file switches it, which waits for every open transaction.
-            raise SchemaMissing(f"{connections.path} is not in WAL mode yet; run: onerow migrate")
+            raise SchemaMissing(f"{connections.path} is not in WAL mode yet")
     check_version(str(connections.path), SCHEMA, version, min_code)
 
 
@@ -59,13 +58,6 @@ def pending(version: int) -> Iterator[str]:
     """Yield the SQL of the migrations after a schema version."""
     for number in range(version + 1, SCHEMA + 1):
         yield statement(f"schema_{number}")
-
-
-def known_files() -> list[str]:
-    """Return the names of the migration files in this package."""
-    return sorted(
-        f.name for f in files("onerow.stores.sqlite").joinpath("sql").iterdir() if f.name.startswith("schema_")
-    )
 
 
 def _split(script: str) -> Iterator[str]:

@@ -3,17 +3,18 @@
 import sqlite3
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from onerow.core.corruption import UnreadableRows, decoded
+from onerow.core.filters import SORTING, Filter, Order, Position
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.ports import Filter, LeaseRecord, Order, Page, Search
+from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.shared import paging
-from onerow.stores.shared.paging import SORTING, Position, find_page
+from onerow.stores.shared.paging import find_page
 from onerow.stores.sqlite import title_index
 from onerow.stores.sqlite.filters import index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
@@ -48,7 +49,7 @@ def search(
     connection: sqlite3.Connection,
     where: Filter,
     limit: int,
-    order: Literal["newest", "latest"],
+    order: Order,
     after: str | None,
     within: timedelta,
 ) -> Search:
@@ -59,11 +60,12 @@ def search(
         if numbers is not None:
             page = find_page(partial(_page, connection, where, order, "", numbers=numbers), limit, order, after)
             return Search(page.tasks, page.next)
-    if index == "task_erred" and order == "newest" and not _has_few(connection, "error_class IS NOT NULL"):
+    by_age = order in ("newest", "oldest")
+    if index == "task_erred" and by_age and not _has_few(connection, "error_class IS NOT NULL"):
         index = "task_user" if where.user_id else "task_created"  # sorting all of them would exceed the time limit
-    elif index == "task_erred" and order == "newest":
+    elif index == "task_erred" and by_age:
         index = ""
-    if index not in _SCANNED or _has_few_open(connection, where):
+    if order == "due" or index not in _SCANNED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
     return paging.search(
@@ -127,16 +129,17 @@ def _end_of_batch(
     connection: sqlite3.Connection, where: Filter, order: Order, index: str, after: Position | None, length: int
 ) -> Position | None:
     """Return the position of the last of the next `length` rows in an index; None if fewer are left."""
-    column, _ = SORTING[order]
+    column, descending = SORTING[order]
+    direction = SORTING[order].direction
     base = {"task_user": "user_id = ? AND user_id <> ''", "task_erred": "error_class IS NOT NULL"}.get(index, "TRUE")
     given: list[Any] = [where.user_id] if index == "task_user" else []
     condition = f"{base} AND {column} IS NOT NULL"
     if after is not None:
-        condition += f" AND ({column}, task_id) < (?, ?)"
+        condition += f" AND ({column}, task_id) {'<' if descending else '>'} (?, ?)"
         given += [spell(after[0]), after[1]]
     row = connection.execute(
         f"SELECT {column}, task_id FROM task_queue INDEXED BY {index} WHERE {condition} "
-        f"ORDER BY {column} DESC, task_id DESC LIMIT 1 OFFSET ?",
+        f"ORDER BY {column} {direction}, task_id {direction} LIMIT 1 OFFSET ?",
         (*given, length - 1),
     ).fetchone()
     try:

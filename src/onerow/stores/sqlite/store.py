@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.errors import RowRefused, StoreError
+from onerow.core.filters import Filter, Order
 from onerow.core.output_bound import OutputBound
 from onerow.core.status import PROCESSING
 from onerow.core.task import FIELDS, Task, columns_of
@@ -19,7 +20,6 @@ from onerow.core.wakeups import wakes
 from onerow.ports import (
     Claim,
     Existing,
-    Filter,
     Finding,
     Held,
     Inserted,
@@ -31,7 +31,6 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
-    Order,
     Page,
     Search,
     Stale,
@@ -82,9 +81,12 @@ class SqliteStore:
         log_size: int = 1_000_000,
     ) -> None:
         if sqlite3.sqlite_version_info < FLOOR:
-            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; onerow needs 3.35 or later")
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old; onerow needs 3.35 or later",
+                fix="use a newer Python, or one that is linked to a newer SQLite",
+            )
         if str(path) in ("", ":memory:"):
-            raise StoreError("SQLite needs a file that workers can share; for tests use memory://")
+            raise StoreError("SQLite needs a file that workers can share", fix="for tests use memory://")
         self.path = Path(path).absolute()
         self._clock = clock if clock is _wall_clock else lambda: to_millis(clock())
         self._connections = Connections(self.path, profile)
@@ -211,7 +213,10 @@ class SqliteStore:
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
         with self._connections.write() as connection:
-            return quarantine.set_aside(connection, ids, self.now())
+            count = quarantine.set_aside(connection, ids, self.now())
+        if count:
+            self._wake()
+        return count
 
     def _set_suspects_aside(self) -> set[Any]:
         """Quarantine all unreadable rows, after a write was refused; return their ids."""
@@ -229,7 +234,7 @@ class SqliteStore:
         where: Filter,
         *,
         limit: int = 100,
-        order: Literal["newest", "latest"] = "newest",
+        order: Order = "newest",
         after: str | None = None,
         within: timedelta,
     ) -> Search:

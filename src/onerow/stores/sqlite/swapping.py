@@ -117,5 +117,5 @@ def _holder(connection: sqlite3.Connection, task: Task) -> str:
         (task.pipeline, task.user_id, task.held_key),
     ).fetchone()
     if row is None:
-        raise RowRefused(f"task {task.task_id} breaks a rule of the table; run: onerow doctor")
+        raise RowRefused(f"task {task.task_id} breaks a rule of the table", fix="run: onerow doctor")
     return str(row[0])

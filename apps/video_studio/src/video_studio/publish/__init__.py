@@ -2,7 +2,7 @@
 
 import asyncio
 
-from onerow import Context, Permanent
+from onerow import AsyncContext, Permanent
 from video_studio.film import Film
 from video_studio.library import VideoTask
 from video_studio.places import inside
@@ -15,7 +15,7 @@ from video_studio.settings import Settings
 __all__ = ["Published", "publish"]
 
 
-async def publish(task: VideoTask, script: Script, film: Film, settings: Settings, ctx: Context) -> Published:
+async def publish(task: VideoTask, script: Script, film: Film, settings: Settings, ctx: AsyncContext) -> Published:
     """Publish a film to the target in the settings."""
     file = inside(settings.films, film.file, what="video")
     if not file.is_file() or file.stat().st_size != film.size:

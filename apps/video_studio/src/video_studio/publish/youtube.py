@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import msgspec
 
-from onerow import Context, Permanent, RateLimited
+from onerow import AsyncContext, Permanent, RateLimited
 from video_studio.film import Film
 from video_studio.publish.oauth import Account
 from video_studio.publish.published import Published
@@ -26,7 +26,7 @@ _MOST_SESSIONS = 5
 _PATIENCE = 3  # consecutive pieces that may fail
 
 
-async def upload_to_youtube(file: Path, film: Film, script: Script, youtube: YouTube, ctx: Context) -> Published:
+async def upload_to_youtube(file: Path, film: Film, script: Script, youtube: YouTube, ctx: AsyncContext) -> Published:
     """Upload the film, resuming the upload of an earlier attempt; return where it was published."""
     async with httpx.AsyncClient(timeout=youtube.timeout) as client:
         upload = _Upload(client, Account(client, youtube), youtube, ctx)
@@ -40,7 +40,7 @@ async def upload_to_youtube(file: Path, film: Film, script: Script, youtube: You
 
 
 class _Upload:
-    def __init__(self, client: httpx.AsyncClient, account: Account, youtube: YouTube, ctx: Context) -> None:
+    def __init__(self, client: httpx.AsyncClient, account: Account, youtube: YouTube, ctx: AsyncContext) -> None:
         self._client = client
         self._account = account
         self._youtube = youtube

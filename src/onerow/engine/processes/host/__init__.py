@@ -14,9 +14,10 @@ The worker has one socket to the host and one to each reaper; all carry the mess
 
     to the host      {} with one end of a new socket: fork a reaper on it
     from a reaper    {"reaper": pid}: it runs
-    to a reaper      the request of `Program`: start it; {"stop": grace}; {"deadline": time, "grace": seconds}
+    to a reaper      the request of `Program`: start it; {"stop": grace}; {"deadline": time, "grace": seconds}, the first
+                     time also with "memory_limit" if the child was started before its attempt
     from a reaper    {"pid"} or {"refused", "errno"}, and when the whole tree has ended
-                     {"status", "stopped", "max_rss", "left"}
+                     {"status", "stopped", "over_memory"}
 
 A closed socket says that the process at its other end has ended, in both directions. The host keeps a copy of each
 reaper's end, and closes it after it has ended what a killed reaper left behind.

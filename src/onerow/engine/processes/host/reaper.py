@@ -1,7 +1,7 @@
 """A reaper: runs one child at a time and ends its whole process tree.
 
-When the deadline passes it stops the tree, also if the worker is frozen or stopped. When the worker has ended it kills
-the tree and exits.
+When the deadline passes it stops the tree, also if the worker is frozen or stopped. When the tree exceeds its memory limit,
+or the worker has ended, it kills the tree.
 """
 
 import os
@@ -10,7 +10,7 @@ import socket
 import time
 from contextlib import suppress
 
-from . import tree
+from . import memory, tree
 from .frames import Message, send_message
 from .inbox import Inbox
 from .spawn import Refused, spawn
@@ -35,16 +35,22 @@ class Run:
         self.deadline: float | None = request["deadline"]  # on the monotonic clock
         self.grace: float = request["grace"]
         self.stop_signal: int | None = request["stop_signal"]
+        self.memory_limit: int | None = None
+        self.look_at: float | None = None  # at the memory of the tree
+        self.over_memory = False
         self.status: int | None = None
         self.stopped = False
         self.ask_at: float | None = None
         self.kill_at: float | None = None
         self.rest = _FIRST_REST
         self.refusals = 0
+        self.limit_memory(request["memory_limit"])
 
     def due(self) -> float | None:
         """Return the time of the next signal to the tree, or None."""
-        return min((at for at in (self.ask_at, self.kill_at, self.deadline) if at is not None), default=None)
+        return min(
+            (at for at in (self.ask_at, self.kill_at, self.deadline, self.look_at) if at is not None), default=None
+        )
 
     def stop(self, now: float, grace: float) -> None:
         """Send TERM now and KILL after the grace; a second call can only make the KILL earlier."""
@@ -59,9 +65,26 @@ class Run:
         self.stop(now, 0)
         self.ask_at = None
 
+    def limit_memory(self, limit: int | None) -> None:
+        """Set the memory limit of the tree, and look at its memory at once."""
+        self.memory_limit = limit
+        self.look_at = None if limit is None else 0.0
+
+    def look_at_memory(self, now: float) -> None:
+        """Kill the tree, without TERM, if it uses more memory than its limit."""
+        assert self.memory_limit is not None
+        used = memory.used(tree.descendants(), self.memory_limit)
+        if used > self.memory_limit:
+            self.over_memory = True
+            self.look_at = self.ask_at = self.deadline = None
+            self.kill_at = now
+        else:
+            self.look_at = now + memory.next_look(used, self.memory_limit)
+
     def ended(self, status: int, now: float) -> None:
         """Record the end of the child, and schedule the end of its leftovers unless they are being stopped."""
         self.status = status
+        self.look_at = None
         if self.kill_at is None:
             self.ask_at = now + _LEFTOVERS_END_FOR
             self.kill_at = self.ask_at + _LEFTOVERS_ASKED_FOR
@@ -97,8 +120,10 @@ class Reaper:
             run.stop(now, message["stop"])
         elif "worker_ended" in message:
             run.kill(now)
-        elif run.deadline is not None:
+        elif not run.stopped:
             run.deadline, run.grace = message["deadline"], message["grace"]
+            if "memory_limit" in message:
+                run.limit_memory(message["memory_limit"])
 
     def _start(self, request: Message) -> None:
         try:
@@ -128,6 +153,8 @@ class Reaper:
     def _act(self, run: Run, now: float) -> None:
         if run.deadline is not None and run.deadline <= now:
             run.stop(now, run.grace)
+        if run.look_at is not None and run.look_at <= now:
+            run.look_at_memory(now)
         if run.ask_at is not None and run.ask_at <= now:
             run.ask_at = None
             if run.stop_signal is not None and run.status is None:
@@ -150,7 +177,7 @@ class Reaper:
 
     def _report(self, run: Run) -> None:
         self._run = None
-        self._send({"status": run.status, "stopped": run.stopped})
+        self._send({"status": run.status, "stopped": run.stopped, "over_memory": run.over_memory})
 
     def _send(self, message: Message) -> None:
         # If the worker has ended, the inbox says so.

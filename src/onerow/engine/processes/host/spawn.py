@@ -46,7 +46,7 @@ def spawn(request: Message) -> int:
         step = "descriptors"
         moves = [(_clear_of(fd_of, fd, spares), target) for target, fd in fd_of.items()]
         step = "program"
-        if request["nice"] or request["memory"] is not None or request["cpu_seconds"] is not None:
+        if request["nice"] or request["cpu_seconds"] is not None:
             return _by_fork(request, moves, lambda: os.execve(program, argv, env))
         # posix_spawn shares the reaper's memory until the exec, which makes a start three times as fast.
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in moves]
@@ -94,9 +94,8 @@ def _become(request: Message, moves: list[tuple[int, int]], run_program: Callabl
         os.nice(request["nice"])
         step = "cpu_seconds"
         # One second between SIGXCPU, which a program may handle, and SIGKILL.
-        _limit(resource.RLIMIT_CPU, request["cpu_seconds"], 1)
-        step = "memory"
-        _limit(resource.RLIMIT_AS, request["memory"], 0)
+        if request["cpu_seconds"] is not None:
+            _limit(resource.RLIMIT_CPU, request["cpu_seconds"], 1)
         step = "program"
         run_program()
     except (OSError, ValueError) as error:
@@ -105,11 +104,10 @@ def _become(request: Message, moves: list[tuple[int, int]], run_program: Callabl
         os._exit(127)
 
 
-def _limit(kind: int, soft: int | None, more: int) -> None:
-    if soft is not None:
-        most = resource.getrlimit(kind)[1]
-        most = sys.maxsize if most == resource.RLIM_INFINITY else most
-        resource.setrlimit(kind, (min(soft, most), min(soft + more, most)))
+def _limit(kind: int, soft: int, more: int) -> None:
+    most = resource.getrlimit(kind)[1]
+    most = sys.maxsize if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(kind, (min(soft, most), min(soft + more, most)))
 
 
 def _find(program: bytes, path: bytes) -> bytes:

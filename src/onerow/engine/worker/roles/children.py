@@ -5,10 +5,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
 
+from onerow.core.filters import Filter
 from onerow.core.status import CANCELLED, WAITING
 from onerow.core.task import Task
 from onerow.engine.queue.children import Children
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _SWEEP_EVERY = 5.0
 _SWEEP_PACE = 20.0  # sweeps over many parked tasks take at most a twentieth of the time

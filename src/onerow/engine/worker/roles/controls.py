@@ -9,7 +9,7 @@ import msgspec
 
 from onerow.core.errors import CodeTooOld, QueueRelocated, StoreError
 from onerow.core.failure import Failure
-from onerow.core.plan import Plan
+from onerow.core.plan import PhasePlan, Plan
 from onerow.engine.control import definitions, notes
 from onerow.engine.control.definitions import WORKER, Controls, Definitions
 from onerow.engine.control.inbox_counts import InboxState
@@ -54,7 +54,8 @@ class PhaseControls:
         """Do one round; return the seconds until the next."""
         self._write_holds()
         self._published.refresh()
-        self._controls = self._with_published_limits(definitions.load_controls(self._store))
+        self._controls = definitions.load_controls(self._store)
+        self._report_replaced()
         if monotonic() >= self._register_at:
             try:
                 self._store.check()
@@ -105,30 +106,28 @@ class PhaseControls:
         """Read the definitions again if those of the last round are too old to decide by."""
         self._published.refresh_if_stale(now)
 
-    def _with_published_limits(self, controls: Controls) -> Controls:
-        """Add the limits of definitions that replaced this app's; an operator's limits take precedence."""
-        limits = dict(controls.limits)
+    def phase_of(self, served: ServedPhase) -> PhasePlan:
+        """Return a served phase as published; if its definition was replaced, under its present name."""
+        plan = self.plan_of(served)
+        return served.phase if plan is served.plan else plan.phase(served.phase.name)
+
+    def _report_replaced(self) -> None:
+        """Report each definition that replaced this app's, once."""
         for served in self._served:
             plan = self.plan_of(served)
-            if plan is served.plan:
-                continue
-            if self._replaced.get(plan.name) is not plan:
+            if plan is not served.plan and self._replaced.get(plan.name) is not plan:
                 self._replaced[plan.name] = plan
                 self.replaced(served.plan, plan)
-            phase = plan.phase(served.phase.name)
-            key = (plan.name, served.phase.name)
-            limits[key] = {"concurrency": phase.concurrency, "per_key": phase.per_key} | limits.get(key, {})
-        return Controls(limits, controls.pauses, controls.holds)
 
     def terms(self, served: ServedPhase, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
         if self._own_holds and self._own_holds.get((served.pipeline, served.phase.name), now) > now:
             return None
-        return self._controls.terms(served.pipeline, served.phase, now)
+        return self._controls.terms(served.pipeline, self.phase_of(served), now)
 
     def limits(self, served: ServedPhase) -> tuple[int | None, int | None]:
         """Return the limits of a phase, paused or not."""
-        return self._controls.limits_of(served.pipeline, served.phase)
+        return self._controls.limits_of(served.pipeline, self.phase_of(served))
 
     def hold(self, served: ServedPhase, why: Failure, now: datetime) -> None:
         """Hold a whole phase because a remote service asked for a pause; this worker stops claiming from it at once."""

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
 
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.engine.queue.heartbeat import beat
 from onerow.engine.runners.attempt import Attempt, InFlight
 from onerow.engine.runners.event_loop import LoopWatch
-from onerow.ports import Filter, Store
+from onerow.ports import Store
 
 _LOOK_EVERY = 1.0
 

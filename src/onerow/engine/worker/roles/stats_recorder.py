@@ -5,7 +5,7 @@ from time import monotonic
 
 import msgspec
 
-from onerow.core.rules.attempts import Crashed, Done, Outcome, Unstarted
+from onerow.core.rules.attempts import Crashed, Done, Outcome, Skipped, Unstarted
 from onerow.core.status import CANCELLED, FAILED
 from onerow.core.task import Task
 from onerow.engine.control import notes
@@ -28,12 +28,14 @@ class StatsRecorder:
         self._worker = worker
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
+        self.settled = 0  # attempts since the start of this worker
         self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's counts and note versions
         self._clear_at = monotonic()
         events.on(TaskRescued, self._rescued)
 
     def count(self, before: Task, after: Task, outcome: Outcome) -> None:
         """Count a settled attempt; called for each one, so it only increments counters in a dictionary."""
+        self.settled += 1
         kind = type(outcome)
         if kind is Unstarted:
             return
@@ -44,7 +46,7 @@ class StatsRecorder:
         status = after.status
         if status is CANCELLED:
             found.cancelled += 1
-        elif kind is Done:
+        elif kind is Done or kind is Skipped:
             found.done += 1
         elif status is FAILED:
             found.failed += 1

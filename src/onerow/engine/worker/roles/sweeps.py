@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 
 from onerow.core import rules
+from onerow.core.filters import Filter
 from onerow.core.plan import Plan
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
@@ -16,7 +17,7 @@ from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
 from onerow.identity import Identity
-from onerow.ports import Filter, Maintainable, Move, Store
+from onerow.ports import Maintainable, Move, Store
 
 FEW_PHASES = 50
 """With at most this many phases, a claim or a sweep names all of them; with more it first asks which have due tasks."""

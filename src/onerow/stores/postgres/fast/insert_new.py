@@ -15,8 +15,8 @@ from psycopg.generators import execute
 from psycopg.pq.abc import PGresult
 
 from onerow.core.task import COLUMN, Task, non_default_fields
-from onerow.stores.postgres.connections import Connection
 from onerow.stores.postgres.fast.binary import ENCODE, cells
+from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.rows import KINDS, NEW_FIELDS, varying_and_shared_fields
 from onerow.stores.postgres.statements import quoted
 

@@ -20,8 +20,9 @@ from onerow.ports import PhaseClaim
 
 LASTS_FOR = 1.0  # seconds
 
-MAX_SEEN = 200
+MAX_SEEN = 100
 """Up to this number of processing tasks, their ids are recorded; above it, each claim counts all of them."""
+_MAX_SEEN_SIZE = 4_000  # bytes of ids: with them, a claim still fits into libpq's buffer
 
 Phase = tuple[str, str]
 
@@ -96,7 +97,7 @@ class LowWaterMarks:
         """Record the processing tasks that a claim saw (None: too many to record); it relied on `before`."""
         phase = (want.pipeline, want.phase)
         with self._lock:
-            if task_ids is None:
+            if task_ids is None or len("".join(task_ids).encode()) > _MAX_SEEN_SIZE:
                 self._seen.pop(phase, None)
             else:
                 scanned_at = time.monotonic() if before is None else before.scanned_at

@@ -3,16 +3,22 @@
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from onerow.core import schedule
+from onerow.core.addition import AddOptions
 from onerow.core.durations import Duration, parse_duration
+from onerow.core.errors import ResourceError, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING, WAITING, Status
+from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.handler.call import Call
+from onerow.engine.handler.middleware import surround
 from onerow.engine.handler.requests import Request
+from onerow.engine.handler.resources import OpenResources, by_name
 from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.views import Views
@@ -24,12 +30,13 @@ from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
-from onerow.ports import Filter
+from onerow.pipelines.typed import AnyPayload
 from onerow.stores.memory import MemoryStore
 from onerow.testing.clock import VirtualClock
 from onerow.testing.inline_runner import Accidents, InlineRunner
 
 _MOST_ROUNDS = 100_000
+P = TypeVar("P")
 
 
 class Rehearsal:
@@ -43,6 +50,9 @@ class Rehearsal:
         self._runner = InlineRunner(self._accidents)
         self._borrowed: list[tuple[Queue, dict[str, Any]]] = []
         self._roles: _Roles | None = None
+        self._named: list[str] = []  # phases of failures and stubs that were planned before any pipeline was served
+        self._resources = OpenResources()
+        self._replaced: dict[str, Any] = {}
         self.serve(*pipelines)
 
     def __enter__(self) -> Self:
@@ -54,11 +64,15 @@ class Rehearsal:
         self.close()
 
     def close(self) -> None:
-        """Restore the stores of borrowed queues."""
+        """Close resources, and restore the stores of borrowed queues."""
+        errors: list[str] = []
+        self._resources.close(60.0, errors.append)
         self._runner.close()
         for queue, before in self._borrowed:
             queue.__dict__.update(before)
         self._borrowed.clear()
+        if errors:
+            raise ResourceError(errors[0])
 
     # ── pipelines and tasks ──
 
@@ -74,13 +88,20 @@ class Rehearsal:
         self._borrowed.append((queue, before))
         queue.__dict__.update(_store=self.store, _ready=True, definitions=Definitions(lambda: self.store))
         self.queue.events = queue.events  # so that the app's hooks are called
+        self.queue.middlewares = queue.middlewares
         return self.serve(*queue.pipelines.values())
 
-    def add(self, pipeline: Pipeline | str, payload: Any = None, **more: Any) -> Task:
+    @overload
+    def add(self, pipeline: Pipeline[AnyPayload] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task: ...
+
+    @overload
+    def add(self, pipeline: Pipeline[P], payload: P, **options: Unpack[AddOptions]) -> Task: ...
+
+    def add(self, pipeline: Pipeline[Any] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task:
         """Add a task with `queue.add` and serve its pipeline."""
         if isinstance(pipeline, Pipeline) and pipeline.name not in self.queue.pipelines:
             self.serve(pipeline)
-        return self.queue.add(pipeline, payload, **more)
+        return self.queue.add(pipeline, payload, **options)
 
     def get(self, task: Task | str) -> Task:
         """Return the stored task."""
@@ -94,27 +115,58 @@ class Rehearsal:
 
     def fail(self, phase: str, error: BaseException, *, times: int = 1) -> Self:
         """Let the next attempts of a phase ('phase' or 'pipeline.phase') raise this error instead of running."""
-        self._accidents.plan("failure", phase, error, times)
+        self._accidents.plan("failure", self._known(phase), error, times)
         return self
 
     def time_out(self, phase: str, *, times: int = 1) -> Self:
         """Let the next attempts of a phase time out."""
-        self._accidents.plan("timeout", phase, None, times)
+        self._accidents.plan("timeout", self._known(phase), None, times)
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
         """Kill the process before the handler starts: first the worker's process, after that the task's own."""
-        self._accidents.plan("crash before", phase, None, times)
+        self._accidents.plan("crash before", self._known(phase), None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
         """Kill the process after the handler (or the given step) has run, before its outcome is stored."""
-        self._accidents.plan("crash after" if step is None else "crash after step", phase, step, times)
+        self._accidents.plan("crash after" if step is None else "crash after step", self._known(phase), step, times)
         return self
 
     def stub(self, phase: str, result: Any = None) -> Self:
         """Replace the handler of a phase by a result, or by a function of the payload that returns it."""
-        self._runner.stubs[phase] = lambda attempt: result(attempt.task.payload) if callable(result) else result
+        self._runner.stubs[self._known(phase)] = lambda attempt: (
+            result(attempt.task.payload) if callable(result) else result
+        )
+        return self
+
+    def _known(self, phase: str) -> str:
+        """Return the name of a phase, or remember it until a pipeline is served; raise UnknownName for any other."""
+        self._named.append(phase)
+        self._check_names()
+        return phase
+
+    def _check_names(self) -> None:
+        """Raise UnknownName if a failure or stub was planned for a phase that no pipeline has."""
+        plans = [pipeline.plan for pipeline in self.queue.pipelines.values()]
+        if not plans:
+            return  # checked when the first pipeline is served
+        known = [name for plan in plans for phase in plan.phases for name in (phase.name, f"{plan.name}.{phase.name}")]
+        for phase in self._named:
+            if phase not in known:
+                raise UnknownName(f"no pipeline has a phase {phase!r}", fix=did_you_mean(phase, known), field="phase")
+        self._named.clear()
+
+    def replace(self, **resources: Any) -> Self:
+        """Give handlers these objects instead of the resources of these names, which are then not made."""
+        known = {name for pipeline in self.queue.pipelines.values() for name in pipeline.resources}
+        for name in resources:
+            if name not in known:
+                raise UnknownName(
+                    f"no pipeline here has a resource {name!r}", fix=did_you_mean(name, known), field=name
+                )
+        self._replaced |= resources
+        self._roles = None
         return self
 
     # ── running ──
@@ -136,6 +188,8 @@ class Rehearsal:
 
     def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | None = None) -> Task:
         """Run tasks and advance time until the task is in a phase or status; without either, until it has ended."""
+        if phase is not None:
+            self.queue.pipelines[self.get(task).pipeline].plan.position(phase)  # raises for an unknown phase
 
         def reached(found: Task) -> bool:
             if phase is None and status is None:
@@ -174,14 +228,26 @@ class Rehearsal:
     @property
     def _current_roles(self) -> "_Roles":
         if self._roles is None or self._roles.pipelines != self.queue.pipelines:
-            self._roles = _Roles(self.queue, self.store, self._runner)
+            self._check_names()
+            self._roles = _Roles(self.queue, self.store, self._runner, self._hand_over)
         return self._roles
+
+    def _hand_over(self, calls: list[Call]) -> None:
+        """Make the resources that are not replaced, and give them to the handlers."""
+        for call in calls:
+            wanted = {name: each for name, each in call.handler.resources.items() if name not in self._replaced}
+            self._resources.open(wanted.values(), self._runner.begin)
+            call.resources = by_name(call.handler.resources, self._resources.values) | {
+                name: self._replaced[name] for name in call.handler.resources if name in self._replaced
+            }
 
 
 class _Roles:
     """The roles of a worker for the current pipelines."""
 
-    def __init__(self, queue: Queue, store: MemoryStore, runner: InlineRunner) -> None:
+    def __init__(
+        self, queue: Queue, store: MemoryStore, runner: InlineRunner, hand_over: Callable[[list[Call]], None]
+    ) -> None:
         self.pipelines = dict(queue.pipelines)
         if queue.pipelines:
             queue.publish(force=True)
@@ -197,6 +263,10 @@ class _Roles:
             for phase in pipeline.plan.phases
             if phase.name in pipeline.handlers
         ]
+        for served in served_phases:
+            if served.phase.kind != "command":
+                surround(served.call, (*queue.middlewares, *self.pipelines[served.pipeline].middlewares))
+        hand_over([served.call for served in served_phases])
         self._controls = PhaseControls(store, identity, served_phases, 1)
         self._producer = Producer(
             store,

@@ -1,0 +1,281 @@
+"""Adding tasks: one or many, in a transaction of the store or of the caller, in a thread or on an event loop."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
+
+from onerow.core.addition import Addition, AddManyOptions, AddOptions
+from onerow.core.durations import Duration
+from onerow.core.keywords import check_keywords
+from onerow.core.task import Task
+from onerow.engine import import_guard
+from onerow.engine.events.events import TaskAdded
+from onerow.engine.queue import insert
+from onerow.engine.queue.scope import Scope
+from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.typed import AnyPayload
+from onerow.ports import Existing, Inserted
+
+P = TypeVar("P")
+_Answers = tuple[list[Task], list[Inserted | Existing]]  # the tasks asked for, and what the store answered
+
+
+class Adding(Scope):
+    """The methods of Queue that add tasks.
+
+    The async ones are written out, because a transaction must stay in the thread of its connection.
+    """
+
+    @overload
+    def add(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        **options: Unpack[AddOptions],
+    ) -> Task: ...
+
+    @overload
+    def add(self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]) -> Task: ...
+
+    def add(
+        self,
+        pipeline: Pipeline[Any] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        task_id: str | None = None,
+        user_id: str = "",
+        title: str | None = None,
+        run_at: datetime | str | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        unique: str | None = None,
+        unique_for: Duration | None = None,
+        limit_key: str = "",
+        max_retries: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Task:
+        """Add one task and return it; if the unique key or id is taken, return the existing task.
+
+        run_at: earliest start; delay ('10m'): the same, from now on by the store's clock.
+        unique: no second open task with this key (per pipeline and user); unique_for ('7d', 'forever') holds the key
+        after the task has ended. limit_key: group for per_key limits.
+        tx: your own open transaction on the same database; the task becomes visible when you commit.
+        """
+        addition = Addition(
+            payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
+            delay,
+        )  # fmt: skip
+        return _tasks(self._add(pipeline, [addition], addition, tx))[0]
+
+    @overload
+    async def add_async(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        **options: Unpack[AddOptions],
+    ) -> Task: ...
+
+    @overload
+    async def add_async(
+        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task: ...
+
+    async def add_async(
+        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task:
+        """Async `add`; `tx` may be a connection of the event loop."""
+        addition = _addition("add_async", payload, options)
+        return _tasks(await self._add_async(pipeline, [addition], addition, tx))[0]
+
+    @overload
+    def add_new(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        **options: Unpack[AddOptions],
+    ) -> Task | None: ...
+
+    @overload
+    def add_new(
+        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task | None: ...
+
+    def add_new(
+        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task | None:
+        """Like `add`, but return None if the unique key or id is taken."""
+        addition = _addition("add_new", payload, options)
+        return _new_task(self._add(pipeline, [addition], addition, tx))
+
+    @overload
+    async def add_new_async(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        **options: Unpack[AddOptions],
+    ) -> Task | None: ...
+
+    @overload
+    async def add_new_async(
+        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task | None: ...
+
+    async def add_new_async(
+        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+    ) -> Task | None:
+        """Async `add_new`; `tx` may be a connection of the event loop."""
+        addition = _addition("add_new_async", payload, options)
+        return _new_task(await self._add_async(pipeline, [addition], addition, tx))
+
+    @overload
+    def add_many(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payloads: Iterable[Any],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]: ...
+
+    @overload
+    def add_many(
+        self,
+        pipeline: Pipeline[P],
+        payloads: Iterable[P | Addition],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]: ...
+
+    def add_many(
+        self,
+        pipeline: Pipeline[Any] | str,
+        payloads: Iterable[Any],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]:
+        """Add many tasks in one transaction, all or none. An item is a payload or an Addition with its own options."""
+        items, common = list(payloads), Addition(None, **insert.for_all(options))
+        return _tasks(self._add(pipeline, items, common, tx)) if items else []
+
+    @overload
+    async def add_many_async(
+        self,
+        pipeline: Pipeline[AnyPayload] | str,
+        payloads: Iterable[Any],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]: ...
+
+    @overload
+    async def add_many_async(
+        self,
+        pipeline: Pipeline[P],
+        payloads: Iterable[P | Addition],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]: ...
+
+    async def add_many_async(
+        self,
+        pipeline: Pipeline[Any] | str,
+        payloads: Iterable[Any],
+        *,
+        tx: Any = None,
+        **options: Unpack[AddManyOptions],
+    ) -> list[Task]:
+        """Async `add_many`; `tx` may be a connection of the event loop."""
+        items, common = list(payloads), Addition(None, **insert.for_all(options))
+        return _tasks(await self._add_async(pipeline, items, common, tx)) if items else []
+
+    def add_children(
+        self, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
+    ) -> list[Task]:
+        """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
+
+        created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
+        """
+        return _tasks(self._add(pipeline, children, Addition(None), None, since, parent_id)) if children else []
+
+    def _add(
+        self,
+        pipeline: Pipeline[Any] | str,
+        items: Sequence[Any],
+        common: Addition,
+        tx: Any,
+        not_before: datetime | None = None,
+        parent_id: str | None = None,
+    ) -> _Answers:
+        tasks = self._new_tasks(pipeline, items, common, tx, parent_id)
+        if not_before is not None:
+            tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
+        return tasks, self._insert(tasks, tx)
+
+    async def _add_async(
+        self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any
+    ) -> _Answers:
+        if tx is None:
+            return await asyncio.to_thread(self._add, pipeline, items, common, None)
+        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx)
+        # In the caller's thread, because connections must not change threads.
+        insert_async = getattr(self.store, "insert_async", None)
+        answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
+        return tasks, answers
+
+    def _new_tasks(
+        self,
+        pipeline: Pipeline[Any] | str,
+        items: Sequence[Any],
+        common: Addition,
+        tx: Any,
+        parent_id: str | None = None,
+    ) -> list[Task]:
+        import_guard.check("adds a task")
+        store = self._store_for(tx)
+        if isinstance(pipeline, str) and pipeline in self.pipelines:
+            pipeline = self.pipelines[pipeline]
+        declared = None
+        if isinstance(pipeline, Pipeline):
+            plan, declared = pipeline.plan, pipeline.payload_type
+        else:
+            plan = self.plan(pipeline)
+        self._check_relocation(store)
+        return insert.new_tasks(store, plan, declared, items, common, self._user, parent_id)
+
+    def _insert(self, tasks: list[Task], tx: Any) -> list[Inserted | Existing]:
+        answers = insert.insert(self.store, tasks, tx)
+        if self.events.wanted(TaskAdded) and tx is None:
+            for answer in answers:
+                if isinstance(answer, Inserted):
+                    self.events.send(TaskAdded(answer.task))
+        return answers
+
+
+def _addition(function: str, payload: Any, options: AddOptions) -> Addition:
+    check_keywords(function, options, AddOptions)
+    return Addition(payload, **options)
+
+
+def _tasks(answers: _Answers) -> list[Task]:
+    return [insert.own(task, answer) for task, answer in zip(*answers, strict=True)]
+
+
+def _new_task(answers: _Answers) -> Task | None:
+    (asked,), (answer,) = answers
+    task = insert.own(asked, answer)
+    return task if isinstance(answer, Inserted) else None

@@ -1,0 +1,40 @@
+"""Progress of a bulk operation, and the options that all bulk operations share."""
+
+from collections.abc import Callable
+from typing import TypedDict
+
+import msgspec
+
+from onerow.core.errors import OnerowError
+from onerow.core.task import Task
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Progress of a bulk operation; also stored as its record."""
+
+    operation: str = msgspec.field(name="act")
+    by: str
+    matched: int  # at the start
+    done: int = 0
+    refused: int = 0  # not allowed by status, unique key or plan, or changed by others too often
+    problems: tuple[tuple[str, str], ...] = ()  # the first 20: (task id, reason)
+    started_at: str = ""
+    ended_at: str = ""
+    whole: bool = False  # whether every matching task was processed
+
+
+Report = Callable[[Progress], None]
+EachTask = Callable[[Task, OnerowError | None], None]
+
+
+class BulkOptions(TypedDict, total=False):
+    """Options of every bulk operation."""
+
+    pace: str | None
+    """Maximum number of tasks in a span ('20/min')."""
+    limit: int | None
+    """Maximum number of tasks."""
+    progress: Report | None
+    """Called about once a second."""
+    each: EachTask
+    """Called for every task with its new state and None, or with its old state and the error."""
