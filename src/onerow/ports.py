@@ -414,7 +414,7 @@ class Inbox(Protocol):
         """Set a message aside, with the reason, so that it is neither lost nor delivered again."""
 
     def release(self, messages: Sequence[Message], after: float) -> None:
-        """Have messages delivered again, not before `after` seconds."""
+        """Have messages delivered again, not before `after` seconds have passed."""
 
     def interrupt(self) -> None:
         """Make a `receive` that waits in another thread return soon."""

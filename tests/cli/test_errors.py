@@ -23,6 +23,8 @@ OPERATING = {
     "fail": ["x", "--error", "no"],
     "failures": [],
     "finish": ["x"],
+    "inbox": ["folder:///nowhere", "--once"],
+    "inboxes": [],
     "limit": ["videos", "script"],
     "list": [],
     "logs": ["x"],

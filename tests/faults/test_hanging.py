@@ -15,7 +15,7 @@ def test_tasks_that_hang_time_out_and_all_others_complete(place: Place, tasks: i
     every = tasks // hung
     added = place.queue.add_many(app.hanging_crowd, [{"hangs": number % every == 0} for number in range(tasks)])
     place.worker("--concurrency", str(threads))
-    until(lambda: all(task.ended for task in place.everything()), "the end of all tasks", seconds=180)
+    until(lambda: all(task.ended for task in place.everything()), "the end of all tasks", seconds=600)
     for number, task in enumerate(place.queue.get(task.task_id) for task in added):
         # Tasks that ended with their process before their own timeout are handed back; a rescue would mean a dead worker.
         history = [entry.what for entry in task.history if entry.what != "handed back"]

@@ -52,10 +52,11 @@ def clock(tmp_path: Path) -> Clock:
 @pytest.mark.parametrize("others", ["alone", "beside another", "ahead"])
 def test_no_running_task_is_rescued_when_the_clock_steps_forward(place: Place, clock: Clock, others: str) -> None:
     holder = place.worker("--phases", "in_loop", env={} if others == "ahead" else clock.environment)
-    task = place.queue.add(app.slow, {"kind": "async", "for": 6})
-    place.begun(task)
     if others != "alone":
         place.worker("--phases", "in_process", env=clock.environment)
+    task = place.queue.add(app.slow, {"kind": "async", "for": 15})
+    place.begun(task)
+    if others != "alone":
         seen = place.queue.get(task.task_id).leased_until
         until(lambda: place.queue.get(task.task_id).leased_until != seen, "a heartbeat")
     clock.step(timedelta(hours=1))

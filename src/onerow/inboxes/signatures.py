@@ -84,7 +84,7 @@ class StandardWebhooks:
 
 def _checked(secrets: Sequence[str]) -> list[bytes]:
     if not secrets:
-        raise BadInput("a webhook needs a secret; without one anyone could add tasks", field="secret")
+        raise BadInput("a webhook needs a secret: without one anyone could add tasks", field="secret")
     if any(len(secret) < _SHORTEST_SECRET for secret in secrets):
         raise BadInput(f"a secret must be a text of at least {_SHORTEST_SECRET} characters", field="secret")
     return [secret.encode() for secret in secrets]

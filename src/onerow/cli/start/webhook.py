@@ -32,8 +32,8 @@ def make_inbox(name: str | None, scheme: str | None, variables: tuple[str, ...],
     for variable in variables:
         if not (secret := os.environ.get(variable, "")):
             raise BadInput(
-                f"the environment variable {variable} is empty; --secret-env takes the name of a variable that has the "
-                "secret",
+                f"the environment variable {variable} is empty",
+                fix="give --secret-env the name of a variable that has the secret",
                 field="secret",
             )
         secrets.append(secret)
@@ -45,7 +45,7 @@ def serve(queue: Queue, inbox: WebhookInbox, host: str, port: int, say: Callable
     try:
         import uvicorn
     except ModuleNotFoundError:
-        raise BadInput("onerow inbox webhook needs uvicorn: pip install 'onerow[web]'", field="inbox") from None
+        raise BadInput("onerow inbox webhook needs uvicorn", fix="pip install 'onerow[web]'", field="inbox") from None
 
     class Server(uvicorn.Server):
         @contextmanager
