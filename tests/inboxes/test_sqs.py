@@ -485,7 +485,7 @@ def test_without_a_dead_letter_queue_a_worker_does_not_start(sqs: Sqs, sqlite_qu
     plain = sqs.client.create_queue(QueueName="plain")["QueueUrl"]
     inbox = sqs.inbox(plain)
     sqlite_queue.inboxes.append(inbox)
-    with pytest.raises(BadInput, match=r"has no dead-letter queue.*redrive policy.*dead_letter=URL"):
+    with pytest.raises(BadInput, match=r"(?s)has no dead-letter queue.*redrive policy.*dead_letter=URL"):
         work(sqlite_queue, jobs)
     with pytest.raises(InboxUnavailable, match="no dead-letter queue"):
         inbox.receive(0)

@@ -83,9 +83,7 @@ class Receiver:
         self._show_at = 0.0
         self._shows = False
         self._lock = threading.Lock()
-        self._open: dict[
-            int, Message
-        ] = {}  # messages of the batch that are neither acknowledged, held, rejected nor released
+        self._open: dict[int, Message] = {}  # messages of the batch that are to be released after an error
         self._gathering = threading.Lock()
         self._gathered: list[Message] = []
 
