@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from bench import backlog, commands, folder
+from bench import backlog, commands, folder, sqs
 from bench.baselines import open_baseline
 from bench.setting import Figure, Setting, finish, start
 from bench.work import PAYLOAD, fill, noop, one_phase
@@ -183,4 +183,6 @@ FIGURES = {
     "folder": Measure(folder.folder),
     "command": Measure(commands.command_start, repeats=False),
     "isolated": Measure(commands.isolated_start, repeats=False),
+    "sqs_cpu": Measure(sqs.sqs_cpu),
+    "sqs": Measure(sqs.sqs, repeats=False),
 }

@@ -19,13 +19,14 @@ SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
     "bulk_async": {"SelectionAsync": ("bulk.Selection",)},
     "lease_async": {"LeasedAsync": ("lease.Leased",), "LeasesAsync": ("lease.Leases",)},
     "puller_async": {"PullerAsync": ("puller.Puller",)},
+    "task_claims_async": {"TaskClaimsAsync": ("task_claims.TaskClaims",)},
     "schedules_async": {"CronsAsync": ("schedules.Crons",)},
 }
 READING_PROPERTIES = {"Selection.count"}  # partner: a method
 ITERATED = {"Selection"}  # iteration reads pages from the store
 IN_MEMORY = {
     # these don't use the store, or only when their result is used
-    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.serve", "Queue.select", "Surroundable.middleware", "Leased.recall",
+    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.serve", "Queue.receive", "Queue.select", "Surroundable.middleware", "Leased.recall",
 }  # fmt: skip
 OF_THE_ENGINE = {
     # public for other modules, not for users

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from onerow.engine.queue.progress import BulkOptions, Progress
     from onerow.engine.queue.puller import Puller
     from onerow.engine.queue.schedules import Crons
+    from onerow.engine.queue.task_claims import TaskClaims
     from onerow.engine.worker import Worker
     from onerow.pipelines.options import RunOptions
     from onerow.pipelines.pipeline import Pipeline
@@ -122,6 +123,7 @@ __all__ = [
     "TaskAdded",
     "TaskAdvanced",
     "TaskCancelled",
+    "TaskClaims",
     "TaskCompleted",
     "TaskCount",
     "TaskFailed",
@@ -161,6 +163,7 @@ _HOMES = {
     "onerow.engine.queue.progress": "BulkOptions Progress",
     "onerow.engine.queue.puller": "Puller",
     "onerow.engine.queue.schedules": "Crons",
+    "onerow.engine.queue.task_claims": "TaskClaims",
     "onerow.engine.worker": "Worker",
     "onerow.pipelines.options": "RunOptions",
     "onerow.pipelines.pipeline": "Pipeline",

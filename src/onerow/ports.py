@@ -5,7 +5,7 @@ not an exception.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -421,6 +421,33 @@ class Inbox(Protocol):
 
     def close(self) -> None:
         """Release connections and locks."""
+
+
+@runtime_checkable
+class MessageQueue(Protocol):
+    """Optional for inboxes: a message queue, which hides a delivered message for a while and then delivers it again."""
+
+    @property
+    def receivers(self) -> int:
+        """How many threads of a worker receive."""
+
+    @property
+    def hold_for(self) -> float:
+        """Seconds for which a delivered message is hidden, if it is to be held until its task has ended.
+
+        0: it is acknowledged as soon as its row is stored. `release` hides a held message for longer.
+        """
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages a worker may hold."""
+
+    @property
+    def log_names(self) -> Mapping[str, str]:
+        """The app's names for log lines: keys 'received', 'completed' and 'found_completed'."""
+
+    def check(self) -> None:
+        """Check the settings against the server; raise BadInput, or InboxUnavailable if it can't be asked now."""
 
 
 @runtime_checkable

@@ -15,7 +15,10 @@ from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Inbox, Store
 from onerow.settings import find_store, project_folder
 
-INBOX_FORMS = "folder:///absolute/path or folder://path/from/the/project"
+INBOX_FORMS = (
+    "folder:///absolute/path, folder://path/from/the/project or "
+    "sqs:https://sqs.eu-central-1.amazonaws.com/123456789012/videos"
+)
 FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"
 
 
@@ -76,7 +79,7 @@ def _needs(extra: str, module: str, name: str) -> Any:
 
 
 def open_inbox(url: str, *, pipeline: str | None = None, base: Path | None = None) -> Inbox:
-    """Return the inbox at a URL: folder:///absolute/path or folder://path/from/the/project."""
+    """Return the inbox at a URL: folder:///absolute/path, folder://path/from/the/project or sqs: and a queue's URL."""
     scheme, _, rest = url.partition("://")
     match scheme:
         case "folder" if rest.strip("/"):
@@ -84,7 +87,25 @@ def open_inbox(url: str, *, pipeline: str | None = None, base: Path | None = Non
 
             path = Path(unquote(rest)).expanduser()
             return FolderInbox((base or project_folder(Path.cwd())) / path, pipeline=pipeline)
+        case "sqs:https" | "sqs:http" if rest:
+            return _sqs(url, pipeline)
     raise BadInput(f"{url!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
+
+
+def _sqs(url: str, pipeline: str | None) -> Inbox:
+    from onerow.inboxes.sqs import SqsInbox
+
+    queue_url, _, query = url.removeprefix("sqs:").partition("?")
+    options: dict[str, Any] = dict(parse_qsl(query))
+    if unknown := sorted(set(options) - {"mode", "dead_letter", "receivers", "visibility", "endpoint_url", "region"}):
+        raise BadInput(
+            f"{url!r}: unknown option {unknown[0]!r}",
+            fix="the class SqsInbox has more options: queue.receive(SqsInbox(…))",
+            field="inbox",
+        )
+    if options.get("receivers", "").isdecimal():
+        options["receivers"] = int(options["receivers"])
+    return SqsInbox(queue_url, pipeline=pipeline, **options)
 
 
 _FROM_SETTINGS: Any = object()

@@ -9,6 +9,7 @@ import configparser
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 import subprocess
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 RENDERED = {"docs/states.md"}
 """Pages that a program writes and a test compares; they show no code that readers copy."""
-LANGUAGES = ("python", "sh", "sql", "ini")
+LANGUAGES = ("python", "sh", "sql", "ini", "json")
 _BLOCK = re.compile(r"^(?:<!-- (fixture|not run): ([^\n]+) -->\n+)?```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SERVERS = {
     "postgres_url": re.compile(r"postgresql://[^\s\"')?]+"),
@@ -103,6 +104,8 @@ class PageRun:
                 self._sql(text)
             case "ini":
                 configparser.ConfigParser(strict=True).read_string(text)
+            case "json":
+                json.loads(text)
             case other:
                 pytest.fail(f"{block.where}: {other!r} can't be run; write <!-- not run: REASON --> above it")
         self._queues |= {value for value in self._names.values() if isinstance(value, onerow.Queue)}

@@ -1,12 +1,14 @@
 """What the fragments of the pages need and readers don't see. A page names a fixture: <!-- fixture: NAME -->."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import httpx
 import psycopg
 import pytest
@@ -222,6 +224,27 @@ def pulled_posts(names: Names, queue: Queue) -> Iterator[None]:
     good, bad = (queue.get(task.task_id) for task in added)
     assert good.result == "sent hello"
     assert (bad.status, bad.retry_count) == (Status.WAITING, 1)
+
+
+@pytest.fixture
+def claimed_video(names: Names, queue: Queue) -> Iterator[None]:
+    queue.publish(pipeline("videos", "encode"))
+    queue.add("videos", "talk.mp4", task_id="42")
+    names["encode"] = lambda task_id: f"{task_id}.m3u8"
+    yield
+    names["claims"].close()
+    assert queue.get("42").result == "42.m3u8"
+
+
+@pytest.fixture
+def sqs_queues(sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queues that the page about SQS names, in the test server."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", sqs_endpoint)
+    client = boto3.client("sqs")
+    client.create_queue(QueueName="dead")
+    policy = {"deadLetterTargetArn": "arn:aws:sqs:eu-central-1:123456789012:dead", "maxReceiveCount": 10}
+    for name in ("videos", "orders", "uploads", "thumbnails", "unreadable"):
+        client.create_queue(QueueName=name, Attributes={"RedrivePolicy": json.dumps(policy)})
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 The convention, for authors of pages:
 
-- The blocks of a page run in order, in one empty folder. Languages: `python`, `sh`, `sql` (on PostgreSQL) and `ini`
-  (parsed). Names that a Python block defines, files and the current folder are there for the next blocks of the page.
+- The blocks of a page run in order, in one empty folder. Languages: `python`, `sh`, `sql` (on PostgreSQL), `ini`
+  and `json` (parsed). Names that a Python block defines, files and the current folder are there for the next blocks of the page.
 - Public names of onerow (`Queue`, `Retry`, …) need no import. What else a fragment needs comes from a fixture that the
   page names in a comment directly above the block; readers do not see it:
 

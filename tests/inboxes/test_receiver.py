@@ -1,12 +1,15 @@
 """The receiver: read a message, store its row, then acknowledge it."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import pytest
 
 from onerow import Filter, Pipeline, Queue, Status
-from onerow.core.errors import StoreUnavailable
+from onerow.core.errors import InboxUnavailable, StoreUnavailable
+from onerow.core.messages import Message
 from onerow.engine.receiving.receiver import Receiver
+from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
 from onerow.ports import Inbox
 from tests.engine.kit import until, work, working
@@ -185,6 +188,70 @@ def test_messages_are_not_acknowledged_while_the_store_is_unavailable(
     assert inbox.acknowledged == []
     receive.store(inbox.receive(0))
     assert payloads(sqlite_queue) == [1]
+
+
+class RecordingInbox(FakeInbox):
+    """Records releases; `acknowledge` fails for the messages in `refused`."""
+
+    def __init__(self) -> None:
+        super().__init__("jobs")
+        self.released: list[str] = []
+        self.refused: set[str] = set()
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        if self.refused & {message.message_id for message in messages}:
+            raise InboxUnavailable("fake: no answer")
+        super().acknowledge(messages)
+
+    def release(self, messages: Sequence[Message], after: float) -> None:
+        self.released += [message.message_id for message in messages]
+
+
+class HoldingInbox(RecordingInbox):
+    """A message queue whose messages are acknowledged after the work."""
+
+    receivers, hold_for, in_flight = 1, 30.0, 10
+    log_names: ClassVar[dict[str, str]] = {}
+
+    def check(self) -> None:
+        pass
+
+
+def test_an_error_after_the_acknowledgement_releases_nothing(
+    sqlite_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = RecordingInbox()
+    receive = receiver(sqlite_queue, inbox)
+    inbox.send("m1", {"payload": 1})
+
+    def unavailable(*args: object) -> None:
+        raise StoreUnavailable("down")
+
+    monkeypatch.setattr(receive, "_count_lag", unavailable)
+    with pytest.raises(StoreUnavailable):
+        receive.store(inbox.receive(0))
+    assert (inbox.acknowledged, inbox.released) == (["m1"], [])
+
+
+def test_an_error_releases_neither_held_nor_rejected_messages(sqlite_queue: Queue) -> None:
+    inbox = HoldingInbox()
+    sqlite_queue.publish(jobs)
+    sqlite_queue.add(jobs, 0, task_id="done")
+    sqlite_queue.finish("done")
+    reception = Reception(sqlite_queue, inbox, "w1")
+    inbox.send_text("bad", "{")
+    inbox.send("held", {"payload": 1})
+    inbox.send("refused", {"task_id": "done"})
+    inbox.send("after", {"task_id": "done"})
+    inbox.refused = {"refused"}
+    with pytest.raises(InboxUnavailable):
+        reception.receivers[0].store(inbox.receive(0))
+    assert set(inbox.rejected) == {"bad"}
+    assert inbox.released == ["refused", "after"]
+    work(sqlite_queue, jobs)
+    assert reception.follower is not None
+    reception.follower.tick(sqlite_queue.store.now())
+    assert inbox.acknowledged == ["held"]
 
 
 def test_a_worker_receives_runs_and_counts(queue: Queue) -> None:

@@ -15,7 +15,7 @@ from onerow.engine.worker.options import WorkerOptions
 # Returned or taken only by what the engine's modules use themselves.
 OF_THE_ENGINE = {
     "AlertRule", "AnyPayload", "Children", "Classes", "Definitions", "Events", "Failure", "Handler", "HandlerContext", "Identity",
-    "Lease", "LeaseRecord", "Link", "LogFiles", "LogLines", "Masker", "Operation", "PhasePlan", "Plan", "Request",
+    "Inbox", "Lease", "LeaseRecord", "Link", "LogFiles", "LogLines", "Masker", "Operation", "PhasePlan", "Plan", "Request",
     "Scope", "Store", "Event",
 }  # fmt: skip
 CLASSES = [each for name in onerow.__all__ if inspect.isclass(each := getattr(onerow, name))]

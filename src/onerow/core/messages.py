@@ -1,6 +1,7 @@
 """Messages from inboxes, and what a message asks for. Reading a message is pure: it stores and acknowledges nothing."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 from uuid import NAMESPACE_OID, uuid5
 
@@ -130,6 +131,7 @@ def id_of_addition(addition: Addition, message: Message, number: int) -> str:
     return derived_id(message.message_id, str(number)) if addition.task_id is None else addition.task_id
 
 
+@lru_cache(maxsize=256)  # asked for twice for each message
 def derived_id(*parts: str) -> str:
     """Return a task id that is the same at each delivery of a message."""
     return str(uuid5(NAMESPACE_OID, "\n".join(parts)))

@@ -91,7 +91,7 @@ def inboxes(session: Session) -> None:
     """Count the messages of each inbox in the last day.
 
     found: the task existed already. duplicate: the same message again. released: delivered again later. lag: the longest
-    time from sending to the stored row.
+    time from sending to the stored row. outcomes: of the work, if the inbox is a message queue.
     """
     counts = session.views.inboxes()
     if session.out.as_json:
@@ -107,10 +107,14 @@ def inboxes(session: Session) -> None:
             (f"{each.rejected:,}", "red") if each.rejected else "0",
             f"{each.released:,}",
             formatting.millis(each.lag),
+            ", ".join(f"{outcome} {count:,}" for outcome, count in sorted(each.outcomes.items())),
         ]
         for name, each in sorted(counts.items())
     ]
-    session.out.table(["inbox", ">received", ">added", ">found", ">duplicate", ">rejected", ">released", ">lag"], rows)
+    head = ["inbox", ">received", ">added", ">found", ">duplicate", ">rejected", ">released", ">lag", "outcomes"]
+    if not any(each.outcomes for each in counts.values()):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    session.out.table(head, rows)
     if not counts:
         session.out.aside("no messages were received in the last day: queue.receive(…) in the app, or onerow inbox URL")
 

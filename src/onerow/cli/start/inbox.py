@@ -12,6 +12,7 @@ from onerow.cli.start.webhook import SCHEMES, make_inbox, serve
 from onerow.core.errors import BadInput
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.worker import Worker
+from onerow.ports import MessageQueue
 from onerow.wiring import open_inbox
 
 
@@ -39,7 +40,7 @@ def command(
     host: str,
     port: int,
 ) -> None:
-    """Receive tasks from INBOX (folder:///absolute/path or folder://path) until stopped.
+    """Receive tasks from INBOX (folder:///absolute/path, folder://path or sqs:QUEUE_URL) until stopped.
 
     Each message becomes a row of the store and is then acknowledged; workers elsewhere run the tasks. The pipelines must
     be published: onerow publish APP. A worker receives by itself if its app calls queue.receive(INBOX).
@@ -59,9 +60,14 @@ def command(
         raise BadInput("NAME, --scheme and --secret-env are for: onerow inbox webhook NAME", field="inbox")
     inbox = open_inbox(url, pipeline=pipeline)
     if once:
+        if isinstance(inbox, MessageQueue) and inbox.hold_for:
+            raise BadInput(
+                "--once runs no tasks, so it can't wait for them", fix="receive in fast mode: ?mode=fast", field="once"
+            )
         receiver = Receiver(queue, inbox, "onerow-inbox")
         counts = receiver.receive_available()
         receiver.close(queue.store.now())
+        inbox.close()
         if session.out.as_json:
             session.out.json(counts)
         else:

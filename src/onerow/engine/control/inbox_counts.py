@@ -19,6 +19,7 @@ class InboxCounts(msgspec.Struct):
     added: new rows. found: the row existed already, added by another message or program. duplicate: delivered again
     after its row was stored. rejected: set aside with a reason. released: to be delivered again later.
     lag: milliseconds from sending to the stored row, the longest of the period.
+    outcomes: what became of the work, of messages of a message queue.
     """
 
     received: int = 0
@@ -28,6 +29,7 @@ class InboxCounts(msgspec.Struct):
     rejected: int = 0
     released: int = 0
     lag: int = 0
+    outcomes: dict[str, int] = {}
 
     def add(self, other: "InboxCounts") -> None:
         """Add the counts of another period or worker."""
@@ -38,6 +40,8 @@ class InboxCounts(msgspec.Struct):
         self.rejected += other.rejected
         self.released += other.released
         self.lag = max(self.lag, other.lag)
+        for outcome, count in other.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
 
 
 class InboxState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from onerow.core.failure import Failure
 from onerow.core.history import cancel_reason
+from onerow.core.message_outcomes import Outcome
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
 from onerow.engine.events.hooks import Guard, GuardState, HookThread
@@ -141,6 +142,26 @@ class AlertLost(Event, frozen=True):
 
     count: int
     error: str
+
+
+class MessageReceived(Event, frozen=True):
+    """A message queue delivered a message. log_name: the app's name for this event."""
+
+    inbox: str
+    message_id: str
+    deliveries: int = 1
+    log_name: str = ""
+
+
+class MessageHandled(Event, frozen=True):
+    """What became of a message's work. found: it was so when the message arrived. log_name: the app's name for this event."""
+
+    inbox: str
+    message_id: str
+    task_ids: tuple[str, ...]
+    outcome: Outcome
+    found: bool = False
+    log_name: str = ""
 
 
 class MessageRejected(Event, frozen=True):

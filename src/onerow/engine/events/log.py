@@ -21,7 +21,7 @@ _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
     e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.HookOverdue, e.HookEventsDropped,
-    e.MessageRejected, e.InboxUnreachable, e.InboxBack,
+    e.MessageReceived, e.MessageHandled, e.MessageRejected, e.InboxUnreachable, e.InboxBack,
 )  # fmt: skip
 _PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted)  # only at level DEBUG
 _NO_FIELDS = frozenset({"task", "failure", "trace"})
@@ -72,6 +72,11 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"{count} alerts could not be sent and are dropped: {error}"
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} failed, retrying: {error}"
+        case e.MessageReceived(inbox=inbox, message_id=message_id, log_name=log_name):
+            return _level(log_name), f"{log_name or 'received'}: message {message_id} of {inbox}"
+        case e.MessageHandled(inbox=inbox, message_id=message_id, task_ids=ids, outcome=outcome, log_name=log_name):
+            text = f"{log_name or outcome}: message {message_id} of {inbox}, {_ids(ids)}"
+            return _level(log_name), text if outcome in text else f"{text}: {outcome}"
         case e.MessageRejected(inbox=inbox, message_id=message_id, reason=reason):
             return logging.WARNING, f"inbox {inbox}: message {message_id} rejected: {reason}"
         case e.InboxUnreachable(inbox=inbox, error=error):
@@ -154,3 +159,12 @@ class LogLines:
 
 def _name(task: Task) -> str:
     return f"task {task.task_id}" + (f" “{task.title}”" if task.title else "")
+
+
+def _level(log_name: str) -> int:
+    """Lines that the app has named are for everyone, like its own; the others are as frequent as messages."""
+    return logging.INFO if log_name else logging.DEBUG
+
+
+def _ids(ids: tuple[str, ...]) -> str:
+    return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks"

@@ -32,8 +32,14 @@ def new_tasks(
     common: Addition,
     user: str | None,
     parent_id: str | None = None,
+    *,
+    check_owners: bool = True,
 ) -> list[Task]:
-    """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed."""
+    """Build the rows without storing them. `declared`: the payload's type; `user`: the only user allowed.
+
+    check_owners: refuse given ids that belong to other users; a caller that stores some rows without the others checks
+    each answer with `own` instead.
+    """
     now = store.now()
     tasks: list[Task] = []
     template: Task | None = None  # the first task without terms of its own; the others differ only in id and payload
@@ -55,7 +61,7 @@ def new_tasks(
     given = {
         task.task_id: task
         for task, item in zip(tasks, items, strict=True)
-        if isinstance(item, Addition) and item.task_id
+        if check_owners and isinstance(item, Addition) and item.task_id
     }
     for known in store.fetch(list(given)) if given else ():
         own(given[known.task_id], Existing(known))  # raises if the id belongs to another user

@@ -32,6 +32,7 @@ from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.queue_async import QueueAsync
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import filter_of
+from onerow.engine.queue.task_claims import TaskClaims
 from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
 
@@ -285,6 +286,10 @@ class Queue(Adding, Waiting, QueueAsync):
         lease_for: the phase's lease by default; all pullers of one phase should use the same value.
         """
         return Puller(self, pipeline, phase, lease_for, worker)
+
+    def claims_by_id(self, pipeline: Pipeline | str, phase: str | None = None) -> TaskClaims:
+        """Return claims by task id, for programs written around `try_claim(task_id, worker_id) -> bool`."""
+        return TaskClaims(self, pipeline, phase)
 
     # ── purging ──
 

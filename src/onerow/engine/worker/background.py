@@ -11,7 +11,7 @@ from onerow.engine.events.events import AlertLost, RoleFailed
 from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.queue import Queue
-from onerow.engine.receiving.receiver import Receiver
+from onerow.engine.receiving.reception import Reception
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.event_loop import LoopWatch
 from onerow.engine.worker.roles.alert_sender import AlertSender, HookWatch
@@ -74,8 +74,8 @@ class Background:
         if queue.keep is not None:
             keep = queue.keep
             sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
-        self._receivers = [Receiver(queue, inbox, identity.name) for inbox in queue.inboxes]
-        self.controls.inboxes = lambda: [receiver.state for receiver in self._receivers]
+        self.receptions = [Reception(queue, inbox, identity.name) for inbox in queue.inboxes]
+        self.controls.inboxes = lambda: [reception.state for reception in self.receptions]
         self._log_writer = LogWriter(store, in_flight, queue.log_files)
         self._alert_senders = [AlertSender(queue, watch, events) for watch in queue.watches]
         timeouts = [served.phase.timeout for served in served_phases if served.phase.timeout is not None]
@@ -85,13 +85,25 @@ class Background:
         self._sweeps = self._thread("sweeps", sweeps)
         self._log = self._thread("log-writer", [self._log_writer])
         self._alerts = [self._thread("alerts", [sender], sender.close) for sender in self._alert_senders]
-        self._receiving = [self._thread("receiver", [receiver], receiver.close) for receiver in self._receivers]
+        self._receiving = [
+            self._thread("receiver", [receiver], receiver.close)
+            for reception in self.receptions
+            for receiver in reception.receivers
+        ]
+        self._following = [
+            self._thread("follower", [reception.follower], reception.follower.close)
+            for reception in self.receptions
+            if reception.follower is not None
+        ]
         in_flight.wake_log_writer = lambda: self._log.wake(self._log_writer)
 
     def start(self) -> None:
-        """Read the controls, then start the threads."""
+        """Open the inboxes and read the controls, then start the threads."""
+        for reception in self.receptions:
+            reception.open()
         self.controls.tick(self._queue.store.now())
-        for thread in (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts, *self._receiving):
+        own = (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts)
+        for thread in (*own, *self._receiving, *self._following):
             thread.start()
 
     def sweep_wait_phases(self) -> None:
@@ -101,9 +113,10 @@ class Background:
 
     def stop_receiving(self) -> None:
         """Receive no more messages; what has been received is stored and acknowledged first."""
-        for thread, receiver in zip(self._receiving, self._receivers, strict=True):
+        for thread in self._receiving:
             thread.ask_to_stop()
-            receiver.interrupt()
+        for reception in self.receptions:
+            reception.interrupt()
 
     def stop(self, deadline: Callable[[], float]) -> None:
         """Write the last output and statistics, send the last alerts, and end the threads; by the deadline."""
@@ -113,8 +126,11 @@ class Background:
             return max(0.05, min(5.0, deadline() - monotonic()))
 
         self.stop_receiving()
-        for receiving in self._receiving:
-            receiving.stop(left())
+        for thread in (*self._receiving, *self._following):
+            thread.stop(left())
+        for reception in self.receptions:
+            reception.close()
+            self._if_store_available(deadline, reception.write_last_counts)
         self._log.stop(left())  # two log writers at once would lose lines
         self._if_store_available(deadline, lambda: self._write_last_lines(deadline), self.controls.unregister)
         for thread in self._alerts:

@@ -248,6 +248,9 @@ class Worker:
         self._producer.reached_codeless_phase = background.sweep_wait_phases
         self._producer.parent_or_child_changed = background.children.hear
         background.wait_phases.passed = background.children.resumed = self._look_again
+        for reception in background.receptions:
+            for receiver in reception.receivers:
+                receiver.wake = self._look_again
         background.controls.outdated = self._on_outdated
         background.controls.replaced = self._on_replaced
 

@@ -1,0 +1,65 @@
+"""All receivers of one inbox in a worker, and what they share."""
+
+from collections.abc import Sequence
+
+from onerow.core.errors import InboxUnavailable
+from onerow.engine.control.inbox_counts import InboxCounts, InboxState, write_counts
+from onerow.engine.queue.queue import Queue
+from onerow.engine.receiving.follower import WorkFollower
+from onerow.engine.receiving.outcomes import Outcomes
+from onerow.engine.receiving.receiver import Receiver
+from onerow.ports import Inbox, MessageQueue
+
+
+class Reception:
+    """The receivers of one inbox, and the follower that holds its messages if they are acknowledged after the work."""
+
+    def __init__(self, queue: Queue, inbox: Inbox, worker: str) -> None:
+        self._queue = queue
+        self._inbox = inbox
+        self._worker = worker
+        self.outcomes: Outcomes | None = None
+        self.follower: WorkFollower | None = None
+        count = 1
+        if isinstance(inbox, MessageQueue):
+            count = inbox.receivers
+            self.outcomes = Outcomes(queue, inbox, inbox.name, worker)
+            if inbox.hold_for:
+                self.follower = WorkFollower(queue, inbox, worker, self.outcomes)
+        self.receivers: Sequence[Receiver] = [
+            Receiver(queue, inbox, worker, self.outcomes, self.follower) for _ in range(count)
+        ]
+
+    @property
+    def state(self) -> InboxState:
+        """The inbox as this worker sees it."""
+        errors = [receiver.error for receiver in self.receivers]
+        if self.follower is not None:
+            errors.append(self.follower.error)
+        return InboxState(self._inbox.name, next(filter(None, errors), ""))
+
+    def open(self) -> None:
+        """Hear of tasks that end in this process; check the inbox's settings, if it answers now."""
+        if self.outcomes is not None and self.follower is None:
+            self.outcomes.listen()
+        if isinstance(self._inbox, MessageQueue):
+            try:
+                self._inbox.check()
+            except InboxUnavailable:
+                pass  # shown and retried by the receivers
+
+    def interrupt(self) -> None:
+        """End the wait of the receivers' current rounds."""
+        self._inbox.interrupt()
+
+    def close(self) -> None:
+        """Close the inbox, after the receivers have ended."""
+        if self.outcomes is not None and self.follower is None:
+            self.outcomes.unlisten()
+        self._inbox.close()
+
+    def write_last_counts(self) -> None:
+        """Write the outcomes since the receivers' last counts."""
+        if self.outcomes is not None and (outcomes := self.outcomes.take()):
+            store = self._queue.store
+            write_counts(store, self._inbox.name, self._worker, InboxCounts(outcomes=outcomes), store.now())
