@@ -177,8 +177,15 @@ def test_what_an_isolated_process_cannot_import_is_an_error_at_start(sqlite_queu
         Worker(sqlite_queue, [pipeline]).run()
 
 
-def test_an_async_middleware_around_a_plain_function_is_an_error_at_start(queue: Queue) -> None:
+def test_an_async_middleware_around_a_plain_function_is_an_error_at_start(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline = extended_app.make("thread")
+    waker = queue.store.waker()
+    closed: list[bool] = []
+    close = waker.close
+    monkeypatch.setattr(queue.store, "waker", lambda: waker)
+    monkeypatch.setattr(waker, "close", lambda: closed.append(True) or close())
 
     @queue.middleware
     async def timing(ctx: AsyncContext) -> AsyncIterator[None]:
@@ -186,6 +193,7 @@ def test_an_async_middleware_around_a_plain_function_is_an_error_at_start(queue:
 
     with pytest.raises(PipelineError, match=r"timing is async and can't surround the plain function act"):
         Worker(queue, [pipeline]).run()
+    assert closed  # a start that fails leaves no connection open
 
 
 # ── middleware ──

@@ -114,10 +114,10 @@ def test_the_source_is_paused_and_the_target_is_not(stores: tuple[Store, Store])
     source, target = stores
     fill(source)
     move(source, target, wait=no_wait)
-    assert definitions.load_controls(source).pause_of("videos", "script") is not None
+    assert definitions.load_controls(source).pause_of("videos", ["script"]) is not None
     controls = definitions.load_controls(target)
-    assert controls.pause_of("videos", "script") is None
-    pause = controls.pause_of("videos", "youtube")
+    assert controls.pause_of("videos", ["script"]) is None
+    pause = controls.pause_of("videos", ["youtube"])
     assert pause is not None
     assert pause.reason == "quota"
 
@@ -209,7 +209,7 @@ def test_a_target_with_tasks_of_its_own_is_refused(stores: tuple[Store, Store]) 
     with pytest.raises(BadInput, match="tasks of its own, like stranger"):
         move(source, target, wait=no_wait)
     assert set(every_row(target)) == {"stranger"}
-    assert definitions.load_controls(source).pause_of("videos", "script") is None
+    assert definitions.load_controls(source).pause_of("videos", ["script"]) is None
 
 
 def test_moving_again_does_not_change_tasks_processed_in_the_target(stores: tuple[Store, Store]) -> None:
@@ -299,8 +299,8 @@ def test_after_an_undo_the_source_accepts_tasks_again(stores: tuple[Store, Store
     assert not undo(source)
     assert Queue(source).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
     controls = definitions.load_controls(source)
-    assert controls.pause_of("videos", "script") is None
-    assert controls.pause_of("videos", "youtube") is not None
+    assert controls.pause_of("videos", ["script"]) is None
+    assert controls.pause_of("videos", ["youtube"]) is not None
 
 
 def test_a_queue_can_be_moved_back(stores: tuple[Store, Store]) -> None:
@@ -313,7 +313,7 @@ def test_a_queue_can_be_moved_back(stores: tuple[Store, Store]) -> None:
     assert moved.renewed == 1
     assert relocation_of(source) is None
     assert Queue(source).add("videos", {"scheduled_time": "2026-01-01T00:00:00Z"}).pipeline == "videos"
-    assert definitions.load_controls(source).pause_of("videos", "script") is None
+    assert definitions.load_controls(source).pause_of("videos", ["script"]) is None
 
 
 def test_a_moved_queue_is_moved_further_from_its_current_store(sqlite: Store, tmp_path: Path) -> None:

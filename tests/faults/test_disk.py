@@ -128,7 +128,7 @@ def test_the_error_for_a_read_only_file_names_it_and_nothing_is_stored(read_only
             queue.add(app.quick, 2)
         queue.close()
     assert isinstance(refused.value, StoreReadOnly), refused.value
-    assert "mode" in str(refused.value) or "owner" in str(refused.value)
+    assert "mode" in refused.value.fix or "owner" in refused.value.fix
 
 
 def test_a_worker_on_a_read_only_file_reports_it(read_only: Path) -> None:

@@ -370,6 +370,7 @@ def test_a_classic_worker_holds_its_messages_while_it_drains(sqs: Sqs, sqlite_qu
         until(lambda: worker.running, "the work")
         worker.stop()
         release.set()
+        until(lambda: all(task.ended for task in everything(sqlite_queue)), "the end of the work")
     assert sqs.count() == (0, 0)
     assert Views(sqlite_queue).inboxes()[inbox.name].outcomes == {"ok": 1}
 

@@ -329,7 +329,7 @@ def test_an_async_connection_in_a_sync_call_is_refused(queue: Queue, postgres_ur
 
 
 def test_an_unknown_object_is_refused(queue: Queue) -> None:
-    with pytest.raises(BadInput, match="not object"):
+    with pytest.raises(BadInput, match="object is not a transaction"):
         queue.add(posts, {}, tx=object())
 
 

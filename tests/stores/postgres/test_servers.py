@@ -57,7 +57,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_cr
     postgres_server: Databases,
 ) -> None:
     store = PostgresStore(encoded(postgres_server, "LATIN1"))
-    with pytest.raises(StoreError, match=r"encoding LATIN1.*ENCODING 'UTF8'"):
+    with pytest.raises(StoreError, match=r"(?s)encoding LATIN1.*ENCODING 'UTF8'"):
         store.prepare()
     assert "the database's encoding is LATIN1" in " ".join(finding.what for finding in store.inspect())
     store.close()

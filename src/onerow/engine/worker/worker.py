@@ -178,7 +178,11 @@ class Worker:
         self.queue.events.defer()
         self.queue.log_lines.start(self.name)
         try:
-            self._build()
+            try:
+                self._build()
+            except BaseException:
+                self._close_unstarted()
+                raise
             try:
                 self._start()
                 rest = _LONGEST_REST_TO_END / 2 if self._until_idle else _LONGEST_REST
@@ -253,6 +257,12 @@ class Worker:
                 receiver.wake = self._look_again
         background.controls.outdated = self._on_outdated
         background.controls.replaced = self._on_replaced
+
+    def _close_unstarted(self) -> None:
+        """Close what a failed start has opened."""
+        for name in ("_runners", "_process_host", "_waker"):
+            if (opened := getattr(self, name, None)) is not None:
+                opened.close()
 
     def _start(self) -> None:
         self._capture.start()
