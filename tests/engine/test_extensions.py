@@ -184,8 +184,13 @@ def test_an_async_middleware_around_a_plain_function_is_an_error_at_start(
     waker = queue.store.waker()
     closed: list[bool] = []
     close = waker.close
+
+    def recorded() -> None:
+        closed.append(True)
+        close()
+
     monkeypatch.setattr(queue.store, "waker", lambda: waker)
-    monkeypatch.setattr(waker, "close", lambda: closed.append(True) or close())
+    monkeypatch.setattr(waker, "close", recorded)
 
     @queue.middleware
     async def timing(ctx: AsyncContext) -> AsyncIterator[None]:
