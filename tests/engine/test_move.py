@@ -143,6 +143,9 @@ def test_moving_again_changes_nothing(stores: tuple[Store, Store]) -> None:
     assert all_same(rows, target)
 
 
+@pytest.mark.parametrize(
+    "stores", ["sqlite to postgres", *(pytest.param(m, marks=pytest.mark.slow) for m in MOVES[1:])], indirect=True
+)
 def test_an_interrupted_move_can_be_started_again(stores: tuple[Store, Store]) -> None:
     source, target = stores
     fill(source)
@@ -281,10 +284,10 @@ def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) 
     queue.on(WorkerOutdated, heard.append)
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert worker.ready.wait(60)
+    assert worker.ready.wait(900)
     other = SqliteStore(tmp_path / "new.db")
     move(sqlite, other, wait=no_wait)
-    thread.join(60)
+    thread.join(900)
     assert not thread.is_alive()
     assert worker.exit_code == 78
     assert other.url in heard[0].error

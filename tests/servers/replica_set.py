@@ -23,7 +23,7 @@ from tests.servers.process import Process, free_port, make_directory, readable_c
 
 FETCHED = CACHE / "mongod"
 NAME = "onerow"
-PATIENCE = 300.0
+PATIENCE = 900.0
 
 
 class MongoReplicaSet(MongoDatabases):

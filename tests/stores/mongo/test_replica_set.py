@@ -18,7 +18,7 @@ from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 Document = dict[str, Any]
 
 
-pytestmark = pytest.mark.timeout(900)  # the first test waits for the replica set to start
+pytestmark = pytest.mark.timeout(5400)  # the first test waits for the replica set to start
 
 
 @pytest.fixture

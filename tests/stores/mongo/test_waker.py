@@ -9,7 +9,7 @@ from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import HOUR, claim_one, put, stored, swap
 from tests.conformance.test_waking import LONG, QUIET_FOR, SILENT, WAKING, prepared, quiet
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(5400)
 
 
 @pytest.fixture
