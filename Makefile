@@ -49,8 +49,8 @@ endif
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
 	@$(BIN)/python -m tests.servers.fetch
 
-test: servers ## set up, then every test that isn't slow
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+test: servers ## set up, then every test that isn't slow: ARGS=--random tries new examples
+	$(BIN)/python -m tests.runner -n $(JOBS) --durations=20 --durations-min=20 $(ARGS)
 
 # The fast tests of the code that needs no server: tracing makes them about twice as slow, and would change the timing of
 # the rest. Code in other processes is not counted.

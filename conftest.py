@@ -1,4 +1,4 @@
-"""Servers, databases and profiles that every test may ask for by name."""
+"""Servers and databases that every test may ask for by name."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.servers import Missing
 from tests.servers.mongo import MongoDatabases, MongoServer, open_mongo
@@ -17,17 +16,9 @@ from tests.servers.replica_set import MongoReplicaSet, open_replica_set, shared_
 if TYPE_CHECKING:
     from tests.servers.sqs import SqsServer
 
-UNDER_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+pytest_plugins = ["tests.runner.limits", "tests.runner.record", "tests.runner.seed"]
 
-# No deadlines: a busy machine is not a defect. Never derandomized: each run is to look at something new.
-settings.register_profile("dev", deadline=None, max_examples=50)
-settings.register_profile(
-    "ci", deadline=None, max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile(
-    "soak", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if UNDER_CI else "dev"))
+UNDER_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 T = TypeVar("T")
 

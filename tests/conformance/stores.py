@@ -4,6 +4,7 @@ A store declares in its entry what it can't do; no test skips a store by name.
 """
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -24,6 +24,7 @@ from onerow.stores.memory import MemoryStore
 from onerow.stores.mongo import MongoStore
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.sqlite import SqliteStore
+from tests.runner.seed import new_name
 
 if TYPE_CHECKING:  # racing processes import this file and start faster without pytest
     import pytest
@@ -114,7 +115,9 @@ def _fresh_postgres_15(request: "pytest.FixtureRequest") -> str:
 
 def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
     # Creating a schema takes a tenth of the time of creating a database.
-    url = f"{request.getfixturevalue(server).url}?schema=onerow_{uuid4().hex[:12]}"
+    url = f"{request.getfixturevalue(server).url}?schema={new_name('onerow_')}"
+    if "ONEROW_TEST_POSTGRES_URL" in os.environ:
+        _drop_schema(url)  # a killed run with the same seed may have left one
     request.addfinalizer(lambda: _drop_schema(url))
     return url
 

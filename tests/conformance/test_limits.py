@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,6 +28,7 @@ from tests.conformance.kit import (
     swap,
     want,
 )
+from tests.runner.seed import new_name
 from tests.samples import BROKEN, PLAN, SECOND
 
 
@@ -286,7 +286,7 @@ def test_a_claim_takes_the_slots_that_the_rule_names(
     waiting: list[str],
 ) -> None:
     """PostgreSQL computes the free slots in SQL; the others call the rule."""
-    pipeline = f"p{uuid4().hex}"
+    pipeline = new_name("p")
     by_key = {(key, key_slot): (key, slot, key_slot) for key, slot, key_slot in held if key_slot is not None}
     kept = [*by_key.values(), *(each for each in held if each[2] is None)]
     now = store.now()

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from uuid import uuid4
 
 import msgspec
 import pytest
@@ -15,6 +14,7 @@ from onerow.core.plan import Plan
 from onerow.core.times import FAR
 from onerow.ports import LogLine, Note, Store
 from tests.conformance.kit import put, stored
+from tests.runner.seed import new_name
 from tests.samples import PLAN
 
 
@@ -136,7 +136,7 @@ def test_the_bound_counts_bytes_not_characters(store: Store, text: str) -> None:
 def test_the_kept_output_is_the_longest_end_within_the_bound(
     store: Store, batches: list[list[tuple[str, int]]]
 ) -> None:
-    task_id = uuid4().hex
+    task_id = new_name("task")
     written = [[letter * (size // len(letter.encode())) for letter, size in batch] for batch in batches]
     for batch in written:
         lines(store, batch, task_id)

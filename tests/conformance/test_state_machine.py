@@ -346,7 +346,6 @@ class Twins(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
 
-@pytest.mark.timeout(5400)  # many short examples; minutes on a busy machine
 def test_a_store_behaves_like_the_memory_store(opened: OpenedStore) -> None:
     machine = type("Machine", (Twins,), {"opened": opened, "numbers": itertools.count()})
     run_state_machine_as_test(

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -94,7 +94,7 @@ def test_the_error_for_an_invalid_key_names_the_fix() -> None:
         object(),
         datetime(2026, 1, 1),
         Decimal("1.5"),
-        uuid4(),
+        UUID(int=1),
         1j,
         len,
         type,

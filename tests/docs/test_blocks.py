@@ -97,7 +97,6 @@ def page_run(
             del sys.modules[name]  # the `app` of this page, not of the next one
 
 
-@pytest.mark.timeout(5400)  # a page may have thirty commands, and the machine may be busy
 @pytest.mark.parametrize("page", [page for page, blocks in CODE.items() if any(not b.not_run for b in blocks)])
 def test_the_code_of_a_page_runs(page: str, page_run: PageRun) -> None:
     for block in CODE[page]:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from uuid import uuid4
 
 import psutil
 import pytest
@@ -29,7 +28,7 @@ class Place:
         self.folder = folder
         self.path = folder / "onerow.db"
         self.url = url or f"sqlite:///{self.path}"
-        self.mark = uuid4().hex
+        self.mark = str(folder)  # processes are found by it: no other run has this folder
         self.queue = Queue(self.url)
         self.queue.count()  # creates the tables
         self._started: list[subprocess.Popen[bytes]] = []

@@ -10,7 +10,7 @@ from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import Place
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.promise("P1", "P4")]
 
 
 def children(place: Place, parent: Task) -> list[Task]:

@@ -38,6 +38,7 @@ def test_a_frozen_worker_ends_after_its_grace_when_it_is_asked_to_stop(place: Pl
     assert "did not end in time and was killed" in place.output()
 
 
+@pytest.mark.promise("P2")
 @pytest.mark.parametrize("kind", ["isolated", pytest.param("command", marks=pytest.mark.slow)])
 def test_a_process_ends_with_its_lease_although_its_worker_is_stopped(place: Place, kind: str) -> None:
     worker = place.worker()

@@ -11,7 +11,7 @@ from onerow import Filter, Status
 from tests.engine.kit import until
 from tests.faults.kit import Place
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.promise("P1")]
 
 
 @pytest.mark.parametrize(

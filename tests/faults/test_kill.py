@@ -11,7 +11,7 @@ from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import Place, check_story, freeze, gone
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.promise("P1", "P3")]
 
 PHASES = ("in_loop", "in_thread", "in_process")
 KINDS = {"async": "in_loop", "thread": "in_thread", "isolated": "in_process"}

@@ -9,7 +9,7 @@ from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import Crew, Place, check_story
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.promise("P1", "P4")]
 
 
 def trial(place: Place, tasks: int, kills: int, every: float) -> None:

@@ -13,7 +13,7 @@ from tests.engine.kit import until
 from tests.faults import app
 from tests.faults.kit import ROOT, Place, check_story
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.promise("P2", "P7")]
 
 
 def write_at_once(place: Place, processes: int, seconds: float) -> int:

@@ -19,6 +19,7 @@ STRACE = shutil.which("strace")
 
 pytestmark = [
     pytest.mark.faults,
+    pytest.mark.promise("P1"),
     pytest.mark.skipif(STRACE is None, reason="strace is not installed: apt install strace"),
 ]
 

@@ -5,7 +5,6 @@ It has no sessions, transactions, change streams or TTL. Write with j=True where
 
 import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 import pymongo
 from pymongo.errors import PyMongoError
 
+from tests.runner.seed import new_name
 from tests.servers import CACHE, Missing
 from tests.servers.process import Process, free_port, make_directory, readable_copy
 
@@ -23,12 +23,16 @@ FETCHED = CACHE / "mongo"
 class MongoDatabases:
     """A MongoDB server that is already running; each test uses its own database name."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, outlives_runs: bool = False) -> None:
         self.url = url
+        self._outlives_runs = outlives_runs
 
     def fresh_database(self) -> str:
         """Return the URL of an unused database."""
-        return urlsplit(self.url)._replace(path=f"/onerow_{uuid.uuid4().hex[:12]}").geturl()
+        url = urlsplit(self.url)._replace(path=f"/{new_name('onerow_')}").geturl()
+        if self._outlives_runs:
+            self.drop_database(url)  # a killed run with the same seed may have left one
+        return url
 
     def drop_database(self, url: str) -> None:
         with pymongo.MongoClient[dict[str, Any]](url) as client:
@@ -94,7 +98,7 @@ def open_mongo() -> MongoDatabases:
     """Return the server at ONEROW_TEST_MONGO_URL, or start one."""
     given = os.environ.get("ONEROW_TEST_MONGO_URL")
     if given:
-        return MongoDatabases(given)
+        return MongoDatabases(given, outlives_runs=True)
     server = MongoServer()
     # It is shared and never stopped: a server that a loaded machine starves for some seconds is not down.
     server.url += "&connectTimeoutMS=60000&serverSelectionTimeoutMS=60000"

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from tests.runner.seed import new_name
 from tests.servers import Missing
 from tests.servers.process import UNPRIVILEGED, Process, free_port, make_directory, readable_copy
 
@@ -29,8 +29,10 @@ class Databases:
 
     def fresh_database(self) -> str:
         """Create an empty database; return its URL."""
-        name = f"onerow_{uuid.uuid4().hex[:12]}"
+        name = new_name("onerow_")
         with psycopg.connect(self.url, autocommit=True) as connection:
+            # A killed run with the same seed may have left one, on a server that outlives the runs.
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 

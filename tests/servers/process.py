@@ -1,8 +1,8 @@
 """A server process that runs as an unprivileged user and ends with the test process."""
 
 import contextlib
+import fcntl
 import os
-import random
 import shutil
 import signal
 import socket
@@ -15,7 +15,11 @@ from pathlib import Path
 
 import psutil
 
+from tests.runner.seed import seeded
+
 UNPRIVILEGED = 65534
+
+_reserved: list[int] = []  # open files, whose locks end with this process
 
 
 def make_directory(name: str) -> Path:
@@ -38,16 +42,22 @@ def readable_copy(tree: Path, directory: Path) -> Path:
 
 
 def free_port() -> int:
-    """Return a free port below the kernel's range of ephemeral ports.
+    """Return a free port below the kernel's range of ephemeral ports, and reserve it for this process.
 
     A server that restarts must get its port back. A client could take a port of the ephemeral range in between, or
     even connect to itself.
     """
+    folder = Path(tempfile.gettempdir()) / f"onerow-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
+        port = seeded("ports").randrange(20_000, 32_000)
+        reservation = os.open(folder / str(port), os.O_CREAT | os.O_RDWR, 0o600)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            fcntl.flock(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB)
             probe.bind(("127.0.0.1", port))
+            _reserved.append(reservation)
             return port
+        os.close(reservation)
 
 
 class Process:

@@ -23,7 +23,7 @@ from tests.servers.process import Process, free_port, make_directory, readable_c
 
 FETCHED = CACHE / "mongod"
 NAME = "onerow"
-PATIENCE = 900.0
+PATIENCE = 240.0  # less than the limit of a test
 
 
 class MongoReplicaSet(MongoDatabases):
@@ -156,7 +156,7 @@ def shared_replica_set(folder: Path, start: Callable[[], MongoDatabases]) -> Ite
     """Share one set between the processes of a test session: the first starts it, and ends it after the last use."""
     given = os.environ.get("ONEROW_TEST_MONGO_REPLICA_SET_URL")
     if given:
-        yield MongoDatabases(given)
+        yield MongoDatabases(given, outlives_runs=True)
         return
     address = folder / "mongo-replica-set.url"
     with (folder / "mongo-replica-set.users").open("a") as users:

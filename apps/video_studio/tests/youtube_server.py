@@ -5,9 +5,9 @@ import re
 from hashlib import sha256
 from threading import Event
 from typing import Any
-from uuid import uuid4
 
 from apps.video_studio.tests.serving import Handler, Server
+from tests.runner.seed import new_name
 
 _PIECE = 256 * 1024
 
@@ -32,7 +32,7 @@ class _Protocol(Handler):
         elif self.path == "/upload/youtube/v3/videos?uploadType=resumable&part=snippet,status":
             if self._refused("begin"):
                 return
-            session = uuid4().hex
+            session = new_name("session")
             self.owner.sessions[session] = Session(json.loads(body), int(self.headers["X-Upload-Content-Length"]))
             self.answer(200, Location=f"{self.owner.url}/session/{session}")
         else:

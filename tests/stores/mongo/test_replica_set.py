@@ -18,9 +18,6 @@ from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 Document = dict[str, Any]
 
 
-pytestmark = pytest.mark.timeout(5400)  # the first test waits for the replica set to start
-
-
 @pytest.fixture
 def members(mongo_replica_set_url: str) -> Iterator[MongoStore]:
     found = MongoStore(mongo_replica_set_url)

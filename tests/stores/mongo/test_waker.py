@@ -9,8 +9,6 @@ from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import HOUR, claim_one, put, stored, swap
 from tests.conformance.test_waking import LONG, QUIET_FOR, SILENT, WAKING, prepared, quiet
 
-pytestmark = pytest.mark.timeout(5400)
-
 
 @pytest.fixture
 def store(mongo_replica_set_url: str) -> Iterator[MongoStore]:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -28,10 +27,10 @@ class IsolatedNetwork:
     """A network namespace with one link to this host."""
 
     def __init__(self) -> None:
-        self.name = f"onerow{uuid4().hex[:8]}"
+        self.name = f"onerow{os.getpid()}"  # no other run on this machine has it
         number = os.getpid() % 250
         self.host_address, self._inner_address = f"10.213.{number}.1", f"10.213.{number}.2"
-        self._link = f"or{uuid4().hex[:8]}"
+        self._link = f"or{os.getpid()}"
         _ip("netns", "add", self.name)
         _ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         _ip("addr", "add", f"{self.host_address}/30", "dev", self._link)
