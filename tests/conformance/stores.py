@@ -4,7 +4,6 @@ A store declares in its entry what it can't do; no test skips a store by name.
 """
 
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -116,8 +115,6 @@ def _fresh_postgres_15(request: "pytest.FixtureRequest") -> str:
 def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
     # Creating a schema takes a tenth of the time of creating a database.
     url = f"{request.getfixturevalue(server).url}?schema={new_name('onerow_')}"
-    if "ONEROW_TEST_POSTGRES_URL" in os.environ:
-        _drop_schema(url)  # a killed run with the same seed may have left one
     request.addfinalizer(lambda: _drop_schema(url))
     return url
 

@@ -23,16 +23,12 @@ FETCHED = CACHE / "mongo"
 class MongoDatabases:
     """A MongoDB server that is already running; each test uses its own database name."""
 
-    def __init__(self, url: str, *, outlives_runs: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._outlives_runs = outlives_runs
 
     def fresh_database(self) -> str:
         """Return the URL of an unused database."""
-        url = urlsplit(self.url)._replace(path=f"/{new_name('onerow_')}").geturl()
-        if self._outlives_runs:
-            self.drop_database(url)  # a killed run with the same seed may have left one
-        return url
+        return urlsplit(self.url)._replace(path=f"/{new_name('onerow_')}").geturl()
 
     def drop_database(self, url: str) -> None:
         with pymongo.MongoClient[dict[str, Any]](url) as client:
@@ -98,7 +94,7 @@ def open_mongo() -> MongoDatabases:
     """Return the server at ONEROW_TEST_MONGO_URL, or start one."""
     given = os.environ.get("ONEROW_TEST_MONGO_URL")
     if given:
-        return MongoDatabases(given, outlives_runs=True)
+        return MongoDatabases(given)
     server = MongoServer()
     # It is shared and never stopped: a server that a loaded machine starves for some seconds is not down.
     server.url += "&connectTimeoutMS=60000&serverSelectionTimeoutMS=60000"

@@ -31,8 +31,6 @@ class Databases:
         """Create an empty database; return its URL."""
         name = new_name("onerow_")
         with psycopg.connect(self.url, autocommit=True) as connection:
-            # A killed run with the same seed may have left one, on a server that outlives the runs.
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 

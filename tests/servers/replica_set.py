@@ -156,7 +156,7 @@ def shared_replica_set(folder: Path, start: Callable[[], MongoDatabases]) -> Ite
     """Share one set between the processes of a test session: the first starts it, and ends it after the last use."""
     given = os.environ.get("ONEROW_TEST_MONGO_REPLICA_SET_URL")
     if given:
-        yield MongoDatabases(given, outlives_runs=True)
+        yield MongoDatabases(given)
         return
     address = folder / "mongo-replica-set.url"
     with (folder / "mongo-replica-set.users").open("a") as users:
