@@ -17,12 +17,11 @@ from hypothesis import HealthCheck, settings
 
 _VARIABLE = "ONEROW_TEST_SEED"
 
-# No deadlines: a busy machine is not a defect.
-settings.register_profile("gate", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("random", deadline=None, max_examples=100, print_blob=True)
-settings.register_profile(
-    "soak", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# A busy machine is not a defect: no deadlines.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("gate", _PATIENT, max_examples=50, derandomize=True)
+settings.register_profile("random", _PATIENT, max_examples=100)
+settings.register_profile("soak", _PATIENT, max_examples=2_000)
 
 
 @cache
