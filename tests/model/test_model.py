@@ -45,7 +45,6 @@ def test_every_interleaving_of_two_faults_of_a_kind_with_failures_and_a_retry_ke
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("faults", list(combinations(FAULTS, 4)), ids="+".join)
 def test_every_interleaving_of_four_kinds_of_faults_keeps_the_promises(faults: tuple[str, ...]) -> None:
     check(dict.fromkeys(faults, 1))

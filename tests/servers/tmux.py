@@ -1,16 +1,17 @@
 """A terminal in tmux: a command in a pane, driven by keys, its screen read as text."""
 
+import itertools
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from uuid import uuid4
 
 from tests.servers import CACHE, Missing
 
 UNPACKED = CACHE / "tmux"
+_numbers = itertools.count()  # with the process id: no other run on this machine has the name
 
 
 class Tmux:
@@ -25,7 +26,7 @@ class Tmux:
         env: dict[str, str] | None = None,
     ) -> None:
         program, self._env = _find()
-        self._tmux = [program, "-L", f"onerow-{uuid4().hex[:8]}", "-f", "/dev/null"]
+        self._tmux = [program, "-L", f"onerow-{os.getpid()}-{next(_numbers)}", "-f", "/dev/null"]
         variables = {"TERM": "tmux-256color", "LANG": "C.UTF-8"} | (env or {})
         # Not with tmux's -e: tmux sets TERM itself.
         # Without COLUMNS and LINES: programs believe them before they ask the terminal.

@@ -109,7 +109,6 @@ def test_each_run_of_a_shrink_has_an_empty_store_on_the_server(
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.timeout(5400)
 def test_a_failing_soak_on_a_server_shrinks_to_the_fault_that_breaks_the_rule(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -51,7 +51,6 @@ def soak(
     return report
 
 
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", pytest.param("mongo", marks=pytest.mark.slow)], indirect=True)
 def test_every_promise_is_kept_while_workers_are_killed_and_paused(
     store: tuple[str, Crashing | None], tmp_path: Path
@@ -66,7 +65,6 @@ def test_every_promise_is_kept_while_workers_are_killed_and_paused(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 def test_every_promise_is_kept_in_two_thousand_tasks_with_twenty_kills(
     store: tuple[str, Crashing | None], tmp_path: Path
 ) -> None:
@@ -76,7 +74,6 @@ def test_every_promise_is_kept_in_two_thousand_tasks_with_twenty_kills(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 def test_every_promise_is_kept_with_every_fault(store: tuple[str, Crashing | None], tmp_path: Path) -> None:
     more = ON_A_FILE if store[1] is None else ON_A_SERVER
     report = soak(store, tmp_path, tasks=1_500, faults=PROCESS_FAULTS + more, seed=13, workers=3)
@@ -85,7 +82,6 @@ def test_every_promise_is_kept_with_every_fault(store: tuple[str, Crashing | Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 def test_every_promise_is_kept_on_a_disk_that_is_full_at_times(small_disk: Path, tmp_path: Path) -> None:  # noqa: F811
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True, timeout=900)
     store = (f"sqlite:///{small_disk / 'soak.db'}", None)

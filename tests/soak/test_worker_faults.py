@@ -79,7 +79,6 @@ def test_no_handler_runs_while_the_gil_is_held(worker: Running) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 def test_tasks_of_hidden_workers_are_rescued_only_after_their_lease(tmp_path: Path) -> None:
     lease = 4.0
     faults = [Fault(0.05, "hide-proc", 0), Fault(0.5, "kill-group", 0)]

@@ -15,6 +15,7 @@ from onerow.core.adoption import Processing
 from onerow.core.errors import BadInput, IllegalMove, StoreError
 from onerow.core.table_mapping import TableMapping
 from onerow.engine.queue.adopt import Adopted, Adoption, undo
+from tests.runner.seed import new_name
 from tests.tables import old_tables
 from tests.tables.kit import ACCOUNT, POST, Database, database, pipeline, shipped
 
@@ -329,7 +330,7 @@ def test_triggers_and_views_of_the_table_stop_it(pg: Database) -> None:
 
 def test_grants_carry_over(pg: Database) -> None:
     mapping, _ = _ready(pg, 3)
-    role = f"program_{uuid4().hex[:8]}"
+    role = new_name("program_")
     pg.sql(f"CREATE ROLE {role}")
     try:
         pg.sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON transcription_jobs TO {role}")

@@ -11,6 +11,7 @@ import pytest
 from onerow.core.filters import Filter
 from onerow.sql_ports import PolicySettings
 from onerow.stores.postgres.views import functions
+from tests.runner.seed import new_name
 from tests.tables.kit import ACCOUNT, POST, Database, database, pipeline, shipped
 
 tagging = pipeline("tagging", "tag")
@@ -143,7 +144,7 @@ def test_each_statement_of_the_service_uses_an_index(tags: Database) -> None:
 
 
 def test_the_view_has_the_rights_of_its_user(tags: Database) -> None:
-    role = f"reader_{uuid4().hex[:8]}"
+    role = new_name("reader_")
     tags.sql(f"CREATE ROLE {role}")
     try:
         tags.sql(f"GRANT SELECT ON ai_tag_queue TO {role}")
@@ -169,7 +170,7 @@ def test_the_view_has_the_rights_of_its_user(tags: Database) -> None:
 
 
 def test_creating_it_again_keeps_the_grants_and_dropping_it_keeps_the_tasks(tags: Database) -> None:
-    role = f"reader_{uuid4().hex[:8]}"
+    role = new_name("reader_")
     tags.sql(f"CREATE ROLE {role}")
     try:
         tags.sql(f"GRANT SELECT, INSERT ON ai_tag_queue TO {role}")
@@ -188,7 +189,7 @@ def test_creating_it_again_keeps_the_grants_and_dropping_it_keeps_the_tasks(tags
 
 
 def test_with_row_level_security_members_read_their_rows_and_the_service_writes(tags: Database) -> None:
-    service, member = (f"{role}_{uuid4().hex[:8]}" for role in ("service", "member"))
+    service, member = (new_name(role) for role in ("service_", "member_"))
     for role in (service, member):
         tags.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'pass'")
     try:

@@ -69,7 +69,6 @@ def test_every_operation_answers_as_documented(schema: Any, path: str, method: s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("path, method", _operations)
 def test_every_operation_answers_as_documented_to_many_requests(schema: Any, path: str, method: str) -> None:
     call_many_times(schema, path, method, examples=40)

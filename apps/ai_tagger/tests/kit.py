@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -22,13 +21,13 @@ from ai_tagger.posts import Post, sync_posts
 from ai_tagger.settings import Settings
 from onerow import Queue, Worker
 from tests.engine.kit import PATIENCE, until, work, working
+from tests.runner.seed import new_name
 from tests.servers.postgres import Databases
 
 __all__ = ["PATIENCE", "ROOT", "Desk", "a_desk", "a_model", "a_post", "until", "with_user"]
 
 ROOT = Path(__file__).resolve().parents[3]
-SUFFIX = uuid4().hex[:8]
-MEMBERS, SERVICE, WORKER = (f"tagger_{name}_{SUFFIX}" for name in ("members", "service", "worker"))
+MEMBERS, SERVICE, WORKER = (new_name(f"tagger_{name}_") for name in ("members", "service", "worker"))
 
 
 def with_user(url: str, role: str) -> str:
@@ -81,7 +80,7 @@ class Desk:
 
     def member(self, workspace: str) -> str:
         """Create a role that is a member of a workspace; return the URL of its login."""
-        role = f"member_{uuid4().hex[:8]}"
+        role = new_name("member_")
         self._roles.append(role)
         self.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'pass'", url=self.owner_url)
         owner = Settings(database_url=self.owner_url, members_role=self.settings.members_role)
@@ -135,7 +134,7 @@ class Desk:
 @contextmanager
 def a_desk(server: Databases, prepared: str) -> Iterator[Desk]:
     """Open a tagger on a fresh database; its commands and workers have the service role."""
-    name = f"tagger_{uuid4().hex[:12]}"
+    name = new_name("tagger_")
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {prepared}")
     owner_url = urlsplit(server.url)._replace(path=f"/{name}").geturl()

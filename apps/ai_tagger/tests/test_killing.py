@@ -71,7 +71,6 @@ def killed(postgres_server: Databases, prepared: str, tmp_path_factory: pytest.T
 
 @KILLED
 @pytest.mark.faults
-@pytest.mark.timeout(5400)  # five starts of a worker, on a loaded machine
 @pytest.mark.contract("kill -9 of the worker in every phase loses nothing, and tags and logs nothing twice.")
 def test_kill_9_at_any_point_loses_nothing_and_records_nothing_twice(killed: Killed) -> None:
     assert killed.statuses == {"completed"}, killed.said
@@ -85,7 +84,6 @@ def test_kill_9_at_any_point_loses_nothing_and_records_nothing_twice(killed: Kil
 
 @KILLED
 @pytest.mark.faults
-@pytest.mark.timeout(5400)
 @pytest.mark.contract("No lease: a killed function orphans ten.")
 def test_the_jobs_of_a_killed_worker_are_taken_back_and_cost_no_retry(killed: Killed) -> None:
     held = [name for name in killed.rescued if not name.startswith("settled, not written")]

@@ -94,7 +94,6 @@ def test_the_programs_of_a_killed_worker_are_ended(home: Path, hanging: str) -> 
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(5400)  # five workers start, one after the other; a loaded machine needs a while for each
 @pytest.mark.contract("A worker killed in any stage loses nothing and repeats nothing that was done.")
 def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_was_done(
     models: ModelServer, queue: Queue, home: Path, tmp_path: Path

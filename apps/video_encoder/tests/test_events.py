@@ -12,7 +12,7 @@ from tests.servers.sqs import SqsServer
 from video_encoder import VideoStatus, find_video, upload_file, videos
 from video_encoder.pipeline import Job
 
-pytestmark = [pytest.mark.timeout(5400), pytest.mark.xdist_group("encoder, events")]
+pytestmark = [pytest.mark.xdist_group("encoder, events")]
 
 
 class Day(NamedTuple):

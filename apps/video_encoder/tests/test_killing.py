@@ -10,7 +10,7 @@ from video_encoder import VideoStatus, find_video, upload_file
 from video_encoder.offline import clips
 
 # Each starts several workers one after the other, which takes long on a loaded machine.
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.faults]
 
 
 @pytest.mark.contract("A crash between delete and claim must not lose the video.")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import msgspec
 import psycopg
@@ -11,6 +10,7 @@ import psycopg
 from onerow.pipelines.pipeline import Pipeline
 from onerow.stores.postgres import PostgresStore
 from onerow.wiring import Queue
+from tests.runner.seed import new_name
 
 ANNS, BOBS = "0190a000-0000-7000-8000-00000000000a", "0190b000-0000-7000-8000-00000000000b"
 """Accounts, which own tasks: one of Ann's workspace, one of Bob's."""
@@ -71,7 +71,7 @@ class Roles(msgspec.Struct, frozen=True):
 @contextmanager
 def login_roles(url: str) -> Iterator[Roles]:
     """Create the roles and the tagger's tables; the tables of onerow belong to the role `owner`."""
-    roles = Roles(url, uuid4().hex[:8])
+    roles = Roles(url, new_name(""))
     every = [roles.name(role) for role in ("owner", "service", "ann", "bob", "members")]
     with psycopg.connect(url, autocommit=True) as admin:
         for name in every:

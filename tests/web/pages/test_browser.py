@@ -213,7 +213,6 @@ def test_a_page_says_that_the_store_is_unavailable_and_heals(chromium: Chromium,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 def test_no_text_of_people_or_handlers_runs_as_a_script(chromium: Chromium, tmp_path: Path) -> None:
     for number, text in enumerate(XSS):
         queue = Queue(f"sqlite:///{tmp_path / f'{number}.db'}")
@@ -242,7 +241,6 @@ def every_page(ids: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_serious_barrier(
@@ -264,7 +262,6 @@ def test_no_page_has_a_serious_barrier(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("locale, heading", [("ko-KR", "개요"), ("zh-TW", "總覽"), ("en-GB", "Overview")])
 def test_every_screen_in_every_language(
     chromium: Chromium, queue: Queue, ids: dict[str, str], locale: str, heading: str
@@ -278,7 +275,6 @@ def test_every_screen_in_every_language(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.parametrize("width", [390, 1440])
 def test_no_page_is_wider_than_the_window(chromium: Chromium, queue: Queue, ids: dict[str, str], width: int) -> None:
     with served(queue) as (base, _), opened(chromium, viewport={"width": width, "height": 844}) as (_, page):
@@ -288,7 +284,6 @@ def test_no_page_is_wider_than_the_window(chromium: Chromium, queue: Queue, ids:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)
 @pytest.mark.skipif(
     "ONEROW_PICTURES" not in os.environ, reason="set ONEROW_PICTURES=1 to renew the pictures of the guide"
 )
