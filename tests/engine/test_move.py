@@ -143,6 +143,9 @@ def test_moving_again_changes_nothing(stores: tuple[Store, Store]) -> None:
     assert all_same(rows, target)
 
 
+@pytest.mark.parametrize(
+    "stores", ["sqlite to postgres", *(pytest.param(m, marks=pytest.mark.slow) for m in MOVES[1:])], indirect=True
+)
 def test_an_interrupted_move_can_be_started_again(stores: tuple[Store, Store]) -> None:
     source, target = stores
     fill(source)
