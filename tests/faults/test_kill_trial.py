@@ -38,8 +38,8 @@ def test_two_hundred_tasks_complete_while_a_worker_is_killed_every_two_seconds_f
 
 
 @pytest.mark.slow  # tests/soak kills workers of every store in the normal run
-def test_forty_tasks_complete_while_workers_are_killed(any_place: Place) -> None:
-    trial(any_place, 40, 4, 1.0)
+def test_twenty_tasks_complete_while_workers_are_killed(any_place: Place) -> None:
+    trial(any_place, 20, 2, 1.0)
 
 
 def test_p10_tasks_that_kill_their_process_end_failed_and_their_fifty_neighbours_complete(any_place: Place) -> None:
