@@ -253,14 +253,17 @@ def test_a_worker_returns_tasks_of_a_claim_whose_answer_was_lost(
     pipeline.phase(name="run", lease="1h")(lambda job: job)
     queue, seen = Queue(proxied), threading.Event()
     cuts: list[list[Status]] = []
+    one_at_a_time = threading.Lock()  # each connection has a thread of the proxy
 
     def cut_after_the_claim(data: bytes) -> None:
         if b"lost-" in data:
             seen.set()  # rows of a claim; its COMMIT is answered in the same piece or the next
-        if seen.is_set() and b"COMMIT" in data and len(cuts) < 3:
+        with one_at_a_time:
+            if not seen.is_set() or b"COMMIT" not in data or len(cuts) == 3:
+                return
             cuts.append([task.status for task in store.fetch([f"lost-{number}" for number in range(16)])])
             seen.clear()
-            proxy.cut()
+        proxy.cut()
 
     with working(queue, pipeline):
         proxy.on_answer = cut_after_the_claim
