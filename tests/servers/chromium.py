@@ -21,7 +21,8 @@ def find_chromium() -> tuple[Path, dict[str, str]]:
     unpacked = UNPACKED / "usr" / "lib" / "chromium" / "chromium"
     if not unpacked.exists():
         raise Missing("Chromium is not here. On Debian `make servers` fetches it; elsewhere install it.")
-    libraries = [str(path) for path in (UNPACKED / "usr" / "lib").glob("*-linux-*")]
+    folders = ("*-linux-*", "*-linux-*/pulseaudio")
+    libraries = [str(path) for folder in folders for path in (UNPACKED / "usr" / "lib").glob(folder)]
     return unpacked, os.environ | {"LD_LIBRARY_PATH": ":".join(libraries)}
 
 

@@ -101,6 +101,16 @@ def test_a_chart_is_written(tmp_path: Path, run: Run, suffix: str, start: bytes)
         assert chart.read_bytes() == compared
 
 
+@pytest.mark.parametrize("suffix, hinted", [("png", True), ("svg", False)])
+def test_a_chart_whose_characters_have_no_font_is_written_with_a_hint(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, suffix: str, hinted: bool
+) -> None:
+    monkeypatch.setattr("onerow.simulator.charts._FONTS", ("DejaVu Sans",))
+    result = run("simulate", small(tmp_path, "영상"), "--chart", tmp_path / f"chart.{suffix}")
+    assert result.exit_code == 0
+    assert ("install fonts-noto-cjk, or write an .svg" in result.output) is hinted
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -1,5 +1,6 @@
 """Charts of simulations as PNG or SVG; needs the extra `charts` (matplotlib)."""
 
+import warnings
 from collections.abc import Sequence
 from itertools import cycle
 from math import nan
@@ -42,8 +43,11 @@ def check_chart_file(path: Path) -> None:
         raise BadInput("charts need matplotlib", fix="pip install 'onerow[charts]'", field="chart") from None
 
 
-def write_chart(results: Sequence[Result], path: Path) -> None:
-    """Draw backlog, workers, waits and cost over time; of several results, one line each."""
+def write_chart(results: Sequence[Result], path: Path) -> str | None:
+    """Draw backlog, workers, waits and cost over time; of several results, one line each.
+
+    Return a hint if this machine has no font for some characters of a PNG.
+    """
     import matplotlib
     from matplotlib import font_manager
     from matplotlib.figure import Figure
@@ -56,9 +60,14 @@ def write_chart(results: Sequence[Result], path: Path) -> None:
         _draw(figure, results)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         try:
-            figure.savefig(path, dpi=130, metadata=metadata)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                figure.savefig(path, dpi=130, metadata=metadata)
         except OSError as error:
             raise BadInput(f"--chart: can't write {path}: {error}", field="chart") from None
+    if path.suffix.lower() == ".png" and any("missing from font" in str(each.message) for each in found):
+        return "some characters have no font on this machine; install fonts-noto-cjk, or write an .svg"
+    return None
 
 
 def _draw(figure: "Figure", results: Sequence[Result]) -> None:

@@ -90,8 +90,8 @@ def command(
         results = [simulate(plan) for plan in read]
         _show(session.out, results, compare)
     if chart is not None and results:
-        write_chart(results, chart)
-        session.out.aside(f"wrote {chart}")
+        hint = write_chart(results, chart)
+        session.out.aside(f"wrote {chart}" + (f"; {hint}" if hint else ""))
     if wait is not None and not results:
         sys.exit(1)
 
