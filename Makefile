@@ -18,10 +18,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format coverage wheel demo studio publisher bench soak mutants pins clean
+.PHONY: help setup servers test lint check format coverage wheel demo studio publisher tagger transcriber encoder bench
+.PHONY: soak mutants pins clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## .venv with the project (editable) and its tools
 
@@ -82,6 +83,15 @@ studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 
 publisher: servers ## see the news publisher work, offline
 	$(BIN)/python -m apps.news_publisher.demo
+
+tagger: setup ## see the AI tagger work, offline
+	$(BIN)/python -m apps.ai_tagger.demo
+
+transcriber: setup ## see the transcriber work, offline: speech to text, subtitles and a summary
+	$(BIN)/python -m apps.transcriber.demo $(ARGS)
+
+encoder: setup ## see the video encoder work, offline: ends with a page that plays
+	$(BIN)/python -m apps.video_encoder.demo
 
 bench: servers ## measure, compared with minimal baselines: ARGS='--only drain --store URL'
 	$(BIN)/python -m bench $(ARGS)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from bench import backlog, commands, folder, sqs
+from bench import backlog, commands, folder, monitor, simulator, sqs, web
 from bench.baselines import open_baseline
 from bench.setting import Figure, Setting, finish, start
 from bench.work import PAYLOAD, fill, noop, one_phase
@@ -40,6 +40,16 @@ def drain_sync(setting: Setting) -> Iterator[Figure]:
     loop = setting.worker(one_phase(setting, setting.tasks).name, count=setting.tasks)
     threads = setting.worker(one_phase(setting, setting.tasks).name, count=setting.tasks, threads=True)
     yield Figure("drain in threads", setting.store, threads["rate"], "tasks/s", loop["rate"], "async")
+
+
+def drain_deleted(setting: Setting) -> Iterator[Figure]:
+    """Drain rate if completed tasks are deleted at their end, against the same tasks stored, in the same run."""
+    keep = {"completed": "0s"}  # first, because it leaves no rows: both begin with an empty table
+    deleted = setting.worker(one_phase(setting, setting.tasks).name, count=setting.tasks, keep=keep)
+    stored = setting.worker(one_phase(setting, setting.tasks).name, count=setting.tasks)
+    yield Figure("drain, deleted", setting.store, deleted["rate"], "tasks/s", stored["rate"], "stored")
+    cpu, reference = (found["cpu"] / setting.tasks * 1e6 for found in (deleted, stored))
+    yield Figure("cpu, deleted", setting.store, cpu, "µs/task", reference, "stored")
 
 
 def drain_two(setting: Setting) -> Iterator[Figure]:
@@ -169,6 +179,7 @@ class Measure:
 FIGURES = {
     "drain": Measure(drain),
     "threads": Measure(drain_sync),
+    "deleted": Measure(drain_deleted),
     "two": Measure(drain_two),
     "five": Measure(drain_five),
     "add": Measure(add),
@@ -183,6 +194,9 @@ FIGURES = {
     "folder": Measure(folder.folder),
     "command": Measure(commands.command_start, repeats=False),
     "isolated": Measure(commands.isolated_start, repeats=False),
+    "simulator": Measure(simulator.simulator, repeats=False),
     "sqs_cpu": Measure(sqs.sqs_cpu),
     "sqs": Measure(sqs.sqs, repeats=False),
+    "web": Measure(web.web, repeats=False),
+    "monitor": Measure(monitor.monitor, repeats=False),
 }

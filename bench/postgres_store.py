@@ -1,15 +1,17 @@
 """Benchmark the PostgreSQL store against a minimal baseline in the same run.
 
-    python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add,snapshot,scale]
+    python -m bench.postgres_store [URL] [--tasks 20000] [--batch 500] [--rounds 3] [--only drain,add,snapshot,scale,policies]
 
 Without a URL it starts a test server. Compare ratios: rates vary on a shared machine.
 """
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import psycopg
 from msgspec.structs import replace
@@ -19,6 +21,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.task import Task
 from onerow.engine.queue.insert import new_ids
 from onerow.ports import Claim, Move, PhaseClaim
+from onerow.sql_ports import PolicySettings
 from onerow.stores.postgres import PostgresStore
 from tests.samples import a_task
 from tests.servers.postgres import PostgresServer
@@ -169,6 +172,33 @@ class Bench:
             last = self._run_rounds(store, 10)
         store.close()
         return first, last
+
+    def policies(self) -> tuple[float, float]:
+        """Rounds of a role without and with row-level security, whose policy lets it read and write everything."""
+        role = f"bench_service_{os.getpid()}"
+        self.admin.execute(f"DROP ROLE IF EXISTS {role}")
+        self.admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'bench'")
+        parts = urlsplit(self.url)
+        url = parts._replace(netloc=f"{role}:bench@{parts.netloc.rpartition('@')[2]}").geturl()
+        spent = []
+        try:
+            for secured in (False, True):
+                owner = self.fresh()
+                self.admin.execute(f"GRANT USAGE ON SCHEMA {owner.schema} TO {role}")
+                self.admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {owner.schema} TO {role}")
+                if secured:
+                    owner.apply_policies(PolicySettings(services=[role], tenants=[]))
+                for _ in range(0, self.tasks, 5000):
+                    owner.insert(self.new_tasks(owner, 5000))
+                owner.close()
+                self.admin.execute("VACUUM ANALYZE")
+                store = PostgresStore(url, schema=owner.schema)
+                spent.append(self._run_rounds(store, self.tasks // self.batch))
+                store.close()
+        finally:
+            self.admin.execute(f"DROP OWNED BY {role}")
+            self.admin.execute(f"DROP ROLE {role}")
+        return spent[0], spent[1]
 
     def _run_rounds(self, store: PostgresStore, count: int) -> float:
         claim = Claim("w1", [PhaseClaim(pipeline="bench", phase="run", limit=self.batch, lease_for=LEASE)])

@@ -15,6 +15,7 @@ from onerow.engine.control import definitions
 from onerow.engine.queue.insert import new_ids
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
+from onerow.ports import Store
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import a_task
 
@@ -22,7 +23,7 @@ PHASES = ("script", "video", "youtube")
 BATCH = 10_000
 
 
-def rows(start: int, total: int, store: SqliteStore) -> list[Task]:
+def rows(start: int, total: int, store: Store) -> list[Task]:
     """Return tasks: half have ended (one in twenty of them failed), half are waiting."""
     now = store.now()
     found = []

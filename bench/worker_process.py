@@ -50,7 +50,7 @@ def main() -> None:
     store = open_store(request["url"])
     count = getattr(store, "count_statements", None)
     statements = None if count is None else count()
-    queue = Queue(store)
+    queue = Queue(store, keep=request.get("keep"))
     if request.get("folder"):
         queue.receive(FolderInbox(request["folder"], pipeline=pipeline.name))
     live = bool(request.get("latency") or request.get("idle_for"))

@@ -13,6 +13,14 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+DATA = (
+    "onerow/cli/deploy_files/",
+    "onerow/mappings/",
+    "onerow/web/locales/",
+    "onerow/web/static/",
+    "onerow/web/templates/",
+)
+"""Folders of the package with files that are not code."""
 REQUIRED = {
     "onerow/py.typed",
     "onerow/stores/sqlite/sql/schema_1.sql",
@@ -72,11 +80,15 @@ def build(folder: Path) -> Path:
     return wheel
 
 
+def _belongs(name: str) -> bool:
+    return Path(name).suffix in SUFFIXES or any(name.startswith(folder) for folder in DATA)
+
+
 def check_contents(wheel: Path) -> None:
     """Fail unless the wheel holds the package and its metadata only."""
     names = set(zipfile.ZipFile(wheel).namelist())
     package = {name for name in names if ".dist-info/" not in name}
-    foreign = sorted(name for name in package if not name.startswith("onerow/") or Path(name).suffix not in SUFFIXES)
+    foreign = sorted(name for name in package if not name.startswith("onerow/") or not _belongs(name))
     development = sorted(name for name in package if {"bench", "baselines", "tests"} & set(Path(name).parts))
     if foreign or development or not names >= REQUIRED:
         sys.exit(f"foreign: {foreign}\ndevelopment only: {development}\nmissing: {sorted(REQUIRED - names)}")

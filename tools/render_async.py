@@ -26,7 +26,7 @@ READING_PROPERTIES = {"Selection.count"}  # partner: a method
 ITERATED = {"Selection"}  # iteration reads pages from the store
 IN_MEMORY = {
     # these don't use the store, or only when their result is used
-    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.serve", "Queue.receive", "Queue.select", "Surroundable.middleware", "Leased.recall",
+    "Scope.for_user", "Queue.on", "Queue.alert", "Queue.send_events", "Queue.serve", "Queue.receive", "Queue.select", "Surroundable.middleware", "Leased.recall",
 }  # fmt: skip
 OF_THE_ENGINE = {
     # public for other modules, not for users

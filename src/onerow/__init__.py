@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from onerow.core.filters import Filter
     from onerow.core.history import Entry
+    from onerow.core.labels import Labels, Tab
     from onerow.core.outcomes import (
         Cancelled,
         CancelTask,
@@ -93,6 +94,7 @@ __all__ = [
     "Item",
     "Jump",
     "KeyTaken",
+    "Labels",
     "LeaseLost",
     "Leased",
     "Leases",
@@ -119,6 +121,7 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreUnavailable",
+    "Tab",
     "Task",
     "TaskAdded",
     "TaskAdvanced",
@@ -144,6 +147,7 @@ _HOMES = {
     "PipelineError ResourceError RetryTransaction StoreError StoreUnavailable UnknownName WaitTimeout",
     "onerow.core.filters": "Filter",
     "onerow.core.history": "Entry",
+    "onerow.core.labels": "Labels Tab",
     "onerow.core.outcomes": "CancelTask Cancelled ChildrenFailed Finish Jump "
     "Permanent RateLimited SkipPhase Snooze WaitExpired",
     "onerow.core.retry": "Retry",

@@ -47,7 +47,7 @@ def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
     read, and 503 while the store is unavailable. It needs no worker in this process.
     """
     receiver = Receiver(queue, inbox, f"webhook-{uuid4().hex[:12]}")
-    return WebhookApp(inbox, receiver.store_and_count, receiver.write_counts)
+    return WebhookApp(inbox, receiver.store_and_count, receiver.count_refused, receiver.write_counts)
 
 
 class Embedded:

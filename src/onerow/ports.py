@@ -17,6 +17,7 @@ from onerow.core.filters import Filter, Order
 from onerow.core.messages import Message, Request
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
+from onerow.pipelines.pipeline import Pipeline
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -52,6 +53,8 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     # Write only if the lease has expired by the store's clock at the time of the write, and the write waited at most
     # one second for a lock: the holder's heartbeat may be waiting for the same lock and has precedence.
     if_dead: bool = False
+    # Delete the row, with its output, instead of writing `after`; the answer is Swapped(after) all the same.
+    remove: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -202,6 +205,15 @@ class Migration(msgspec.Struct, frozen=True):
         return None
 
 
+class StoredSize(msgspec.Struct, frozen=True):
+    """How much one part of a store takes on disk. rows: about how many it has, if the server keeps that number."""
+
+    name: str
+    kind: Literal["file", "table", "index"]
+    bytes: int
+    rows: int | None = None
+
+
 class Note(msgspec.Struct, frozen=True):
     """A small versioned record: definitions, limits, pauses, rates, last cron times, workers, statistics."""
 
@@ -302,6 +314,12 @@ class Store(Protocol):
         The cost grows with the number of phases with waiting tasks, not with the number of given pairs.
         """
 
+    def claimable(self, want: PhaseClaim, by: datetime) -> int:
+        """Return how many tasks a claim of the phase could lease at a time, at most `want.limit`, without claiming any.
+
+        It finds them as a claim does: the cost is independent of the tasks that are not due yet or behind full limits.
+        """
+
     def count(self, where: Filter) -> list[TaskCount]:
         """Return the number of matching tasks by pipeline, phase, status and parked.
 
@@ -311,6 +329,9 @@ class Store(Protocol):
 
     def remove(self, tasks: Sequence[Task]) -> int:
         """Delete the rows that still have the given version, with their log lines; return their number."""
+
+    def remove_log(self, task_ids: Sequence[str]) -> None:
+        """Delete the output lines of tasks."""
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
         """Store output lines; the oldest lines of a task beyond its limit are deleted."""
@@ -379,14 +400,25 @@ class Identified(Protocol):
 class Administrable(Protocol):
     """Optional for stores: operations for administrators."""
 
-    def inspect(self) -> list[Finding]:
-        """Check, read-only, whether onerow's guarantees hold on this store."""
+    def inspect(self, *, quick: bool = False) -> list[Finding]:
+        """Check, read-only, whether onerow's guarantees hold on this store.
+
+        quick: only checks whose cost does not grow with the data, for a page that is shown often.
+        """
 
     def migration(self) -> Migration:
         """Return what `prepare` would do, without changing anything."""
 
     def backup(self, path: Path, progress: Callable[[float], None]) -> None:
         """Write a complete, consistent copy while others write; call `progress` with 0 to 1."""
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """Optional for stores: how much they take on disk."""
+
+    def sizes(self) -> list[StoredSize]:
+        """Return the sizes of files, or of tables and indexes, largest first; the cost does not grow with the data."""
 
 
 @runtime_checkable
@@ -459,3 +491,21 @@ class StatusMirror(Protocol):
 
     def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
         """Show the states of tasks that were asked for; a task that does not exist is missing in `tasks`."""
+
+
+class Notifier(Protocol):
+    """Sends messages that name added tasks to other programs. A lost message only delays work."""
+
+    @property
+    def name(self) -> str:
+        """What people call it in logs."""
+
+    @property
+    def pipeline(self) -> Pipeline[Any]:
+        """A pipeline whose tasks send the messages: for tasks that are added in a transaction of the caller."""
+
+    def payload_for(self, tasks: Sequence[Task]) -> Any:
+        """Return the payload of a task of `pipeline` that sends messages for these tasks."""
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        """Send one message for each task."""

@@ -8,11 +8,15 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onerow.core.errors import BadStoreUrl
+from onerow.core.errors import BadInput, BadStoreUrl
+from onerow.core.retention import parse_keep
 from onerow.core.suggest import did_you_mean
 
 VARIABLE = "ONEROW_STORE"
-KEYS = {"store": "the URL of the store"}
+KEYS = {
+    "store": "the URL of the store",
+    "keep": "how long ended tasks are stored: '30d', or by status { completed = '7d', failed = '90d' }",
+}
 """Every key of the settings file, and its meaning."""
 
 
@@ -62,7 +66,7 @@ def settings_file(start: Path) -> Path | None:
     return None
 
 
-def read_settings(path: Path) -> dict[str, str]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Return the values of a settings file; raise BadStoreUrl for an unknown key or an invalid value."""
     values = _table(path)
     if not isinstance(values, dict):
@@ -72,9 +76,19 @@ def read_settings(path: Path) -> dict[str, str]:
     for key, value in values.items():
         if key not in KEYS:
             raise BadStoreUrl(f"{path}: unknown key {key!r}", fix=did_you_mean(key, KEYS), field=key)
-        if not isinstance(value, str) or not value:
+        if key == "keep":
+            _check_keep(path, value)
+        elif not isinstance(value, str) or not value:
             raise BadStoreUrl(f"{path}: {key} must be text", fix=f'write {key} = "sqlite:///tasks.db"', field=key)
     return values
+
+
+def _check_keep(path: Path, value: Any) -> None:
+    try:
+        parse_keep(value)
+    except BadInput as error:
+        fix = error.fix or "write keep = { completed = '7d', failed = '90d' }"
+        raise BadStoreUrl(f"{path}: {error}", fix=fix, field="keep") from None
 
 
 def _table(path: Path) -> Any:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from onerow.core.durations import Duration
 from onerow.core.errors import BadInput, BadStoreUrl
+from onerow.core.retention import Keep, KeepOption, parse_keep
 from onerow.core.urls import mask_password
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Inbox, Store
-from onerow.settings import find_store, project_folder
+from onerow.settings import find_store, project_folder, read_settings, settings_file
 
 INBOX_FORMS = (
     "folder:///absolute/path, folder://path/from/the/project or "
@@ -116,8 +116,8 @@ class Queue(engine.Queue):
 
     `Queue()` takes the URL from ONEROW_STORE, else from the nearest onerow.toml or [tool.onerow] in pyproject.toml at or
     above the current folder, like every command. The path of `Queue("sqlite:///studio.db")` starts at the nearest folder with pyproject.toml or onerow.toml at or above
-    the file that contains the call, independent of the working directory. keep: how long ended tasks are stored ('30d');
-    None: for ever. secrets: environment variables whose values are masked in output, in addition to variables whose
+    the file that contains the call, independent of the working directory. keep: how long ended tasks are stored:
+    '30d', or by status {'completed': '7d', 'failed': '90d'}; default: that of the settings file, else for ever. secrets: environment variables whose values are masked in output, in addition to variables whose
     names mark them as secret. mask: more patterns to mask. log_files: a folder with one output file for each attempt.
     """
 
@@ -125,7 +125,7 @@ class Queue(engine.Queue):
         self,
         store: str | Store = _FROM_SETTINGS,
         *,
-        keep: Duration | None = None,
+        keep: KeepOption | None = None,
         secrets: Iterable[str] = (),
         mask: Iterable[str | re.Pattern[str]] = (),
         log_files: str | Path | None = None,
@@ -145,6 +145,10 @@ class Queue(engine.Queue):
         self._base = base
         files = None if log_files is None else base / Path(log_files).expanduser()
         super().__init__(store, keep=keep, secrets=secrets, mask=mask, log_files=files)
+
+    def _configured_keep(self) -> Keep:
+        path = settings_file(self._base)
+        return {} if path is None else parse_keep(read_settings(path).get("keep"))
 
     def receive(self, inbox: str | Inbox, *, pipeline: Pipeline | str | None = None) -> None:
         """Have workers of this queue receive from an inbox; its messages become tasks.

@@ -18,7 +18,7 @@ from onerow.engine.control import definitions
 from onerow.engine.control.definitions import WORKER
 from onerow.engine.control.inbox_counts import INBOX
 from onerow.engine.control.stats import STATS, note_name
-from onerow.ports import Claim, LogLine, Move, Note, PhaseClaim
+from onerow.ports import Claim, LogLine, Move, Note, PhaseClaim, Store
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import BROKEN, HOPELESS, NOW, SECOND, a_task, claimed
 
@@ -51,6 +51,13 @@ def town(tmp_path: Path, frozen: None) -> str:
     """Return the URL of a store with tasks in every status."""
     store = SqliteStore(tmp_path / "town.db")
     store.prepare()
+    fill(store)
+    store.close()
+    return store.url
+
+
+def fill(store: Store) -> None:
+    """Store a definition, tasks in every status, a worker, statistics and a log; the clock of the store is at NOW."""
     definitions.publish(store, [VIDEOS])
     titles = {"waits": "Tides", "later": "조수와 달", "parked": "月の満ち欠け", "runs": "Wolken", "done": "Les marées"}
     tasks = [
@@ -93,8 +100,6 @@ def town(tmp_path: Path, frozen: None) -> str:
             LogLine("failed", NOW - 4 * HOUR, "script", 1, "error", "it is not there"),
         ]
     )
-    store.close()
-    return store.url
 
 
 @pytest.fixture

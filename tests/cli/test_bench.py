@@ -23,7 +23,7 @@ def test_bench_deletes_its_tasks_and_does_not_change_other_tasks(tmp_path: Path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEROW_")}
     result = subprocess.run(
         [sys.executable, "-m", "onerow", "bench", "--store", f"sqlite:///{path}", "--tasks", "1000", "--json"],
-        env=environment, capture_output=True, text=True, timeout=100, check=False,
+        env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     figures = json.loads(result.stdout)

@@ -241,5 +241,7 @@ def test_the_command_that_raises_a_limit_leaves_the_other_limit_alone(
     reason = Views(Queue(store)).why("waits")
     assert reason.code == "limit"
     works(run, store, reason)
-    assert definitions.load_controls(store).limits == {("videos", phase): limits}
+    setting = definitions.load_controls(store).setting_of("videos", [phase])
+    assert setting is not None
+    assert (setting.limits, setting.by) == (limits, "ann")
     store.close()

@@ -21,13 +21,16 @@ OPERATING = {
     "counts": [],
     "cron": [],
     "fail": ["x", "--error", "no"],
+    "drain": ["w1"],
     "failures": [],
     "finish": ["x"],
     "inbox": ["folder:///nowhere", "--once"],
     "inboxes": [],
     "limit": ["videos", "script"],
     "list": [],
+    "operations": [],
     "logs": ["x"],
+    "monitor": [],
     "pause": ["videos"],
     "set-priority": ["x", "--priority", "1"],
     "purge": ["--older-than", "1d"],
@@ -35,6 +38,7 @@ OPERATING = {
     "reschedule": ["x", "--run-at", "now"],
     "resume": ["videos"],
     "retry": ["x"],
+    "scale": [],
     "show": ["x"],
     "signal": ["x", "go"],
     "stats": [],
@@ -43,7 +47,27 @@ OPERATING = {
     "workers": [],
 }
 """Every command that needs a store and no app, with valid arguments."""
-WITHOUT = {"demo", "init", "worker", "publish", "check", "bench", "completion", "doctor", "migrate", "move", "config"}
+WITHOUT = {
+    "access",
+    "demo",
+    "dev",
+    "init",
+    "simulate",
+    "soak",
+    "web",
+    "worker",
+    "publish",
+    "check",
+    "bench",
+    "completion",
+    "deploy",
+    "doctor",
+    "migrate",
+    "move",
+    "config",
+    "pg",
+    "sqlite",
+}
 
 
 def two_lines(text: str) -> tuple[str, str]:
@@ -219,7 +243,7 @@ def onerow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "ONEROW_STORE"}
     return subprocess.run(
         [sys.executable, "-m", "onerow", *words], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=100, check=False,
+        timeout=900, check=False,
     )  # fmt: skip
 
 

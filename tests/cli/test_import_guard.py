@@ -38,7 +38,7 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEROW_")}
     return subprocess.run(
         [sys.executable, *argv], cwd=folder, env=environment | {"PYTHONPATH": str(folder)}, capture_output=True,
-        text=True, timeout=110, check=False,
+        text=True, timeout=900, check=False,
     )  # fmt: skip
 
 

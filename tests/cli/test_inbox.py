@@ -21,7 +21,7 @@ from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import Run
 
 SECRET = "a secret of the sender"
-PATIENCE = 100.0
+PATIENCE = 900.0
 Golden = Callable[[str, str], None]
 
 

@@ -13,7 +13,7 @@ def test_the_starter_project_is_short_and_its_test_passes(run: Run, tmp_path: Pa
     assert len(APP.splitlines()) < 40
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
-        cwd=tmp_path / "my_project", capture_output=True, text=True, timeout=100, check=False,
+        cwd=tmp_path / "my_project", capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout
     assert "2 passed" in result.stdout
@@ -29,7 +29,7 @@ def test_the_starter_project_runs(run: Run, tmp_path: Path) -> None:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=900,
             check=True,
         ).stdout
 

@@ -75,7 +75,7 @@ def test_check_warns_about_threads_that_may_hang(run: Run, tmp_path: Path) -> No
     )
     result = subprocess.run(
         [sys.executable, "-m", "onerow", "check", "warned", "--store", "sqlite:///t.db"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
+        cwd=tmp_path, capture_output=True, text=True, timeout=900, check=True,
     )  # fmt: skip
     assert "✓ pipeline p: slow → quick → gentle → alone" in result.stdout
     assert "! p.slow may run for 15m in a thread" in result.stdout

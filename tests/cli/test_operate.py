@@ -1,11 +1,14 @@
 """Operations by id and by query: results, refusals and confirmations."""
 
 import json
+from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 from onerow.core.status import CANCELLED, COMPLETED, WAITING
 from onerow.core.task import Task
+from onerow.engine.control import notes
 from onerow.engine.queue import bulk
 from onerow.engine.queue.queue import Queue
 from onerow.stores.sqlite import SqliteStore
@@ -208,10 +211,13 @@ def test_pause_shows_in_why_and_resume_undoes_it(run: Run, town: str) -> None:
 
 def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
     assert run("limit", "videos", "script", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
-    assert run("limit", "videos", "script", "5", "--store", town).stdout == "videos.script: 5 at once; 0 now\n"
+    assert (
+        run("limit", "videos", "script", "5", "--store", town).stdout == "videos.script: 5 at once; 0 now; set by ann\n"
+    )
     run("limit", "videos", "script", "none", "--per-key", "1", "--store", town)
     answer = json.loads(run("limit", "videos", "script", "--json", "--store", town).stdout)
-    assert answer == {"limit": None, "per_key": 1, "processing": 0}
+    assert (answer["limit"], answer["per_key"], answer["processing"]) == (None, 1, 0)
+    assert answer["setting"]["limits"] == {"concurrency": None, "per_key": 1}
     assert run("limit", "videos", "script", "--reset", "--store", town).stdout == "videos.script: 2 at once; 0 now\n"
     assert "whole number" in run("limit", "videos", "script", "many", "--store", town, code=64).stderr
     assert "whole number" in run("limit", "videos", "script", "--per-key", "x", "--store", town, code=64).stderr
@@ -220,10 +226,16 @@ def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:
 
 def test_setting_one_limit_leaves_the_other_as_it_is(run: Run, town: str) -> None:
     limit = ("limit", "videos", "script", "--store", town)
-    assert run(*limit, "--per-key", "1").stdout == "videos.script: 2 at once, 1 for each key; 0 now\n"
-    assert run(*limit, "5").stdout == "videos.script: 5 at once, 1 for each key; 0 now\n"
-    assert run(*limit, "none").stdout == "videos.script: any number at once, 1 for each key; 0 now\n"
-    assert run(*limit, "--per-key", "none").stdout == "videos.script: any number at once; 0 now\n"
+    ann = "; 0 now; set by ann\n"
+    assert run(*limit, "--per-key", "1").stdout == f"videos.script: 2 at once, 1 for each key{ann}"
+    assert run(*limit, "5").stdout == f"videos.script: 5 at once, 1 for each key{ann}"
+    assert run(*limit, "none").stdout == f"videos.script: any number at once, 1 for each key{ann}"
+    assert run(*limit, "--per-key", "none").stdout == f"videos.script: any number at once{ann}"
+    assert run(*limit, "--rate", "10/m", "--rate-per-key", "2/s", "--by", "bob", "--reason", "slow").stdout == (
+        "videos.script: any number at once, rate 10/m, rate 2/s for each key; 0 now; set by bob: slow\n"
+    )
+    assert run(*limit, "--rate", "none").stdout == f"videos.script: any number at once, rate 2/s for each key{ann}"
+    assert "60/min" in run(*limit, "--rate", "often", code=64).stderr
     assert run(*limit, "--reset").stdout == "videos.script: 2 at once; 0 now\n"
 
 
@@ -235,3 +247,24 @@ def test_purge_counts_and_deletes_old_ended_tasks(run: Run, town: str) -> None:
     answer = json.loads(run("counts", "--json", "--store", town).stdout)["overview"]
     assert (answer["completed"], answer["failed"], answer["cancelled"]) == (0, 0, 0)
     assert row(town, "waits").status is not COMPLETED
+
+
+def test_operations_on_many_tasks_are_listed_and_an_ended_one_cannot_be_stopped(run: Run, town: str) -> None:
+    empty = run("operations", "--store", town)
+    assert "no operation on many tasks yet" in empty.stdout + empty.stderr
+    run("cancel", "--where", "status:waiting", "--yes", "--store", town)
+    (record,) = json.loads(run("operations", "--json", "--store", town).stdout)
+    assert (record["operation"], record["by"], record["whole"]) == ("cancel", "ann", True)
+    (line,) = [each for each in run("operations", "--store", town).stdout.splitlines() if record["name"] in each]
+    assert f"{record['done']}/{record['matched']}" in line
+    assert line.rstrip().endswith("whole")
+    assert "has ended" in run("operations", "--stop", record["name"], "--store", town, code=64).stderr
+    assert "no operation" in run("operations", "--stop", "x", "--store", town, code=64).stderr
+    with closing(SqliteStore(town.removeprefix("sqlite:///"))) as store:  # as a killed process leaves it
+        (note,) = store.notes("bulk")
+        body = {**note.body, "ended_at": "", "seen_at": "2026-01-01T00:00:00.000+00:00"}
+        notes.put(store, replace(note, body=body))
+    (line,) = [each for each in run("operations", "--store", town).stdout.splitlines() if record["name"] in each]
+    assert "interrupted" in line
+    refused = run("operations", "--stop", record["name"], "--store", town, code=64).stderr
+    assert "run the operation again" in refused

@@ -110,7 +110,7 @@ def test_a_worker_prints_no_secret_and_no_control_character(tmp_path: Path) -> N
     def onerow(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "onerow", *words], cwd=tmp_path, env=environment, capture_output=True, text=True,
-            timeout=100, check=True,
+            timeout=900, check=True,
         )  # fmt: skip
 
     onerow("publish", "app")

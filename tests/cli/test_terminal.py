@@ -1,5 +1,6 @@
 """Output in a pseudo-terminal: colours, the live board, the demo."""
 
+import io
 import os
 import pty
 import re
@@ -10,12 +11,17 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from contextlib import closing
 from fcntl import ioctl
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-PATIENCE = 100.0
+from onerow import Queue, StoreError
+from onerow.cli.start import demo
+
+PATIENCE = 900.0
 
 
 def _with_control_c() -> None:
@@ -121,3 +127,20 @@ def test_the_demo_without_a_terminal_prints_its_messages_and_deletes_its_files(t
     assert re.search(r"the row of “.*” still says: video at \d+%; done: script, images", result.stdout)
     assert "none lost, no completed phase run again" in result.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_whose_worker_does_nothing_ends_with_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "_GIVE_UP_AFTER", 0.0)
+    log = tmp_path / "worker.log"
+    log.write_text("store unreachable\n", encoding="utf-8")
+    console = Console(record=True, file=io.StringIO(), width=120)
+    with closing(Queue(f"sqlite:///{tmp_path}/demo.db")) as queue:
+        run = demo.Demo(queue, console, log)
+        assert run.look()  # the first look sees the rows, the second no change of them
+        with pytest.raises(StoreError, match="no task has changed"):
+            run.look()
+    shown = console.export_text()
+    assert "“Tides”: waiting in script, attempt 0" in shown
+    assert "store unreachable" in shown

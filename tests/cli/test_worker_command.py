@@ -1,4 +1,4 @@
-"""`onerow worker`: its first lines, --until-idle, --reload and its statistics."""
+"""`onerow worker`: its first lines, --until-idle, --reload, its statistics and its stacks."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from onerow.cli.start.init import FILES
 
-PATIENCE = 100.0
+PATIENCE = 900.0
 
 
 @pytest.fixture
@@ -72,6 +72,27 @@ def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
         task_id = onerow(project, "add", "greetings", "name=Ann").strip()
         until(lambda: '"status": "completed"' in onerow(project, "show", task_id, "--json"))
         assert "GOODBYE, ANN!" in onerow(project, "logs", task_id)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_sigusr1_prints_the_stacks_of_a_worker_and_its_work_goes_on(project: Path) -> None:
+    log = project / "worker.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "onerow", "worker", "app"], cwd=project, env=environment(), stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        until(lambda: "serves greetings" in log.read_text())
+        (worker,) = json.loads(onerow(project, "workers", "--json"))
+        os.kill(worker["pid"], signal.SIGUSR1)
+        until(lambda: "Current thread" in log.read_text())
+        assert "run_round" in log.read_text() or "_rest" in log.read_text()
+        task_id = onerow(project, "add", "greetings", "name=Ann").strip()
+        until(lambda: '"status": "completed"' in onerow(project, "show", task_id, "--json"))
+        assert "another starts" not in log.read_text()
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0

@@ -11,7 +11,7 @@ from onerow.engine.worker import Worker
 from onerow.ports import Claim, PhaseClaim, Store
 from tests.compatibility.app import PIPELINES, albums, archive, videos
 
-PATIENCE = 60.0
+PATIENCE = 900.0
 """Seconds that a loaded machine may take to drain a fixture."""
 
 EXPECTED = {

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 import onerow
 from onerow.cli.exit_codes import EXIT_CODES
+from onerow.cli.lazy_group import LazyGroup
 from onerow.cli.main import COMMANDS, main
 from onerow.core.failure import ERROR_CLASSES
 from onerow.core.status import Status
@@ -43,7 +44,7 @@ def collect(folder: Path) -> dict[str, Any]:
     return {
         "python names": sorted(onerow.__all__),
         "python signatures": dict(_signatures()),
-        "commands": {name: _command(name) for name in sorted(COMMANDS)},
+        "commands": dict(_commands()),
         "exit codes": sorted(EXIT_CODES),
         "environment variables": sorted(_environment_variables()),
         "json keys": _json_keys(f"sqlite:///{folder / 'surface.db'}"),
@@ -82,9 +83,21 @@ def _parameters(method: Callable[..., Any]) -> list[str]:
     return [name for name in names if name != "self"]
 
 
-def _command(name: str) -> dict[str, Any]:
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    command: click.Command = getattr(importlib.import_module(module), attribute)
+def _commands() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in sorted(COMMANDS):
+        command = _imported(COMMANDS[name][0])
+        yield name, _command(command)
+        if isinstance(command, LazyGroup):
+            for member, (place, _) in sorted(command.members.items()):
+                yield f"{name} {member}", _command(_imported(place))
+
+
+def _imported(place: str) -> click.Command:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+
+
+def _command(command: click.Command) -> dict[str, Any]:
     options, arguments = {}, []
     for parameter in command.params:
         if isinstance(parameter, click.Argument):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from onerow.core import rules
+from onerow.core.rules.attempts import Jumped
 from onerow.core.slots import PhaseSlots
 from onerow.core.status import PROCESSING
 from onerow.core.task import Task
@@ -66,6 +67,26 @@ def test_every_outcome_of_an_attempt_frees_its_slot(store: Store) -> None:
         after = leave(held)
         after = swap(store, held, replace(after, version=held.version + 1))
         assert (after.slot, after.key_slot, stored(store).slot) == (None, None, None)
+
+
+def test_a_key_that_a_jump_sets_counts_in_the_phase_after_it(store: Store) -> None:
+    for task_id, key in (("a", "heavy"), ("b", ""), ("c", "light")):
+        put(store, task_id, limit_key=key)
+    held = {task.task_id: task for task in claim(store, key_slots=1)}
+    for task_id, new_key in (("a", None), ("b", "heavy"), ("c", "")):
+        outcome = Jumped("video", limit_key=new_key)
+        after = rules.decide(held[task_id], PLAN, outcome, store.now(), "w1")
+        assert after is not None
+        swap(store, held[task_id], after)
+    assert {task_id: task.limit_key for task_id, task in every_row(store).items()} == {
+        "a": "heavy",
+        "b": "heavy",
+        "c": "",
+    }
+    first = claim(store, phase="video", key_slots=1)
+    assert sorted(task.task_id for task in first) == ["a", "c"]  # b waits for the slot of its new key
+    done(store, *first)
+    assert claimed_ids(store, phase="video", key_slots=1) == ["b"]
 
 
 def test_a_slot_belongs_to_one_phase_of_one_pipeline(store: Store) -> None:

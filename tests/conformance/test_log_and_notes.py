@@ -295,6 +295,6 @@ def test_many_threads_may_prepare_and_use_one_database_at_once(again: Callable[[
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert errors == []
     assert len(store.fetch([f"{n}-{m}" for n in range(6) for m in range(10)])) == 60

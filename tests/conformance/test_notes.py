@@ -111,8 +111,9 @@ def test_two_limits_that_are_set_at_the_same_time_are_both_stored(queue: Queue) 
             partial(queue.set_limit, "videos", "image", concurrency=number),
             partial(queue.set_limit, "videos", "image", per_key=number),
         )
-        stored = definitions.load_controls(queue.store).limits
-        assert stored == {("videos", "image"): {"concurrency": number, "per_key": number}}
+        stored = definitions.load_controls(queue.store).setting_of("videos", ["image"])
+        assert stored is not None
+        assert stored.limits == {"concurrency": number, "per_key": number}
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ OPERATIONS: dict[str, list[Operation]] = {
         lambda task, now: rules.expire(task, ONE_PHASE, now),
     ],
     "rename": [lambda task, now: rules.rename(task, PLAN, now)],
+    "release": [lambda task, now: rules.release(task, now)],
     "release key": [lambda task, now: rules.release_key(task, now)],
     "bury": [lambda task, now: rules.bury(task, now)],
     "signal": [lambda task, now: rules.signal(task, "go", "1", "s1", now)],

@@ -128,7 +128,7 @@ class PageRun:
     def _shell(self, block: Block, text: str) -> None:
         last = self._folder.parent / "last_folder"
         result = subprocess.run(
-            ["bash", "-euxo", "pipefail", "-c", f"{text}\npwd > {last}"], text=True, timeout=110, check=False,
+            ["bash", "-euxo", "pipefail", "-c", f"{text}\npwd > {last}"], text=True, timeout=900, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert result.returncode == 0, f"{block.where}:\n{result.stdout[-4_000:]}"

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from onerow.engine.queue.lease import Leased
 from onerow.testing import Rehearsal
 from tests.docs.blocks import public_names
 from tests.stores.postgres.test_callers import django_at
+from tests.tables import old_tables
 
 Names = dict[str, Any]
 
@@ -491,6 +494,41 @@ def postgres_role(postgres_tables: Queue, postgres_url: str) -> Iterator[None]:
 
 
 @pytest.fixture
+def posts_in_postgres(postgres_tables: Queue, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of the pages on tenants and attached tables."""
+    monkeypatch.setenv("ONEROW_STORE", postgres_url)
+    postgres_tables.publish(pipeline("tagging", "tag"))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE public.accounts (id uuid PRIMARY KEY, workspace_id integer);"
+            "CREATE TABLE public.posts (id uuid PRIMARY KEY);"
+            "CREATE FUNCTION public.is_workspace_member(integer) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT true'"
+        )
+
+
+@pytest.fixture
+def tagger_in_postgres(posts_in_postgres: None, postgres_url: str) -> Iterator[None]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE tagger_members; CREATE ROLE tagger_service LOGIN")
+        connection.execute("GRANT SELECT ON public.accounts TO tagger_members")
+        yield
+        connection.execute("DROP OWNED BY tagger_members, tagger_service")
+        connection.execute("DROP ROLE tagger_members, tagger_service")
+
+
+@pytest.fixture
+def tasks_deleted_at_their_end(names: Names) -> Iterator[None]:
+    worker = Worker(names["queue"], [names["clicks"]], interval=0.05, grace="1s")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert worker.ready.wait(900)
+    yield
+    worker.stop(hurry=True)
+    thread.join()
+    assert (names["done"].status, names["done"].results) == ("completed", {})
+
+
+@pytest.fixture
 def orders_in_postgres(postgres_tables: Queue, postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int)")
@@ -531,3 +569,79 @@ def running_videos(queue: Queue) -> Iterator[None]:
     yield
     worker.stop()
     thread.join()
+
+
+# ── docs/how-to/scaling-*.md ──
+
+
+@pytest.fixture
+def scaled_app(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    """A store with five waiting tasks, which commands find by ONEROW_STORE."""
+    url = f"sqlite:///{folder / 'scaled.db'}"
+    monkeypatch.setenv("ONEROW_STORE", url)
+    queue = Queue(url)
+    clips = pipeline("clips", "video")
+    queue.publish(clips)
+    queue.add_many(clips, [{"n": n} for n in range(5)])
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def scaled_on_aws(scaled_app: Queue, sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Auto Scaling group and an ECS service without workers."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", sqs_endpoint)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    groups, services = boto3.client("autoscaling"), boto3.client("ecs")
+    groups.create_launch_configuration(LaunchConfigurationName="lc", ImageId="ami-12c6146b", InstanceType="t3.micro")
+    groups.create_auto_scaling_group(
+        AutoScalingGroupName="encoders", LaunchConfigurationName="lc", MinSize=0, MaxSize=9,
+        AvailabilityZones=["eu-central-1a"],
+    )  # fmt: skip
+    services.create_cluster(clusterName="media")
+    services.register_task_definition(family="w", containerDefinitions=[{"name": "w", "image": "w", "memory": 64}])
+    services.create_service(cluster="media", serviceName="encoders", taskDefinition="w", desiredCount=0)
+    groups.close()
+    services.close()
+
+
+@pytest.fixture
+def queue_depth(names: Names, scaled_app: Queue) -> Iterator[None]:
+    """The handler of the page, which is called at the end."""
+    names["queue"] = scaled_app
+    yield
+    answer = names["lambda_handler"]({}, None)
+    assert len(answer) == 4
+    assert answer["video_scale_result"]["video_new_desired"] == 2
+
+
+# ── docs/how-to/sql-views.md, adopt.md ──
+
+
+@pytest.fixture
+def tagging_in_postgres(postgres_url: str) -> None:
+    _publish(postgres_url, pipeline("tagging", "tag"))
+
+
+@pytest.fixture
+def jobs_in_postgres(postgres_url: str) -> None:
+    _publish(postgres_url, pipeline("jobs", "run"))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for statement in old_tables.JOBS.replace("{rows}", "20").split(";\n"):
+            if statement.strip():
+                connection.execute(statement)
+
+
+@pytest.fixture
+def task_queue_in_sqlite(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "studio.db")) as connection, connection:
+        connection.execute(old_tables.TASK_QUEUE)
+        connection.execute(
+            "INSERT INTO task_queue (task_id, type, status, user_id) VALUES ('영상', 'script', 'waiting', 'u')"
+        )
+
+
+def _publish(url: str, made: Pipeline) -> None:
+    queue = Queue(url)
+    queue.publish(made)
+    queue.close()

@@ -31,8 +31,30 @@ from tests.docs.blocks import LANGUAGES, PAGES, RENDERED, Block, PageRun, blocks
 NOT_RUN = {
     "README.md": ["a test checks that the target exists"] * 2 + ["output, which a test compares"],
     "docs/adr/0007-process-trees-end-by-subreaper-not-cgroups.md": ["a picture"],
+    "docs/how-to/capacity-planning.md": ["needs the statistics of a day", "takes minutes"],
     "docs/how-to/folder-inbox.md": ["test_inbox_pages.py runs it"] * 4 + ["runs until it is stopped"],
+    "docs/how-to/dashboard.md": [
+        "runs until it is stopped",
+        "it is a part of a Django project; tests/web/test_mounting.py runs one",
+    ],
+    "docs/reliability.md": ["takes minutes, or hours"] * 3,
+    "docs/how-to/http-api.md": [
+        "it would serve until it is stopped; tests/web/test_command.py runs it",
+        "needs the server of the block above; tests/web/test_api.py sends these requests",
+    ],
     "docs/how-to/mongodb.md": ["needs mongosh"],
+    "docs/how-to/monitor.md": ["runs until it is quit; tests/tui drive it"],
+    "docs/how-to/rates.md": ["needs a published pipeline; tests/engine/test_live_rates.py changes rates"],
+    "docs/how-to/scaling-aws.md": ["runs on EC2 and ECS only, until it is stopped"],
+    "docs/how-to/scaling-one-host.md": [
+        "runs until it is stopped",
+        "runs until it is stopped",
+        "needs a running worker",
+    ],
+    "docs/how-to/telemetry.md": [
+        "sentry_sdk.init() changes the whole process; tests/telemetry/test_sentry.py runs it",
+    ],
+    "docs/how-to/web-security.md": ["it asks for a password", "a part of nginx's configuration"],
     "docs/how-to/webhooks.md": ["test_inbox_pages.py runs it", "runs until it is stopped"],
     "docs/query-language.md": ["output"],
     "docs/how-to/postgresql.md": ["runs until it is stopped", "a URL"],
@@ -41,6 +63,11 @@ NOT_RUN = {
 
 OUTPUT = {
     "docs/reference/python.md": ["no pipeline 'vidoes' in the store (videos)\n", "did you mean 'videos'?\n"],
+    "docs/how-to/scaling-one-host.md": ["scale_out  0 → 3 workers", '"desired_workers": 3'],
+    "docs/how-to/scaling-aws.md": [
+        "scale_out  0 → 2 workers  asg:encoders",
+        "scale_out  0 → 2 workers  ecs:media/encoders",
+    ],
     "README.md": ["completed  greetings.deliver", "It is not due until", "completed in deliver"],
     "docs/tutorial.md": [
         "It is parked for the signal packed until",

@@ -13,11 +13,17 @@ from onerow.engine.queue.queue import Queue
 from onerow.wiring import open_store
 from tests.conformance.stores import ENTRIES, Entry
 
-PATIENCE = 60.0
+PATIENCE = 900.0
 """Seconds after which an expected change counts as missing."""
 
 
-@pytest.fixture(params=[entry for entry in ENTRIES.values() if not entry.slow], ids=lambda entry: entry.name)
+@pytest.fixture(
+    params=[
+        pytest.param(entry, id=entry.name, marks=[pytest.mark.slow] if entry.older else [])
+        for entry in ENTRIES.values()
+        if not entry.slow
+    ]
+)
 def entry(request: pytest.FixtureRequest) -> Entry:
     found: Entry = request.param
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from onerow import Filter, Pipeline, Queue, Status, Task, Worker
 
-PATIENCE = 60.0
+PATIENCE = 900.0
 """Seconds for which tests wait for a change before they fail; enough for a loaded machine."""
 
 ON_SQLITE = pytest.mark.parametrize("queue", ["sqlite"], indirect=True)

@@ -15,6 +15,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.ports import Move
 from tests.engine.conftest import ended, until, working
 from tests.engine.isolated_requests_app import clumsy
+from tests.engine.kit import ON_SQLITE
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 
@@ -43,6 +44,22 @@ def test_a_call_gets_at_most_the_batch_size(queue: Queue) -> None:
     assert [queue.get(task.task_id).result for task in tasks] == [[n, n * 2] for n in range(25)]
     assert max(sizes) <= 10
     assert len(sizes) < 25
+
+
+@ON_SQLITE
+def test_batches_of_one_claim_run_at_the_same_time(queue: Queue) -> None:
+    together = threading.Barrier(3, timeout=900)
+    posts = Pipeline("posts")
+
+    @posts.batch("embed", size=2, within="1h", retry=Retry(0))
+    def embed(items: list[Item[int]]) -> None:
+        together.wait()  # raises unless three batches run at once
+        for item in items:
+            item.done()
+
+    tasks = queue.add_many(posts, range(6))
+    with working(queue, posts, concurrency=3):
+        assert {ended(queue, task.task_id).status for task in tasks} == {Status.COMPLETED}
 
 
 def test_a_full_batch_starts_at_once_and_a_partial_one_waits(queue: Queue) -> None:
@@ -154,14 +171,14 @@ def test_a_cancelled_item_does_not_affect_the_others(queue: Queue) -> None:
     @posts.batch("embed", size=2, within="10s")
     def embed(items: list[Item[str]]) -> None:
         here.set()
-        go.wait(30)
+        go.wait(900)
         seen.extend(item.cancelled for item in items if item.payload == "unwanted")
         for item in items:
             item.done("vector")
 
     wanted, unwanted = queue.add_many(posts, ["wanted", "unwanted"])
     with working(queue, posts):
-        assert here.wait(30)
+        assert here.wait(900)
         queue.cancel(unwanted.task_id)
         until(lambda: queue.get(unwanted.task_id).status is Status.CANCELLED)
         go.set()
@@ -194,7 +211,7 @@ def test_a_batch_that_exceeds_its_timeout_is_stopped(queue: Queue, kind: str) ->
         for task in tasks:
             found = ended(queue, task.task_id)
             assert (found.status, found.error_class) == (Status.FAILED, "timeout")
-        assert stopped.wait(30)
+        assert stopped.wait(900)
     assert not worker.condemned
 
 

@@ -46,6 +46,22 @@ def test_a_finish_completes_the_task_early_and_is_recorded(queue: Queue) -> None
     assert [(entry.phase, entry.what, entry.note) for entry in task.history] == [("read", "completed", "early")]
 
 
+@pytest.mark.parametrize("given, key", [("heavy", "heavy"), ("", ""), (None, "of the caller")])
+def test_a_jump_may_set_the_limit_key_for_the_phases_after_it(queue: Queue, given: str | None, key: str) -> None:
+    pipeline = news(Jump("publish", limit_key=given))
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline, limit_key="of the caller").task_id)
+    assert (task.status, task.limit_key) == (Status.COMPLETED, key)
+
+
+def test_a_jump_with_a_limit_key_that_can_t_be_stored_fails_the_task(queue: Queue) -> None:
+    pipeline = news(Jump("publish", limit_key="k" * 201))
+    with working(queue, pipeline):
+        task = ended(queue, queue.add(pipeline).task_id)
+    assert (task.status, task.error_class, task.phase) == (Status.FAILED, "permanent", "read")
+    assert "limit_key has 201 characters" in (task.error or "")
+
+
 @pytest.mark.parametrize("phase", ["read", "nowhere"])
 def test_a_jump_to_an_earlier_or_unknown_phase_fails_the_task(queue: Queue, phase: str) -> None:
     pipeline = news(Jump(phase))

@@ -2,17 +2,21 @@
 
 import inspect
 import time
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled
+from onerow import BadInput, Filter, Permanent, Pipeline, Retry, Status, TaskCancelled, UnknownName
 from onerow.cli.main import COMMANDS
 from onerow.engine.queue import bulk
 from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.progress import Progress
 from onerow.engine.queue.queue import Queue
+from onerow.stores.sqlite import SqliteStore
+from tests.conformance.stores import Clock
 from tests.engine.conftest import until, working
 
 WAITING = Filter(statuses=frozenset({Status.WAITING}))
@@ -166,6 +170,74 @@ def test_an_interrupted_operation_leaves_a_record_of_its_progress(queue: Queue) 
     (record,) = bulk.records(queue)
     assert (record.done, record.whole, record.by) == (3, False, "ann")
     assert record.ended_at
+
+
+def test_an_operation_stops_when_it_is_asked_to_and_says_who_asked(queue: Queue) -> None:
+    queue.add_many(posts(), range(10))
+    chosen = queue.select(WAITING)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 14:  # in the second minute of waiting
+            (under_way,) = queue.bulk_operations()
+            assert (under_way.done, under_way.ended_at) == (2, "")
+            queue.stop_bulk(under_way.name, by="kim")
+
+    chosen._sleep = sleep
+    result = chosen.cancel(pace="1/min", by="ann")
+    assert len(slept) == 14  # it does not wait for its next task
+    (record,) = queue.bulk_operations()
+    assert record == result
+    assert (record.done, record.whole, record.by, record.stopped_by) == (2, False, "ann", "kim")
+    assert statuses(queue) == {Status.CANCELLED: 2, Status.WAITING: 8}
+    assert queue.store.notes(bulk.STOP) == []
+    with pytest.raises(BadInput, match="has ended"):
+        queue.stop_bulk(record.name)
+    with pytest.raises(UnknownName, match="no operation"):
+        queue.stop_bulk("x")
+    with pytest.raises(BadInput, match="one user"):
+        queue.for_user("ann").bulk_operations()
+
+
+def test_an_operation_whose_process_was_silent_for_a_minute_is_shown_as_interrupted(tmp_path: Path) -> None:
+    clock = Clock()
+    with closing(Queue(SqliteStore(str(tmp_path / "q.db"), clock=clock))) as queue:
+        queue.add_many(posts(), range(2))
+        chosen = queue.select(WAITING)
+        seen: list[bool] = []
+
+        def sleep(seconds: float) -> None:
+            clock.forward(timedelta(seconds=seconds))
+            seen.append(queue.bulk_operations()[0].interrupted)
+            if len(seen) == 20:  # the machine was suspended: the clock moved, the process wrote nothing
+                clock.forward(timedelta(minutes=2))
+                (record,) = queue.bulk_operations()
+                assert record.interrupted
+                with pytest.raises(BadInput, match="was interrupted"):
+                    queue.stop_bulk(record.name)
+
+        chosen._sleep = sleep
+        chosen.cancel(pace="1/h")
+        assert len(seen) == 720
+        assert set(seen) == {False}  # a long wait for the pace is no silence
+        (record,) = queue.bulk_operations()
+        assert (record.whole, record.interrupted) == (True, False)
+
+
+def test_a_fast_operation_stops_between_two_pages(queue: Queue) -> None:
+    queue.add_many(posts(), range(450))
+
+    asked: list[str] = []
+
+    def each(task: Any, error: Exception | None) -> None:
+        if not asked:
+            asked.append(queue.bulk_operations()[0].name)
+            queue.stop_bulk(asked[0], by="kim")
+            time.sleep(1.1)  # an operation looks for such a request about once a second
+
+    result = queue.select(WAITING).cancel(each=each)
+    assert (result.done, result.stopped_by, result.whole) == (200, "kim", False)
 
 
 def test_a_queue_for_one_user_changes_only_that_users_tasks(queue: Queue) -> None:

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from onerow import Addition, AsyncContext, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status
+from onerow import Addition, AsyncContext, ChildrenFailed, Context, Permanent, Pipeline, Retry, Status, Task
 from onerow.core.filters import Filter
 from onerow.engine.events.events import Events
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles import children
+from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.ports import Page
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Entry
 from tests.engine.conftest import ended, parked, until, working
+from tests.samples import a_task
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 
@@ -410,6 +412,17 @@ def test_a_slow_sweep_over_parked_tasks_runs_less_often(monkeypatch: pytest.Monk
     assert role.tick(store.now()) == 60
 
 
+def test_each_change_of_a_family_wakes_the_sweep() -> None:
+    # Not only the first of several: the sweep may take them all before the second is there.
+    store = MemoryStore()
+    role = children.ChildrenSweeper(store, Children(store, lambda name: None, Events()), "w1")
+    woken: list[bool] = []
+    role.wake = lambda: woken.append(True)
+    for _ in range(2):
+        role.hear(a_task())
+    assert len(woken) == 2
+
+
 def test_children_may_start_after_a_delay(queue: Queue) -> None:
     songs, albums = tracks(), Pipeline("albums")
 
@@ -423,3 +436,16 @@ def test_children_may_start_after_a_delay(queue: Queue) -> None:
     found = children_of(queue, task.task_id)
     assert sorted(child.payload for child in found) == ["a", "b"]
     assert all(child.run_at >= task.created_at + timedelta(minutes=10) for child in found)
+
+
+def test_a_task_that_begins_to_wait_for_children_is_looked_at_even_if_it_has_none() -> None:
+    store = MemoryStore()
+    parts = Pipeline("parts")
+    parts.wait_until("start", field="at")
+    parts.wait_children("gather")
+    task = Queue(store).add(parts, {"at": store.now().isoformat()})
+    sweeper = WaitPhaseSweeper(store, {"parts": parts.plan}, Events())
+    heard: list[Task] = []
+    sweeper.parent_or_child_changed = heard.append
+    sweeper.tick(store.now())
+    assert [(each.task_id, each.awaiting) for each in heard] == [(task.task_id, "children")]

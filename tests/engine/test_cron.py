@@ -76,7 +76,7 @@ def test_many_workers_add_one_task_per_time(entry: Entry, request: pytest.Fixtur
     def worker(queue: Queue) -> None:
         role = scheduler(queue, pipeline)
         for nominal in times:
-            barrier.wait(30)
+            barrier.wait(900)
             try:
                 role.tick(nominal)
             except BaseException as error:

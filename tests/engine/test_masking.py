@@ -31,6 +31,13 @@ KEYS = [
     "PASSWORD=s3cr3t-word",
     '{"api_key": "s3cr3t-word"}',
     "client_secret: 's3cr3t-word'",
+    "https://s3cr3t-word-of-a-user@host/a.mp4",
+    "https://s3cr3t-word-of-a-user:@host/a.mp4",
+    "GET /a?key=s3cr3t HTTP/1.1",
+    "https://host/a?v=1&key=s3cr3t#t=10",
+    'href="https://host/a?v=1&amp;sig=s3cr3t"',
+    "https://host/a?X-Amz-Credential=s3cr3t&X-Amz-Signature=s3cr3t",
+    "https://host/?pass=s3cr3t&accessToken=s3cr3t&auth_token=s3cr3t",
 ]
 PLAIN = [
     "the token was fine",
@@ -41,6 +48,9 @@ PLAIN = [
     "asia and akia",
     "mailto:ann@example.org",
     "12:30 secretary",
+    "https://ann@example.org/a",
+    "https://example.org/?monkey=1&keyboard=us&design=2&tokens=3&v=abc",
+    "is it the key = value?",
 ]
 
 

@@ -284,10 +284,10 @@ def test_a_running_worker_of_a_moved_store_stops(sqlite: Store, tmp_path: Path) 
     queue.on(WorkerOutdated, heard.append)
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert worker.ready.wait(60)
+    assert worker.ready.wait(900)
     other = SqliteStore(tmp_path / "new.db")
     move(sqlite, other, wait=no_wait)
-    thread.join(60)
+    thread.join(900)
     assert not thread.is_alive()
     assert worker.exit_code == 78
     assert other.url in heard[0].error

@@ -156,13 +156,13 @@ def test_a_holder_that_lost_its_lease_stores_no_further_steps(queue: Queue) -> N
     @films.phase
     def fetch(job: Any, ctx: Context) -> None:
         here.set()
-        go.wait(30)
+        go.wait(900)
         ctx.step("late", lambda: "late")
         reached.append("after")
 
     with working(queue, films):
         task_id = queue.add(films).task_id
-        assert here.wait(30)
+        assert here.wait(900)
         (held,) = queue.find(Filter(statuses=frozenset({Status.PROCESSING}))).tasks
         rescued = msgspec.structs.replace(held, rescue_count=Retry().max_rescues)
         queue.store.swap([Move(held, rules.rescue(rescued, queue.store.now()))])

@@ -16,9 +16,9 @@ from tests.engine.kit import PATIENCE, until
 
 SUPERVISOR = """
 import sys
-from onerow.engine.worker import supervisor
+from onerow.engine.worker import supervisor, worker_process
 options = eval(sys.argv[1])
-supervisor._SHORTEST_LIFE = supervisor._FIRST_REPLACE_PAUSE = 0.2
+supervisor._SHORTEST_LIFE = worker_process.FIRST_REPLACE_PAUSE = 0.2
 made = supervisor.Supervisor(sys.argv[2:], options.pop("processes"), lambda line: print(line, flush=True), **options)
 sys.exit(made.run())
 """
@@ -213,6 +213,7 @@ def test_a_worker_that_was_ready_is_replaced_however_often_it_dies(supervisor: S
     assert "starts in a row" not in supervisor.output()
 
 
+@pytest.mark.slow
 def test_a_worker_run_until_idle_that_never_becomes_ready_is_given_up_too(supervisor: SupervisorProcess) -> None:
     supervisor.start("os.write(signs, b'\\n')\nos.kill(os.getpid(), 11)", once=True)
     assert supervisor.wait() == 71

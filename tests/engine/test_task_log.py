@@ -92,7 +92,7 @@ def test_a_handler_with_large_output_keeps_its_last_lines_in_order(queue: Queue)
     assert len(numbers) > 9_000
 
 
-@on_every_store_or_slowly
+@pytest.mark.parametrize("entry", [ENTRIES["sqlite"]], ids=["sqlite"])
 def test_fifty_megabytes_without_a_newline_are_handled(queue: Queue) -> None:
     films = Pipeline("films")
     films.command("flood", script("import sys\nfor _ in range(50): sys.stdout.write('zz.' * 333_334)"))
@@ -217,7 +217,7 @@ def test_a_log_is_followed_across_a_dead_worker_and_a_retry(url: str) -> None:
         os.kill(workers[0].pid, signal.SIGKILL)
         workers[0].wait()
         workers.append(subprocess.Popen(argv))
-        out, _ = following.communicate(timeout=60)
+        out, _ = following.communicate(timeout=900)
     finally:
         for process in [*workers, following]:
             process.kill()
@@ -284,6 +284,32 @@ def test_each_attempt_has_a_log_file_that_is_removed_with_its_task(sqlite_url: s
     assert not any(path.exists() for path in files)
     assert [path.name for path in (tmp_path / "logs").iterdir() if other.task_id in path.name]
     assert queue.find().tasks[0].task_id == other.task_id != task.task_id
+    queue.close()
+
+
+def test_a_command_knows_the_path_of_its_log_file(sqlite_url: str, tmp_path: Path) -> None:
+    films = Pipeline("films")
+    script = 'echo "$ONEROW_LOG_FILE"; echo "$MY_LOG"; test -f "$MY_LOG" && exit $((2 - ONEROW_ATTEMPT))'
+    films.command("cut", ["sh", "-c", script], set_env={"MY_LOG": "{ctx.log_file?}"}, retry=QUICK)
+    queue = QueueAt(sqlite_url, log_files=tmp_path / "logs")
+    task = run(queue, films)
+    files = sorted(str(path) for path in (tmp_path / "logs").iterdir())
+    assert len(files) == 2
+    assert lines(queue, task) == [
+        each for file in sorted(files, key=lambda path: os.stat(path).st_ctime_ns) for each in (file, file)
+    ]
+    for file in files:
+        assert Path(file).read_text().count(file) == 2
+    queue.close()
+
+
+def test_without_log_files_a_command_gets_no_path(sqlite_url: str) -> None:
+    films = Pipeline("films")
+    films.command(
+        "cut", ["sh", "-c", 'echo "<$MY_LOG>${{ONEROW_LOG_FILE-none}}"'], set_env={"MY_LOG": "{ctx.log_file?}"}
+    )
+    queue = QueueAt(sqlite_url)
+    assert lines(queue, run(queue, films)) == ["<>none"]
     queue.close()
 
 

@@ -35,7 +35,7 @@ slow = Pipeline("slow")
 """Sleeps in its first attempt, for as long as the payload says."""
 
 
-@slow.phase(lease="2s", retry=Retry(0), timeout="10m")
+@slow.phase(lease="8s", retry=Retry(0), timeout="10m")
 async def in_loop(job: dict[str, Any], ctx: AsyncContext) -> str:
     note("begin", ctx)
     if job["kind"] == "async" and first_time(ctx):
@@ -44,7 +44,7 @@ async def in_loop(job: dict[str, Any], ctx: AsyncContext) -> str:
     return "in_loop"
 
 
-@slow.phase(lease="2s", retry=Retry(0), timeout="10m")
+@slow.phase(lease="8s", retry=Retry(0), timeout="10m")
 def in_thread(job: dict[str, Any], ctx: Context) -> str:
     note("begin", ctx)
     if job["kind"] == "thread" and first_time(ctx):
@@ -55,7 +55,7 @@ def in_thread(job: dict[str, Any], ctx: Context) -> str:
     return "in_thread"
 
 
-@slow.phase(lease="2s", retry=Retry(0), timeout="10m", isolate="process")
+@slow.phase(lease="8s", retry=Retry(0), timeout="10m", isolate="process")
 def in_process(job: dict[str, Any], ctx: Context) -> str:
     note("begin", ctx)
     if job["kind"] == "isolated" and first_time(ctx):
@@ -109,7 +109,7 @@ poison = Pipeline("poison")
 """Kills the process it runs in, in the tasks whose payload says so."""
 
 
-@poison.phase(lease="2s")
+@poison.phase(lease="8s")
 async def drink(job: bool, ctx: AsyncContext) -> str:
     note("begin", ctx)
     if job:

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+import pytest
 
 from onerow import Filter, Queue, Status, Task
 from tests.engine.kit import PATIENCE, until
+from tests.marked_processes import kill_all, living
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "FAULTS_MARK"
@@ -86,25 +88,10 @@ class Place:
 
     def living(self) -> list[psutil.Process]:
         """Return every running process with this test's environment variable."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self.mark:
-                    found.append(process)
-        return found
+        return living(MARK, self.mark)
 
     def close(self) -> None:
-        """Kill every process of this test by its pid; repeated, because a dying process may have started others."""
-        for _ in range(20):
-            left = self.living()
-            for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            for started in self._started:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    started.wait(5)
-            if not left:
-                break
+        kill_all(MARK, self.mark, self._started)
         self.queue.close()
 
 
@@ -204,3 +191,19 @@ def check_story(task: Task, phases: Sequence[str]) -> None:
         assert task.leased_until
     if not task.ended:
         assert task.phase == phases[len(good)]
+
+
+@contextlib.contextmanager
+def a_small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of a size such as '2m' at a new folder; skip the test where that is not allowed."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, timeout=900, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"can't mount here: {mounted.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], timeout=900, check=True)

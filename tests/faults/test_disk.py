@@ -18,7 +18,7 @@ from onerow.core.errors import StoreFull, StoreReadOnly
 from onerow.stores.sqlite import maintenance
 from tests.engine.kit import until
 from tests.faults import app
-from tests.faults.kit import ROOT, a_place
+from tests.faults.kit import ROOT, a_place, a_small_disk
 
 pytestmark = pytest.mark.faults
 
@@ -28,19 +28,8 @@ UNPRIVILEGED = 65534
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, timeout=30, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"can't mount here: {mounted.stderr.decode()}")
-    try:
+    with a_small_disk(tmp_path / "small", "2m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], timeout=30, check=True)
 
 
 def fill(queue: Queue, size: int = 20_000) -> int:
@@ -141,7 +130,7 @@ def test_a_worker_on_a_read_only_file_reports_it(read_only: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "FAULTS_STORE": f"sqlite:///{read_only}", "ONEROW_LIFELINE": "0"},
-        cwd=ROOT, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        cwd=ROOT, capture_output=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert found.returncode == 69, found.stderr.decode()
     assert str(read_only) in found.stderr.decode()
@@ -171,5 +160,5 @@ def test_doctor_finds_a_read_only_file(small_disk: Path, monkeypatch: pytest.Mon
     queue.close()
     monkeypatch.setattr(maintenance, "_LEAST_FREE", 0)
     assert "✓ the disk has room" in doctor(queue.url, 0)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], timeout=30, check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], timeout=900, check=True)
     assert "✗" in doctor(queue.url, 1)

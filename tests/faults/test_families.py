@@ -17,7 +17,9 @@ def children(place: Place, parent: Task) -> list[Task]:
     return place.queue.find(Filter(parent_id=parent.task_id), limit=10_000, order="oldest").tasks
 
 
-@pytest.mark.parametrize("point", ["step", "midst", "spawned", "growing", "joined"])
+@pytest.mark.parametrize(
+    "point", ["growing", *(pytest.param(p, marks=pytest.mark.slow) for p in ("step", "midst", "spawned", "joined"))]
+)
 def test_a_worker_killed_at_any_point_spawns_none_twice_and_leaves_no_parent_waiting(place: Place, point: str) -> None:
     worker = place.worker("--concurrency", "3")
     parent = place.queue.add(app.tree, point)
@@ -31,6 +33,7 @@ def test_a_worker_killed_at_any_point_spawns_none_twice_and_leaves_no_parent_wai
     assert len(place.notes("planted")) == 1
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_repeatedly_fire_each_scheduled_time_once(place: Place) -> None:
     first, second = (place.worker(app="tests.faults.clockwork") for _ in range(2))
     for _ in range(3):

@@ -39,7 +39,7 @@ def test_a_frozen_worker_ends_after_its_grace_when_it_is_asked_to_stop(place: Pl
 
 
 @pytest.mark.promise("P2")
-@pytest.mark.parametrize("kind", ["isolated", "command"])
+@pytest.mark.parametrize("kind", ["isolated", pytest.param("command", marks=pytest.mark.slow)])
 def test_a_process_ends_with_its_lease_although_its_worker_is_stopped(place: Place, kind: str) -> None:
     worker = place.worker()
     if kind == "isolated":
@@ -60,6 +60,7 @@ def test_a_process_ends_with_its_lease_although_its_worker_is_stopped(place: Pla
     worker.supervisor.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.slow  # a machine that gets no processor time for two seconds loses the lease
 def test_a_process_runs_for_many_leases_while_its_worker_extends_them(place: Place) -> None:
     place.worker()
     task = place.queue.add(app.programs, {"kind": "plain", "seconds": 7})

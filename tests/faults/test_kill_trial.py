@@ -17,7 +17,7 @@ def trial(place: Place, tasks: int, kills: int, every: float) -> None:
     place.queue.publish(app.relay)
     added = place.queue.add_many(app.relay, [{"for": 0.2}] * tasks)
     crew = Crew(place, 2)
-    until(lambda: place.queue.store.notes("worker"), "the first worker", seconds=180)
+    until(lambda: place.queue.store.notes("worker"), "the first worker")
     while crew.kills < kills:
         time.sleep(every)
         crew.kill_one()
@@ -37,6 +37,7 @@ def test_two_hundred_tasks_complete_while_a_worker_is_killed_every_two_seconds_f
     trial(any_place, 200, 30, 2.0)
 
 
+@pytest.mark.slow  # tests/soak kills workers of every store in the normal run
 def test_twenty_tasks_complete_while_workers_are_killed(any_place: Place) -> None:
     trial(any_place, 20, 2, 1.0)
 

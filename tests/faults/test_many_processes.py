@@ -36,7 +36,7 @@ def write_at_once(place: Place, processes: int, seconds: float) -> int:
     return sum(int(out) for out, _ in ends)
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
+@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow])])
 def test_eight_writers_at_once_raise_nothing_and_lose_nothing(place: Place, seconds: int) -> None:
     worker = place.worker("--processes", "2")
     added = write_at_once(place, 8, seconds)

@@ -66,7 +66,10 @@ class Site:
         self.queue.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mongo"])
+_SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "mongo")]
+
+
+@pytest.fixture(params=["sqlite", *_SERVERS])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     entry = ENTRIES[request.param]
     made = Site(entry, entry.fresh(request), tmp_path)

@@ -88,7 +88,7 @@ def test_worker_processes_are_replaced_after_a_number_of_tasks_at_no_cost(place:
         place.ended(tasks[-1])
         return place.output().count("it was replaced") >= 2
 
-    until(replaced, "two replacements", seconds=240)
+    until(replaced, "two replacements")
     assert gone(first)
     for task in tasks:
         done = place.ended(task)

@@ -87,7 +87,7 @@ class SqsShim:
         kept = {name: value for name, value in headers.items() if name.lower() not in ("host", "content-length")}
         request = urllib.request.Request(f"{self.endpoint}{path}", body, kept, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=900) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:

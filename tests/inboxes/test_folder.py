@@ -96,6 +96,14 @@ def test_a_file_becomes_a_task_and_moves_to_the_archive(folder: Path, memory: Qu
     assert names(folder / "archive") == ["one.json"]
 
 
+def test_a_job_id_may_be_a_whole_number(folder: Path, memory: Queue) -> None:
+    (folder / "one.json").write_text('{"job_id": 123}')
+    (folder / "two.json").write_text('{"job_id": true}')
+    counts = take(memory, inbox_of(folder))
+    assert (counts.added, counts.rejected) == (1, 1)
+    assert memory.get("123").payload == {"job_id": 123}
+
+
 def test_taken_files_can_be_deleted_instead(folder: Path, memory: Queue) -> None:
     (folder / "one.json").write_text("{}")
     take(memory, inbox_of(folder, keep=False))
@@ -462,7 +470,7 @@ def test_an_interrupt_ends_the_wait_for_files(folder: Path) -> None:
     thread.start()
     began.wait()
     inbox.interrupt()
-    assert ended.wait(60)
+    assert ended.wait(900)
 
 
 def test_dangerous_files_are_rejected_with_the_reason(folder: Path, memory: Queue) -> None:

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import pytest
 
 from onerow import Filter, Pipeline, Queue, Status
-from onerow.core.errors import InboxUnavailable, StoreUnavailable
+from onerow.core.errors import InboxUnavailable, StoreUnavailable, UnknownName
 from onerow.core.messages import Message
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
 from onerow.ports import Inbox
-from tests.engine.kit import until, work, working
+from tests.engine.kit import ON_SQLITE, until, work, working
 from tests.inboxes.fake import FakeInbox
 
 jobs = Pipeline("jobs")
@@ -280,6 +280,17 @@ def test_an_unavailable_inbox_is_shown_and_retried(queue: Queue) -> None:
     inbox.unavailable = False
     assert receive.tick(now) == 0
     assert receive.state.error == ""
+
+
+@ON_SQLITE
+def test_why_names_an_unavailable_inbox_if_there_is_no_such_task(queue: Queue) -> None:
+    inbox = FakeInbox("jobs")
+    inbox.unavailable = True
+    queue.inboxes.append(inbox)
+    with working(queue, jobs):
+        until(lambda: any(each.error for line in Views(queue).workers() for each in line.inboxes), "the inbox's error")
+        with pytest.raises(UnknownName, match=r"no task 't', and an inbox is unavailable \(fake: fake: no answer\)"):
+            Views(queue).why("t")
 
 
 def test_an_addition_of_a_message_keeps_its_metadata(queue: Queue) -> None:

@@ -17,39 +17,47 @@ from tests.mutants.mutants import ROOT, Mutant, load
 _OUT_OF_COPY = shutil.ignore_patterns(
     ".git", ".venv", ".cache", "__pycache__", ".*_cache", ".hypothesis", "build", "dist"
 )
+_FAILED = ("FAILED tests/", "ERROR tests/")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-k", default="", help="only mutants whose name contains this text")
     chosen = [mutant for mutant in load() if parser.parse_args().k in mutant.name]
+    passing: set[object] = set()  # selections of tests that pass without a mutation
     survived = []
     for mutant in chosen:
-        caught = is_caught(mutant)
-        print(f"{'caught  ' if caught else 'SURVIVED'}  {mutant.name}", flush=True)
-        if not caught:
+        code, first = outcome(mutant, passing)
+        print(f"{'caught  ' if code == 1 else 'SURVIVED'}  {mutant.name}  ({first or f'exit code {code}'})", flush=True)
+        if code != 1:
             survived.append(mutant.name)
     print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught")
     return 1 if survived or not chosen else 0
 
 
-def is_caught(mutant: Mutant) -> bool:
-    """Whether the tests pass on the source as it is and fail on the mutated copy."""
+def outcome(mutant: Mutant, passing: set[object]) -> tuple[int, str]:
+    """Return pytest's exit code on the mutated copy, and its first failed test; without the mutation the tests must pass."""
     with tempfile.TemporaryDirectory(prefix="onerow-mutant-") as name:
         copy = Path(name) / "copy"
         shutil.copytree(ROOT, copy, ignore=_OUT_OF_COPY)
         (copy / ".cache").symlink_to(ROOT / ".cache")
-        if (code := _run_tests(copy, mutant)) != 0:
-            raise SystemExit(f"{mutant.name}: its tests end with exit code {code} without the mutation")
+        selection = (mutant.tests, mutant.only)
+        if selection not in passing:
+            code, first = _run_tests(copy, mutant)
+            if code != 0:
+                raise SystemExit(f"{mutant.name}: exit code {code} without the mutation ({first})")
+            passing.add(selection)
         path = copy / mutant.path
         path.write_text(mutant.applied_to(path.read_text(encoding="utf-8")), encoding="utf-8")
-        return _run_tests(copy, mutant) == 1
+        return _run_tests(copy, mutant)
 
 
-def _run_tests(copy: Path, mutant: Mutant) -> int:
+def _run_tests(copy: Path, mutant: Mutant) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", mutant.only, *mutant.tests]
     environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, check=False).returncode
+    done = subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(_FAILED)]
+    return done.returncode, failed[0].split(" - ")[0] if failed else ""
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import pytest
 
 from tests.runner.record import Failure, Record
@@ -83,11 +84,14 @@ def _run_pytest(arguments: Sequence[str], record: Path) -> int:
     try:
         return process.wait()
     except BaseException:
-        # Pytest's own worker processes end when its pipes close.
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
+        # The worker processes of pytest-xdist end, with some output, when its pipes close.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            process.terminate()
+            _, alive = psutil.wait_procs(family, timeout=10)
+            for member in alive:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
         process.wait()
         raise
 

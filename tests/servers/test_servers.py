@@ -30,7 +30,9 @@ def test_postgres_15_answers(postgres_15_url: str) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", ["stop", "stop immediate", "kill"])
+@pytest.mark.parametrize(
+    "how", ["kill", *(pytest.param(how, marks=pytest.mark.slow) for how in ("stop", "stop immediate"))]
+)
 def test_postgres_keeps_committed_rows_after_a_restart(own_postgres: PostgresServer, how: str) -> None:
     url = own_postgres.fresh_database()
     with psycopg.connect(url) as connection:
@@ -128,7 +130,7 @@ def test_a_server_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    server.wait(timeout=60)
+    server.wait(timeout=900)
 
 
 def _one(connection: psycopg.Connection[Any], query: Any) -> Any:

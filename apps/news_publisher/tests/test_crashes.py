@@ -111,6 +111,7 @@ def test_kill_9_at_any_point_loses_nothing_skips_nothing_and_doubles_nothing(
 
 
 @pytest.mark.faults
+@pytest.mark.slow  # the test above kills it at each point
 def test_a_publisher_killed_again_and_again_at_any_moment_publishes_everything_once(desk: Desk, mongo_url: str) -> None:
     desk.database["articles"].insert_many([an_article(number) for number in range(30)])
     news = Programs(mongo_url, desk.server.bot_environment)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from apps.news_publisher.tests.kit import PATIENCE
 from news_publisher import config
 from news_publisher.cli import main
@@ -21,6 +23,7 @@ def test_the_readme_names_every_command_and_every_variable() -> None:
     assert {f"NEWS_{name}" for name in read} == set(re.findall(r"NEWS_[A-Z_]+", README))
 
 
+@pytest.mark.slow
 def test_the_offline_story_runs_to_its_end(mongo_url: str) -> None:
     server = urlsplit(mongo_url)._replace(path="/").geturl()
     done = subprocess.run(

@@ -52,7 +52,7 @@ def dropping(chat: _Chat) -> None:
 
 def hanging(chat: _Chat) -> None:
     """Block until the test releases it."""
-    chat.owner.released.wait(120)
+    chat.owner.released.wait(900)
     good(chat)
 
 

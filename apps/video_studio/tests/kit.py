@@ -14,10 +14,11 @@ import psutil
 from PIL import Image
 
 from onerow import Queue, Status, Task, Worker
+from tests.marked_processes import kill_all, living
 from video_studio import open_queue
 from video_studio.library import writing
 
-PATIENCE = 60.0
+PATIENCE = 900.0
 T = TypeVar("T")
 
 
@@ -122,29 +123,10 @@ class Works:
 
     def living(self, word: str = "") -> list[psutil.Process]:
         """Return the processes of this studio whose command line contains a word."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                ours = process.environ().get("STUDIO_HOME") == str(self._home) and process.pid != os.getpid()
-                if (
-                    ours
-                    and process.status() != psutil.STATUS_ZOMBIE
-                    and any(word in part for part in process.cmdline())
-                ):
-                    found.append(process)
-        return found
+        return living("STUDIO_HOME", str(self._home), word)
 
     def close(self) -> None:
-        for _ in range(20):
-            left = self.living()
-            for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            for started in self._started:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    started.wait(5)
-            if not left:
-                break
+        kill_all("STUDIO_HOME", str(self._home), self._started)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ def probe(file: Path) -> str:
 
 def frame_at(file: Path, second: float, target: Path) -> Image.Image:
     argv = [get_ffmpeg_exe(), "-v", "error", "-ss", str(second), "-i", str(file), "-frames:v", "1", "-y", str(target)]
-    subprocess.run(argv, check=True, timeout=60)
+    subprocess.run(argv, check=True, timeout=900)
     return Image.open(target).convert("RGB")
 
 

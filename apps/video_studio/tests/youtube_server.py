@@ -68,7 +68,7 @@ class _Protocol(Handler):
             return self.hang_up()
         if fault == "hang":
             self.owner.hung.set()
-            self.owner.released.wait(120)
+            self.owner.released.wait(900)
             return self.hang_up()
         came = self.rfile.read(length)
         if fault == "ignore":
@@ -81,7 +81,7 @@ class _Protocol(Handler):
                 return self.hang_up()
             if fault == "publish and hang":
                 self.owner.hung.set()
-                self.owner.released.wait(120)
+                self.owner.released.wait(900)
                 return self.hang_up()
             if fault == "publish and forget":
                 self.owner.sessions.clear()

@@ -5,6 +5,7 @@ from onerow.core.errors import (
     CodeTooOld,
     InboxUnavailable,
     QueueRelocated,
+    ScalingUnavailable,
     StoreError,
     StoreMoved,
 )
@@ -15,7 +16,7 @@ EXIT_CODES = {
     2: "the command line itself is wrong: an unknown option, a missing argument",
     64: "an argument, a name, a URL, a query or the app is wrong; nothing was done",
     66: "the database file was deleted, moved or replaced while it was in use",
-    69: "the store or inbox can't be reached, or can't be used as it is",
+    69: "the store, inbox or group of workers can't be reached, or can't be used as it is",
     70: "a worker ended and left work in progress behind (it will be rescued)",
     71: "worker processes kept ending before they were ready; their output has the cause",
     75: "a worker gave way because of work that would not stop; start it again",
@@ -35,6 +36,6 @@ def exit_code(error: BaseException) -> int:
             return 78
         case StoreMoved():
             return 66
-        case StoreError() | InboxUnavailable():
+        case StoreError() | InboxUnavailable() | ScalingUnavailable():
             return 69
     return 1

@@ -5,6 +5,7 @@ import inspect
 import click
 
 from onerow.cli.exit_codes import EXIT_CODES
+from onerow.cli.lazy_group import LazyGroup
 from onerow.cli.main import SECTIONS, main
 from onerow.core.query import KEYS
 
@@ -31,6 +32,12 @@ def reference_page() -> str:
             command = main.get_command(context, name)
             assert command is not None
             lines += _command(command, click.Context(command, info_name=f"onerow {name}"))
+            if isinstance(command, LazyGroup):
+                inner = click.Context(command, info_name=f"onerow {name}")
+                for member in command.members:
+                    found = command.get_command(inner, member)
+                    assert found is not None
+                    lines += _command(found, click.Context(found, info_name=f"onerow {name} {member}"))
     lines += [
         "## Queries",
         "",

@@ -1,14 +1,11 @@
-"""Parse payloads and times from the command line."""
+"""Parse payloads from the command line."""
 
 import json
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
-from onerow.core.times import parse_time, to_millis
 
 
 def payload(fields: tuple[str, ...], text: str | None) -> Any:
@@ -47,12 +44,3 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise BadInput(f"the payload is not JSON ({error})", fix="quote it for your shell, or write FIELD=VALUE", field="payload") from None  # fmt: skip
-
-
-def moment(text: str, now: datetime) -> datetime:
-    """Parse a time: now, +10m, 10m (from now), or ISO 8601 with a zone."""
-    if text == "now":
-        return now
-    if text[:1] == "+" or (text[:1].isdigit() and "-" not in text):
-        return to_millis(now + parse_duration(text.lstrip("+"), "time"))
-    return parse_time(text, "time")

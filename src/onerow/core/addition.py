@@ -1,6 +1,7 @@
 """A task to add: validates the caller's values and builds the new row."""
 
 import string
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -108,7 +109,7 @@ def new_task(
     if given.task_id is not None:
         # A caller's id may be used again after its row was purged. Token and version start at the current time, above
         # those of the old row, so that a worker that still holds the old row can't write to the new one.
-        changes |= {"task_id": _task_id(given.task_id), "token": (start := since_epoch(now)), "version": start + 1}
+        changes |= {"task_id": check_task_id(given.task_id), "token": (start := since_epoch(now)), "version": start + 1}
     if requested is not None:
         changes["scheduled_time"] = requested
     elif plan.first.kind == "wait_until":
@@ -130,7 +131,8 @@ def new_task(
     return msgspec.structs.replace(_NEW, **changes)
 
 
-def _task_id(task_id: str) -> str:
+def check_task_id(task_id: str) -> str:
+    """Return the id of a task; raise BadInput if it is not allowed."""
     values.check_text(task_id, "task_id", 200)
     if not task_id or not task_id.isprintable() or task_id != task_id.strip() or "/" in task_id:
         raise BadInput(f"task_id {task_id!r} must be printable text without '/' or outer blanks", field="task_id")
@@ -164,6 +166,18 @@ def encode_metadata(metadata: dict[str, Any]) -> str:
     if not isinstance(metadata, dict):
         raise BadInput(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
     return values.encode(metadata, "metadata")
+
+
+def with_carried(tasks: list[Task], carried: Mapping[str, str]) -> list[Task]:
+    """Return new tasks with the trace context of their adder; one that the caller gave in the metadata wins."""
+    if not carried:
+        return tasks
+    return [
+        msgspec.structs.replace(
+            task, metadata_json=encode_metadata({**carried, **task.metadata} if task.metadata_json != "{}" else dict(carried))
+        )
+        for task in tasks
+    ]  # fmt: skip
 
 
 _MAX_TITLE = 500

@@ -14,6 +14,7 @@ OnerowError
 ├── ResourceError               a resource of handlers could not be made
 ├── LeaseLost                   another worker holds the lease now, or it was released
 ├── InboxUnavailable            can't be reached now; the worker retries
+├── ScalingUnavailable          the group of workers can't be asked or changed now
 └── StoreError
     ├── BadStoreUrl             (also BadInput)
     ├── StoreUnavailable        can't be reached now; a retry may help
@@ -188,3 +189,7 @@ class SchemaMissing(StoreError):
 
 class InboxUnavailable(OnerowError):
     """The inbox can't be reached now; its messages are received when it can be reached again."""
+
+
+class ScalingUnavailable(OnerowError):
+    """The group of workers (an Auto Scaling group, an ECS service) can't be asked or changed now."""

@@ -205,11 +205,16 @@ def where_in_user_code(error: BaseException) -> str:
 def user_frame(error: BaseException) -> traceback.FrameSummary | None:
     """Return the innermost frame that is neither in onerow nor in a library."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        parts = PurePath(frame.filename).parts
-        library = "site-packages" in parts or ("onerow" in parts and "src" in parts) or "lib" in parts
-        if not library and not frame.filename.startswith("<"):
+        if is_user_code(frame.filename):
             return frame
     return None
+
+
+def is_user_code(filename: str) -> bool:
+    """Whether a file of a frame is neither in onerow nor in a library."""
+    parts = PurePath(filename).parts
+    library = "site-packages" in parts or ("onerow" in parts and "src" in parts) or "lib" in parts
+    return not library and not filename.startswith("<")
 
 
 def _printable(text: str) -> str:

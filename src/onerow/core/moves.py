@@ -68,6 +68,7 @@ MOVES: tuple[Line, ...] = (
         {WAITING: _to(FAILED), PROCESSING: _to(FAILED), **_same(ENDS)},
     ),
     Line("rename", _SWEEP, rules.rename, _same(_to(WAITING))),
+    Line("release", _USERS, rules.release, _same(_to(WAITING))),
     Line("release key", _SWEEP, rules.release_key, _same(ENDS)),
     Line("bury", _SWEEP, rules.bury, _same(ENDS)),
     Line("signal", _USERS, rules.signal, _same(OPEN)),

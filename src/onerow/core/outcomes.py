@@ -31,11 +31,14 @@ class RateLimited(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler: run the task again after `for_`; costs no retry."""
+    """Raised by a handler: run the task again after `for_`; costs no retry. `scope='phase'` holds the whole phase for `for_`."""
 
-    def __init__(self, for_: Duration) -> None:
+    def __init__(self, for_: Duration, reason: str = "", *, scope: Literal["task", "phase"] = "task") -> None:
+        if scope not in ("task", "phase"):
+            raise BadInput(f"scope must be 'task' or 'phase', not {scope!r}", field="scope")
         self.for_: timedelta = parse_duration(for_, "for_")
-        super().__init__(f"snoozed for {self.for_}")
+        self.scope = scope
+        super().__init__(reason or f"snoozed for {self.for_}")
 
 
 class CancelTask(Exception):
@@ -90,10 +93,14 @@ class Asleep(Parked):
 
 
 class Jump(msgspec.Struct, frozen=True):
-    """Returned by a handler: continue with a later phase and skip the phases between."""
+    """Returned by a handler: continue with a later phase and skip the phases between.
+
+    limit_key: the task's limit key from there on; None keeps the one that it has, "" removes it.
+    """
 
     phase: str
     result: Any = None
+    limit_key: str | None = None
 
 
 class Finish(msgspec.Struct, frozen=True):

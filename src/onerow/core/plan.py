@@ -7,11 +7,14 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core.errors import UnknownName
+from onerow.core.labels import Labels
 from onerow.core.retry import Retry
 from onerow.core.schedule import Cron
 from onerow.core.suggest import did_you_mean
 
 Kind = Literal["run", "batch", "command", "wait_until", "wait_for", "wait_children"]
+CODE_KINDS = ("run", "batch", "command")
+"""The kinds of phases whose tasks workers run; tasks pass the other phases without code."""
 
 DEFAULT_TIMEOUT = timedelta(minutes=15)
 DEFAULT_LEASE = timedelta(seconds=30)
@@ -52,7 +55,7 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def has_code(self) -> bool:
-        return self.kind in ("run", "batch", "command")
+        return self.kind in CODE_KINDS
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=True):
@@ -65,6 +68,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, kw_only=T
     payload_schema: dict[str, Any] | None = None
     required: tuple[str, ...] = ()  # required payload fields
     crons: tuple[Cron, ...] = ()
+    keep: dict[str, timedelta] = {}  # status of ended tasks → the age at which they are deleted
+    labels: Labels | None = None  # omitted from the stored definition if there are none
 
     @cached_property
     def _positions(self) -> dict[str, int]:

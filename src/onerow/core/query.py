@@ -48,7 +48,9 @@ KEYS = {
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 _OPERATORS = ("or", "and", "not")
-_STATUSES = (*(status.value for status in Status), "parked")
+STATUSES = (*(status.value for status in Status), "parked")
+CONDITIONS = {"due": "waiting tasks that may start", "cancelling": "running tasks that are to stop"}
+"""The values of `is:`."""
 _MOST_CONDITIONS, _DEEPEST = 100, 20
 
 _TOKEN = re.compile(r'\s*(?P<token>[()]|-(?=[^\s)])|(?:"[^"]*"|[^\s"()])+|")')
@@ -220,7 +222,7 @@ class _Parser:
                 return Filter(cancel_requested=True)
             case "parked":
                 raise BadQuery("is:parked is written status:parked", column)
-        raise BadQuery(f"no condition is:{value}", column, fix=did_you_mean(value, ["due", "cancelling"]))
+        raise BadQuery(f"no condition is:{value}", column, fix=did_you_mean(value, CONDITIONS))
 
     def _sort(self, token: _Token, depth: int) -> None:
         value = token.text.removeprefix("sort:")
@@ -301,8 +303,8 @@ def _none(excluded: Filter) -> Filter:
 def _statuses(value: str, column: int) -> Filter:
     names = value.split(",")
     for name in names:
-        if name not in _STATUSES:
-            raise BadQuery(f"no status {name!r}", column, fix=did_you_mean(name, _STATUSES))
+        if name not in STATUSES:
+            raise BadQuery(f"no status {name!r}", column, fix=did_you_mean(name, STATUSES))
     statuses = frozenset(Status(name) for name in names if name != "parked")
     if "parked" not in names or WAITING in statuses:  # a parked task has the status waiting
         return Filter(statuses=statuses)

@@ -42,6 +42,13 @@ def parse_rate(text: str, field: str = "rate") -> Rate:
     return Rate(count, round(per / timedelta(milliseconds=1)))
 
 
+def is_faster(rate: Rate | None, other: Rate | None) -> bool:
+    """Whether a rate allows more starts per time than another; None: unlimited."""
+    if rate is None or other is None:
+        return rate is None and other is not None
+    return rate.count * other.per > other.count * rate.per
+
+
 def starts_left(rate: Rate, starts: Starts, now: int) -> int:
     """Return how many starts the rate allows now."""
     return max(0, rate.count - sum(count for at, count in starts if at > now - rate.per))
@@ -81,6 +88,7 @@ class Window(msgspec.Struct, omit_defaults=True):
     starts: Starts = []
     keys: dict[str, Starts] = {}
     booked: dict[str, int] = {}  # by key: the time to which the next delayed task goes
+    pace: int = 0  # ms between the booked times; those of another rate don't count
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -99,14 +107,15 @@ def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | 
     """Decide which tasks, given by their keys, may start now; for a task without a key only the rate `whole` counts."""
     left = len(keys) if whole is None else starts_left(whole, window.starts, now)
     by_key = dict(window.keys)
-    booked = {key: until for key, until in window.booked.items() if until > now}
+    pace = 0 if each is None else each.per // each.count
+    booked = {key: until for key, until in window.booked.items() if until > now and window.pace == pace}
     admitted: list[int] = []
     put_off: list[tuple[int, int]] = []
     for position, key in enumerate(keys):
         if each is not None and key and starts_left(each, by_key.get(key, []), now) == 0:
             # Each task gets a later time than the one before it, so that they don't all become due at once.
             until = max(booked.get(key, 0), free_at(each, by_key[key], now))
-            booked[key] = until + each.per // each.count
+            booked[key] = until + pace
             put_off.append((position, until))
         elif left == 0:
             put_off.append((position, 0))
@@ -120,4 +129,4 @@ def admit(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | 
         by_key = {
             key: kept for key, starts in by_key.items() if (kept := started(each, starts, now, 0, _GROUPS_PER_KEY))
         }
-    return Verdict(Window(starts, by_key, booked), admitted, put_off)
+    return Verdict(Window(starts, by_key, booked, pace), admitted, put_off)

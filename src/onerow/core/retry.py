@@ -61,11 +61,17 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
             return None
         if failure.after is not None:
             return failure.after
-        try:
-            base = parse_duration(self.wait) * self.factor**tried
-        except OverflowError:
-            base = _LONGEST_WAIT
-        base = min(base, _LONGEST_WAIT)
+        base = self._delay(tried)
         # The jitter is a hash of task and try: rules stay deterministic, and the retries of different tasks spread out.
         share = crc32(f"{seed}:{tried}".encode()) / 0xFFFFFFFF
         return base * (1 + self.jitter * share)
+
+    def delays(self, most: int) -> list[timedelta]:
+        """Return the waits before the first retries, at most `most`, without jitter."""
+        return [self._delay(tried) for tried in range(min(self.max_retries, most))]
+
+    def _delay(self, tried: int) -> timedelta:
+        try:
+            return min(parse_duration(self.wait) * self.factor**tried, _LONGEST_WAIT)
+        except OverflowError:
+            return _LONGEST_WAIT

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 
 FAR = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
@@ -71,3 +72,12 @@ def parse_time(value: datetime | str | None, field: str) -> datetime:
     if not 1970 <= moment.year < 9999:
         raise BadInput(f"{field}: {value!s} is out of range", fix="give a time between 1970 and 9998", field=field)
     return moment
+
+
+def parse_moment(text: str, now: datetime, field: str = "time") -> datetime:
+    """Parse a time that a person writes: now, +10m, 10m (from now), or ISO 8601 with a zone."""
+    if text == "now":
+        return now
+    if text[:1] == "+" or (text[:1].isdigit() and "-" not in text):
+        return to_millis(now + parse_duration(text.lstrip("+"), field))
+    return parse_time(text, field)

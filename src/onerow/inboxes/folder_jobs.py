@@ -17,7 +17,8 @@ def read_job(message: Message, pipeline: str | None, item_field: str, zone: tzin
     """Read a JSON file: an object is one job, an array is a list of items.
 
     Of a job's keys, job_id, pipeline, priority, scheduled_at, user_id, unique and force are for the queue; the whole
-    object is the payload. A time without an offset is read in `zone`, by default the host's.
+    object is the payload. A job_id may be a whole number; the task's id is its text. A time without an offset is read in
+    `zone`, by default the host's.
     """
     body = msgspec.json.decode(message.body)
     if isinstance(body, list):
@@ -27,7 +28,8 @@ def read_job(message: Message, pipeline: str | None, item_field: str, zone: tzin
     force = body.get("force", False)
     if not isinstance(force, bool):
         raise BadMessage(f"force must be true or false, not {force!r}", field="force")
-    job_id = _text(body, "job_id")
+    job_id = body.get("job_id")
+    job_id = str(job_id) if type(job_id) is int else _text(body, "job_id")
     scheduled_at = _text(body, "scheduled_at")
     priority = body.get("priority")
     addition = Addition(

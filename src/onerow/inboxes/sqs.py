@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -69,6 +70,7 @@ class SqsInbox:
         self._dead_letters = DeadLetters(self._client, queue_url, dead_letter)
         self._lock = threading.Lock()
         self._polls: set[Poll] = set()
+        self._abandoned: list[Poll] = []
         self._backlog = False  # whether the last batch was full
 
     @property
@@ -125,13 +127,16 @@ class SqsInbox:
         self.acknowledge([message])
 
     def release(self, messages: Sequence[Message], after: float) -> None:
-        hidden = max(0, min(int(after), _LONGEST_HIDDEN))
+        # An abandoned poll would receive a message that is visible now, and a process that ends could not return it.
+        left = max((poll.seconds_left for poll in self._abandoned), default=0.0)
+        hidden = max(0, min(ceil(max(after, left)), _LONGEST_HIDDEN))
         entries = [{"ReceiptHandle": message.receipt, "VisibilityTimeout": hidden} for message in messages]
         self._client.batch("change_message_visibility_batch", self.queue_url, entries)
 
     def interrupt(self) -> None:
         with self._lock:
             polls = list(self._polls)
+            self._abandoned = [poll for poll in self._abandoned if poll.seconds_left] + polls
         for poll in polls:
             poll.abandon()
 
@@ -142,7 +147,7 @@ class SqsInbox:
 
     def _wait_for_messages(self, wait: int) -> list[Message]:
         """Make a long poll that `interrupt` can end; messages that arrive after that are delivered again."""
-        poll = Poll(lambda: self._receive(wait), lambda late: self.release(late, 0))
+        poll = Poll(lambda: self._receive(wait), wait, lambda late: self.release(late, 0))
         with self._lock:
             self._polls.add(poll)
         try:

@@ -98,16 +98,21 @@ class Answer(msgspec.Struct):
 class WebhookApp:
     """The ASGI application of a webhook inbox.
 
-    store: stores messages and settles them with the inbox. write_counts: called some seconds after requests, and at the
-    end of the application if its server says so.
+    store: stores messages and settles them with the inbox. refuse: counts a request with a wrong signature.
+    write_counts: called some seconds after requests, and at the end of the application if its server says so.
     """
 
     def __init__(
-        self, inbox: WebhookInbox, store: Callable[[Sequence[Message]], None], write_counts: Callable[[], None]
+        self,
+        inbox: WebhookInbox,
+        store: Callable[[Sequence[Message]], None],
+        refuse: Callable[[], None],
+        write_counts: Callable[[], None],
     ) -> None:
         self._inbox = inbox
         self._store = store
-        self._write_counts = write_counts
+        self._refuse = refuse
+        self.write_counts = write_counts
         self._writing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -129,14 +134,19 @@ class WebhookApp:
         try:
             message, answer = self._inbox.message(headers, body)
         except Forged:
+            self._refuse()
+            self._write_counts_soon()
             return Answer(401, "the signature is missing, wrong or too old")
         try:
             await asyncio.to_thread(self._store, [message])
         except OnerowError:
             return Answer(503, "not stored; send it again later")
+        self._write_counts_soon()
+        return answer
+
+    def _write_counts_soon(self) -> None:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._count_later())
-        return answer
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -153,7 +163,7 @@ class WebhookApp:
 
     async def _count(self) -> None:
         with suppress(OnerowError):  # they are written with the next ones
-            await asyncio.to_thread(self._write_counts)
+            await asyncio.to_thread(self.write_counts)
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:

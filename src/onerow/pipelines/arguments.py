@@ -21,7 +21,9 @@ import msgspec
 from onerow.core import values
 from onerow.core.errors import BadInput, PipelineError
 
-CONTEXT_NAMES = ("task_id", "user_id", "phase", "attempt", "token", "generation", "idempotency_key", "result_file")
+CONTEXT_NAMES = (
+    "task_id", "user_id", "phase", "attempt", "token", "generation", "idempotency_key", "result_file", "log_file",
+)  # fmt: skip
 """The names allowed in `{ctx.…}`; in addition, `{ctx.steps.NAME?TEXT}` tests whether a step is done."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")

@@ -4,6 +4,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, Generic, Literal, Unpack, overload
 
@@ -13,8 +14,10 @@ from onerow.core import schedule, values
 from onerow.core.durations import Duration
 from onerow.core.errors import PipelineError
 from onerow.core.keywords import check_keywords
+from onerow.core.labels import Labels, check_labels
 from onerow.core.names import check_name
 from onerow.core.plan import PhasePlan, Plan
+from onerow.core.retention import KeepOption, parse_keep
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
 from onerow.pipelines import arguments, command
@@ -36,16 +39,35 @@ class Pipeline(Extensible, Generic[Payload]):
 
     payload: the type of the payload; `add` and the handlers are then checked against it, at run time and by type checkers.
     errors: exception class → error class, or a function of the exception that returns an error class or None.
+    keep: how long ended tasks are stored: '30d', or by status {'completed': '7d', 'failed': '90d'}; without it, that of the
+    queue. {'completed': '0s'} deletes a completed task in the same write that completes it.
+    labels: how user interfaces show its tasks: status words, tabs and columns.
     """
 
     @overload
     def __init__(
-        self, name: str, *, title: str = "", payload: None = None, code: str = "", errors: ErrorMap | None = None
+        self,
+        name: str,
+        *,
+        title: str = "",
+        payload: None = None,
+        code: str = "",
+        errors: ErrorMap | None = None,
+        keep: KeepOption | None = None,
+        labels: Labels | None = None,
     ) -> None: ...
 
     @overload
     def __init__(
-        self, name: str, *, title: str = "", payload: type[Payload], code: str = "", errors: ErrorMap | None = None
+        self,
+        name: str,
+        *,
+        title: str = "",
+        payload: type[Payload],
+        code: str = "",
+        errors: ErrorMap | None = None,
+        keep: KeepOption | None = None,
+        labels: Labels | None = None,
     ) -> None: ...
 
     @overload
@@ -57,16 +79,28 @@ class Pipeline(Extensible, Generic[Payload]):
         payload: Any,
         code: str = "",
         errors: ErrorMap | None = None,
+        keep: KeepOption | None = None,
+        labels: Labels | None = None,
     ) -> None: ...
 
     def __init__(
-        self, name: str, *, title: str = "", payload: Any = None, code: str = "", errors: ErrorMap | None = None
+        self,
+        name: str,
+        *,
+        title: str = "",
+        payload: Any = None,
+        code: str = "",
+        errors: ErrorMap | None = None,
+        keep: KeepOption | None = None,
+        labels: Labels | None = None,
     ) -> None:
         super().__init__()
         self.name: str = check_name(name, "pipeline")
         self.title = title
         self.code = code
         self.payload_type: Any = payload
+        self.keep: dict[str, timedelta] = parse_keep(keep)
+        self.labels: Labels | None = None if labels is None else check_labels(labels)
         self.errors: tuple[ErrorTable, ...] = table(errors, f"pipeline {name!r}")
         self.handlers: dict[str, Handler] = {}
         self._phases: list[PhasePlan] = []
@@ -91,6 +125,8 @@ class Pipeline(Extensible, Generic[Payload]):
                 payload_schema=schema,
                 required=required,
                 crons=tuple(self._crons),
+                keep=self.keep,
+                labels=self.labels,
             )
             self._check_payload_names(plan)
             self._check_placeholders(plan)

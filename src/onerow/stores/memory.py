@@ -118,18 +118,31 @@ class MemoryStore:
     def _claim(self, want: PhaseClaim, claim: Claim, capacity: int) -> list[Task]:
         now = self.now()
         until = times.to_millis(now + want.lease_for)
+        admitted = self._admitted(want, now, claim.ids, capacity)
+        taken = [rules.claimed(row, claim.worker, until, now, *free) for row, free in admitted]
+        for task in taken:
+            self._put(task)
+        return taken
+
+    def _admitted(
+        self, want: PhaseClaim, by: datetime, ids: Sequence[str] | None, capacity: int
+    ) -> list[tuple[Task, tuple[int | None, int | None]]]:
+        """Return the first due rows that the limits admit, and their slots."""
         here = [row for row in self._rows.values() if (row.pipeline, row.phase) == (want.pipeline, want.phase)]
         running = [row for row in here if row.status is PROCESSING]
         slots = PhaseSlots(want.slots, want.key_slots, [(row.limit_key, row.slot, row.key_slot) for row in running])
-        taken: list[Task] = []
+        admitted: list[tuple[Task, tuple[int | None, int | None]]] = []
         for row in sorted(here, key=lambda row: (row.priority, row.run_at, row.task_id)):
-            if len(taken) >= capacity:
+            if len(admitted) >= capacity:
                 break
-            due = row.status is WAITING and row.awaiting is None and row.run_at <= now
-            if due and (claim.ids is None or row.task_id in claim.ids) and (free := slots.take(row.limit_key)):
-                taken.append(rules.claimed(row, claim.worker, until, now, *free))
-                self._put(taken[-1])
-        return taken
+            due = row.status is WAITING and row.awaiting is None and row.run_at <= by
+            if due and (ids is None or row.task_id in ids) and (free := slots.take(row.limit_key)):
+                admitted.append((row, free))
+        return admitted
+
+    def claimable(self, want: PhaseClaim, by: datetime) -> int:
+        with self._lock:
+            return len(self._admitted(want, by, None, want.limit))
 
     def swap(self, moves: Sequence[Move]) -> list[SwapAnswer]:
         with self._lock:
@@ -149,7 +162,11 @@ class MemoryStore:
         after = replace(row, **changes)
         if (other := self._holder(after)) is not None and other.task_id != task_id:
             return Conflict(task_id, other.task_id)
-        self._put(after)
+        if move.remove:
+            self._remove_row(task_id)
+            self._logs.pop(task_id, None)
+        else:
+            self._put(after)
         return Swapped(after)
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
@@ -219,6 +236,11 @@ class MemoryStore:
                 self._logs.pop(row.task_id, None)
             return len(gone)
 
+    def remove_log(self, task_ids: Sequence[str]) -> None:
+        with self._lock:
+            for task_id in task_ids:
+                self._logs.pop(task_id, None)
+
     # ── logs and notes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def append_log(self, lines: Sequence[LogLine]) -> None:
@@ -260,7 +282,7 @@ class MemoryStore:
 
     # ── maintenance ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def inspect(self) -> list[Finding]:
+    def inspect(self, *, quick: bool = False) -> list[Finding]:
         return [Finding("slow", "this store lives and dies with its process", "name another for more than tests")]
 
     def migration(self) -> Migration:

@@ -14,6 +14,7 @@ from onerow.core.status import PROCESSING, WAITING, Status
 from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.core.times import FAR
+from onerow.core.virtual_clock import VirtualClock
 from onerow.engine.control.definitions import Definitions
 from onerow.engine.handler.call import Call
 from onerow.engine.handler.middleware import surround
@@ -32,7 +33,6 @@ from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
 from onerow.pipelines.typed import AnyPayload
 from onerow.stores.memory import MemoryStore
-from onerow.testing.clock import VirtualClock
 from onerow.testing.inline_runner import Accidents, InlineRunner
 
 _MOST_ROUNDS = 100_000
@@ -277,6 +277,7 @@ class _Roles:
             queue.events,
             concurrency=1,
             interval=3600,
+            retention=queue.retention,
         )
         self._wait_phases = WaitPhaseSweeper(store, self._plans, queue.events)
         self._queue = queue

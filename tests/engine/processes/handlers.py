@@ -75,7 +75,7 @@ class Handler:
         return list(iter(self.channel.receive, None))
 
     def exit(self) -> Exit:
-        exit = self.child.wait(60)
+        exit = self.child.wait(900)
         assert exit is not None
         return exit
 

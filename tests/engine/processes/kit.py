@@ -92,7 +92,7 @@ class Runs:
 
 
 def ended(child: Child) -> Exit:
-    exit = child.wait(120)
+    exit = child.wait(900)
     assert exit is not None, "the child is still there"
     return exit
 

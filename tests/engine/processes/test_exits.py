@@ -50,7 +50,7 @@ def test_threads_that_wait_for_the_same_child_get_the_same_exit(runs: Runs) -> N
         waiting = [pool.submit(child.wait, timeout) for timeout in (None, None, 60, 60, None)]
         assert child.wait(0) is None
         (runs.folder / "go").write_text("0")
-        exits = [one.result(60) for one in waiting]
+        exits = [one.result(900) for one in waiting]
     assert {exit.code for exit in exits if exit} == {3}
     assert len({id(exit) for exit in exits}) == 1
     (runs.folder / "go").unlink()

@@ -75,7 +75,7 @@ def test_the_options_of_add_are_the_fields_of_an_addition() -> None:
     del fields["payload"]
     assert typing.get_type_hints(AddOptions) == fields
     parameters = inspect.signature(Adding.add).parameters
-    assert set(parameters) - {"self", "pipeline", "payload", "tx"} == set(fields)
+    assert set(parameters) - {"self", "pipeline", "payload", "tx", "notify"} == set(fields)
     assert set(typing.get_type_hints(AddManyOptions)) == set(fields) - {"task_id"}
 
 

@@ -73,7 +73,7 @@ def test_a_running_attempt_continues_during_a_pause(queue: Queue) -> None:
 
     @slow.phase
     def run(job: object) -> None:
-        go.wait(30)
+        go.wait(900)
 
     task = queue.add(slow)
     with working(queue, slow):
@@ -180,4 +180,4 @@ def test_a_limited_phase_continues_as_soon_as_a_slot_is_free(queue: Queue) -> No
     pipeline = limited(1, [])
     tasks = queue.add_many(pipeline, range(20))
     with working(queue, pipeline, interval=60):
-        until(lambda: all(queue.get(task.task_id).ended for task in tasks), seconds=30)
+        until(lambda: all(queue.get(task.task_id).ended for task in tasks))

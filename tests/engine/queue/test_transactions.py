@@ -197,7 +197,7 @@ def test_a_worker_claims_the_task_as_soon_as_it_is_committed(queue: Queue, conne
     with working(queue, posts, interval=30):
         task = queue.add(posts, tx=connection)
         connection.commit()
-        until(lambda: queue.get(task.task_id).ended, seconds=20)
+        until(lambda: queue.get(task.task_id).ended)
 
 
 def test_the_memory_store_has_no_transactions_to_join(connection: sqlite3.Connection) -> None:

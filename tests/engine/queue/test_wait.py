@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from onerow import BadInput, Pipeline, Status, Task, UnknownName, WaitTimeout
+from onerow.core.errors import StoreUnavailable
 from onerow.engine.queue import end_watch
 from onerow.engine.queue.queue import Queue
 from tests.conformance.stores import Entry
 
-PATIENCE = "60s"
+PATIENCE = "900s"
 
 
 @pytest.fixture
@@ -132,3 +133,52 @@ def test_the_async_wait_times_out_and_can_be_cancelled(queue: Queue, clips: Pipe
 
     asyncio.run(both())
     assert not queue.end_watch._waiting
+
+
+class BrokenWaker:
+    """A waker whose store is unavailable for some calls."""
+
+    def __init__(self, broken: int) -> None:
+        self.broken = broken
+
+    def wait(self, timeout: float) -> bool:
+        self.broken -= 1
+        if self.broken >= 0:
+            raise StoreUnavailable("the server is down")
+        time.sleep(timeout)
+        return False
+
+    def poke(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_waker_that_fails_does_not_end_the_wait(
+    queue: Queue, clips: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waker = BrokenWaker(3)
+    monkeypatch.setattr(queue.store, "waker", lambda: waker)
+    task = queue.add(clips)
+
+    def cancel() -> None:
+        while waker.broken >= 0:
+            time.sleep(0.001)
+        queue.cancel(task.task_id)
+
+    while_waiting(queue, cancel)
+    assert queue.wait(task, timeout=PATIENCE).status is Status.CANCELLED
+
+
+def test_a_caller_that_cannot_be_told_does_not_affect_the_others(queue: Queue, clips: Pipeline) -> None:
+    forgotten, wanted = queue.add_many(clips, range(2))
+    asked = threading.Event()
+
+    def tell(answer: object) -> None:
+        asked.set()
+        raise RuntimeError("Event loop is closed")  # as `wait_async` of a loop that was closed before its end
+
+    queue.end_watch.add(forgotten.task_id, tell)
+    queue.cancel(forgotten.task_id)
+    assert asked.wait(900)
+    while_waiting(queue, lambda: queue.cancel(wanted.task_id))
+    assert queue.wait(wanted, timeout=PATIENCE).status is Status.CANCELLED

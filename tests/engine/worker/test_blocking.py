@@ -4,6 +4,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -179,6 +181,9 @@ class Waiting:
         self.in_flight = self
         self.outcomes: list[object] = []
 
+    def may_begin(self) -> bool:
+        return self.stop is None
+
     def finish_unstarted(self) -> None:
         Attempt.finish_unstarted(self)  # type: ignore[arg-type]
 
@@ -197,13 +202,39 @@ def test_a_stop_withdraws_an_attempt_that_no_thread_has_begun() -> None:
     runner = ThreadRunner(1, work, "test")
     first, second, third = attempts = [Waiting() for _ in range(3)]
     runner.submit(attempts)  # type: ignore[arg-type]
-    assert began.wait(60)
+    assert began.wait(900)
     second.stop = "drain"
     runner.stop(second)  # type: ignore[arg-type]
     assert second.outcomes == [Unstarted()]
     release.set()
     until(lambda: third.outcomes)
     assert (first.outcomes, second.outcomes, third.outcomes) == ([Done(None)], [Unstarted()], [Done(None)])
+    runner.close()
+
+
+def test_an_attempt_gets_a_thread_of_its_own_while_another_thread_is_about_to_begin() -> None:
+    taken, go_on, together = threading.Event(), threading.Event(), threading.Barrier(2)
+
+    class PausesAfterGet(SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            attempt = super().get(block, timeout)
+            taken.set()
+            assert go_on.wait(900)
+            return attempt
+
+    def work(attempt: Attempt) -> Outcome:
+        together.wait(900)  # raises unless both run at once
+        return Done(None)
+
+    runner = ThreadRunner(2, work, "test")
+    runner._queue = PausesAfterGet()
+    first, second = Waiting(), Waiting()
+    runner.submit([first])  # type: ignore[list-item]
+    assert taken.wait(900)
+    runner.submit([second])  # type: ignore[list-item]
+    go_on.set()
+    until(lambda: first.outcomes and second.outcomes)
+    assert (first.outcomes, second.outcomes) == ([Done(None)], [Done(None)])
     runner.close()
 
 
@@ -221,5 +252,5 @@ def test_the_attempt_whose_code_a_loop_runs_is_found_from_another_thread() -> No
         assert watch.look(time.monotonic())[0] < 60
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(900)
         loop.close()

@@ -11,7 +11,7 @@ from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable
 from onerow.engine.views import Views
 from onerow.ports import Claim, Move
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, reached, texts, until, working
+from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, texts, until, working
 from tests.engine.worker import isolated_app
 
 
@@ -86,12 +86,18 @@ def test_a_stop_hands_back_tasks_that_do_not_end_in_time(queue: Queue, kind: str
 
 
 def test_a_stop_lets_running_work_end(queue: Queue) -> None:
-    go = threading.Event()
+    begun, go = threading.Event(), threading.Event()
     pipeline = Pipeline("short")
-    pipeline.phase(name="run")(lambda job: go.wait(30) and "done")
+
+    @pipeline.phase
+    def run(job: object) -> str:
+        begun.set()
+        assert go.wait(900)
+        return "done"
+
     task = queue.add(pipeline)
-    with working(queue, pipeline, grace="30s") as worker:
-        reached(queue, task, Status.PROCESSING)
+    with working(queue, pipeline, grace="15m") as worker:
+        assert begun.wait(900)  # a claimed task that has not begun is handed back
         worker.stop()
         until(lambda: not worker._producer.claiming)
         other = queue.add(pipeline)
@@ -102,10 +108,11 @@ def test_a_stop_lets_running_work_end(queue: Queue) -> None:
 
 def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_its_grace(queue: Queue) -> None:
     pipeline = Pipeline("slow")
-    go = threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
     @pipeline.phase
     def run(job: object) -> str:
+        begun.set()
         assert go.wait(PATIENCE)
         return "done"
 
@@ -113,7 +120,7 @@ def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_i
     worker = Worker(queue, [pipeline], grace="10ms", concurrency=1)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
-    until(lambda: worker.running, "the attempt")
+    assert begun.wait(PATIENCE)
     worker.retire()
     left = queue.add(pipeline)
     until(lambda: [line.draining for line in Views(queue).workers()] == [True], "the registry entry")
@@ -129,16 +136,18 @@ def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_i
 
 def test_a_stop_ends_the_patience_of_a_worker_that_retires(queue: Queue) -> None:
     pipeline = Pipeline("slow")
+    begun = threading.Event()
 
     @pipeline.phase
     async def run(job: object) -> None:
+        begun.set()
         await asyncio.sleep(600)
 
     task = queue.add(pipeline)
     worker = Worker(queue, [pipeline], grace="10ms")
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
-    until(lambda: worker.running, "the attempt")
+    assert begun.wait(PATIENCE)
     worker.retire()
     worker.stop()
     thread.join(PATIENCE)
@@ -150,10 +159,16 @@ def test_a_stop_ends_the_patience_of_a_worker_that_retires(queue: Queue) -> None
 def test_tasks_claimed_and_not_started_are_handed_back_at_once(queue: Queue) -> None:
     pipeline = Pipeline("short")
     go = threading.Event()
-    pipeline.phase(name="run")(lambda job: go.wait(30) and None)
+    begun: list[int] = []
+
+    @pipeline.phase
+    def run(job: int) -> None:
+        begun.append(job)
+        assert go.wait(900)
+
     tasks = queue.add_many(pipeline, range(10))
-    with working(queue, pipeline, concurrency=2, grace="30s") as worker:
-        until(lambda: len([t for t in tasks if queue.get(t.task_id).status is Status.PROCESSING]) >= 2)
+    with working(queue, pipeline, concurrency=2, grace="15m") as worker:
+        until(lambda: len(begun) == 2)
         worker.stop()
         until(lambda: not worker._producer.claiming)
         go.set()
@@ -236,7 +251,7 @@ def test_a_cancel_while_the_arguments_are_decoded_is_not_lost(queue: Queue) -> N
     queue.publish(pipeline)
     task = Queue(queue.store).add("slow", {})
     with working(queue, pipeline):
-        assert making.wait(30)
+        assert making.wait(900)
         queue.cancel(task.task_id)
         assert ended(queue, task).status is Status.CANCELLED
 

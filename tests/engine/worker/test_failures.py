@@ -10,8 +10,10 @@ import pytest
 
 from onerow import (
     AsyncContext,
+    BadInput,
     Cancelled,
     Context,
+    Item,
     Permanent,
     Pipeline,
     Queue,
@@ -224,6 +226,26 @@ def test_rate_limited_for_a_phase_holds_the_whole_phase(queue: Queue, how: str) 
     assert {queue.get(task.task_id).status for task in tasks} == {Status.WAITING}
     (hold,) = queue.store.notes("hold")
     assert hold.name == "limited/run"
+
+
+def test_a_snooze_for_a_phase_holds_it_and_costs_no_retry(queue: Queue) -> None:
+    pipeline = Pipeline("limited")
+
+    @pipeline.batch("run", size=10, within="1s", retry=0)
+    def run(items: list[Item[int]]) -> None:
+        items[0].snooze("1h", "the service is down", scope="phase")
+        raise Snooze("1h", "the service is down", scope="phase")
+
+    queue.serve(pipeline)
+    queue.add_many(pipeline, range(3))
+    work(queue, pipeline)
+    assert len(queue.claim(pipeline, limit=10)) == 0
+    assert {(task.status, task.retry_count) for task in queue.find(limit=10).tasks} == {(Status.WAITING, 0)}
+    (hold,) = queue.store.notes("hold")
+    assert hold.name == "limited/run"
+    assert "the service is down" in str(hold.body)
+    with pytest.raises(BadInput, match="scope must be"):
+        Snooze("1h", scope="world")  # type: ignore[arg-type]
 
 
 def test_a_held_phase_continues_after_the_hold(queue: Queue) -> None:

@@ -23,7 +23,7 @@ def test_a_waiting_worker_does_not_spin(queue: Queue, state: str) -> None:
     if state == "only waiting phases":
         pipeline.wait_for("ok", signal="ok")
     else:
-        pipeline.phase(name="run")(lambda job: go.wait(30) and None)
+        pipeline.phase(name="run")(lambda job: go.wait(900) and None)
     if state == "paused":
         queue.pause(pipeline)
     if state != "idle":

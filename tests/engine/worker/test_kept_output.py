@@ -136,12 +136,12 @@ def test_lines_written_while_the_store_is_unavailable_are_stored_after_it_in_ord
             if number == 300:
                 until(lambda: outage.refused >= 2)
         written.set()
-        over.wait(60)
+        over.wait(900)
         ctx.log("after")
 
     task = queue.add(pipeline)
     with working(queue, pipeline):
-        assert written.wait(60)
+        assert written.wait(900)
         over.set()
         refused = outage.refused
         until(lambda: outage.refused >= refused + 2)

@@ -136,5 +136,5 @@ def test_a_program_that_configures_no_logging_sees_failures_on_standard_error(tm
         "Worker(queue, [posts], until_idle=True).run()\n"
         "assert not logging.getLogger().handlers and not logging.getLogger('onerow').handlers\n"
     )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=900, check=True)
     assert done.stderr.count("no such post") == 1

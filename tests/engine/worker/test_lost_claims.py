@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from onerow import Pipeline, Queue, Status, StoreUnavailable, Task
-from onerow.ports import Claim
+from onerow.core.rules import hand_back
+from onerow.engine.queue.lost_claims import LostClaims
+from onerow.ports import Claim, Move, PhaseClaim
 from tests.engine.kit import PATIENCE, ended, everything, history_of, reached, until, working
 
 LONG = "1h"
@@ -101,6 +104,24 @@ def test_tasks_in_flight_are_not_handed_back_in_the_search_for_lost_claims(
         assert queue.get(held.task_id).token == held.token
         go.set()
         check_no_cost(ended(queue, held))
+
+
+def test_a_lease_that_is_left_to_a_rescue_is_not_handed_back_because_its_work_may_still_run(queue: Queue) -> None:
+    pipeline = jobs()
+    queue.add_many(pipeline, range(2))
+    want = PhaseClaim(pipeline="jobs", phase="run", limit=2, lease_for=timedelta(hours=1))
+    left, lost = queue.store.claim(Claim("w-1", [want]))
+    claims = LostClaims(queue.store, "w-1", 3600.0, lambda task: False)
+    claims.abandon(left)
+    claims.expect()
+    assert claims.look() == 1
+    assert queue.get(left.task_id).status is Status.PROCESSING
+    assert queue.get(lost.task_id).status is Status.WAITING
+    # The next lease of the same task is another one.
+    queue.store.swap([Move(left, hand_back(left, queue.store.now()))])
+    again = queue.store.claim(Claim("w-1", [want], ids=[left.task_id]))
+    assert [task.task_id for task in again] == [left.task_id]
+    assert claims.look() == 1
 
 
 def test_a_puller_gets_the_tasks_of_a_claim_with_a_lost_answer_again(

@@ -4,15 +4,18 @@ import contextlib
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from onerow import Context, Pipeline, Queue, Status
+from onerow import AsyncContext, Context, Item, Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.outcomes import Cancelled
+from onerow.core.task import Task
 from onerow.engine.worker.roles.heartbeat import DeadlineWatcher
-from onerow.ports import Move, Swapped
+from onerow.ports import Claim, Move, SwapAnswer, Swapped
+from onerow.stores.memory import MemoryStore
 from tests.engine.kit import PATIENCE, reached, until, working
 
 
@@ -113,3 +116,51 @@ def test_work_is_stopped_a_margin_before_its_last_lease_ends(
         assert ("lost" in asked) == is_stopped
         go.set()
     queue.close()
+
+
+class LateAnswer(MemoryStore):
+    """A store whose first claim is answered after its lease has ended, as if the process had been stopped."""
+
+    late = False
+
+    def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
+        answers, tasks = super().settle_and_claim(moves, claim)
+        if tasks and not self.late:
+            self.late = True
+            time.sleep(1.2)
+        return answers, tasks
+
+
+@pytest.mark.parametrize("kind", ["def", "async def", "batch"])
+def test_a_task_whose_claim_is_answered_after_its_lease_does_not_begin(kind: str) -> None:
+    began: list[int] = []
+    pipeline = Pipeline("posts")
+    if kind == "def":
+
+        @pipeline.phase(lease="1s")
+        def publish(job: object, ctx: Context) -> None:
+            began.append(ctx.token)
+
+    elif kind == "async def":
+
+        @pipeline.phase(name="publish", lease="1s")
+        async def publish_async(job: object, ctx: AsyncContext) -> None:
+            began.append(ctx.token)
+
+    else:
+
+        @pipeline.batch("publish", size=5, within="10ms", lease="1s")
+        def publish_many(items: Sequence[Item[object]]) -> None:
+            for item in items:
+                began.append(item.task.token)
+                item.done()
+
+    queue = Queue(LateAnswer())
+    task = queue.add(pipeline)
+    with working(queue, pipeline):
+        until(lambda: queue.get(task.task_id).ended, "the end of the task")
+    row = queue.get(task.task_id)
+    assert row.status is Status.COMPLETED
+    assert 1 not in began, "the token of the claim that was answered late"
+    assert row.token in began  # on a loaded machine a later lease may end too
+    assert row.history[0].what == "rescued"

@@ -383,7 +383,7 @@ def test_a_worker_settles_after_an_outage_what_ended_during_it() -> None:
 
     @pipeline.phase(lease="30s")
     def run(job: object) -> str:
-        go.wait(30)
+        go.wait(900)
         return "done during the outage"
 
     settle_and_claim = store.settle_and_claim

@@ -15,7 +15,7 @@ from tests.engine.worker import isolated_app
 
 def test_prints_and_records_go_to_the_log_of_their_own_task(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = Pipeline("talking")
-    barrier = threading.Barrier(3, timeout=30)
+    barrier = threading.Barrier(3, timeout=900)
 
     @pipeline.phase
     def speak(job: int) -> None:
@@ -118,7 +118,7 @@ def test_progress_is_in_the_row_while_the_task_runs(queue: Queue) -> None:
     @pipeline.phase
     def run(job: object, ctx: Context) -> None:
         ctx.progress(3, 10, "frames")
-        go.wait(30)
+        go.wait(900)
         ctx.progress(10, 10)
 
     task = queue.add(pipeline)
@@ -140,7 +140,7 @@ def test_track_yields_the_items_and_reports_progress(queue: Queue) -> None:
         for number in ctx.track(range(5), note="clips"):
             seen.append(number)
             if number == 3:
-                go.wait(30)
+                go.wait(900)
         assert list(ctx.track(iter("ab"), total=2)) == ["a", "b"]
         return seen
 

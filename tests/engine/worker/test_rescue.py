@@ -26,7 +26,7 @@ def slow(go: threading.Event | None = None) -> Pipeline:
     @pipeline.phase(lease="1s")
     def run(job: object) -> str:
         if go is not None:
-            go.wait(30)
+            go.wait(900)
         return "done"
 
     return pipeline

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from onerow import Permanent, Pipeline, Queue, TaskAdded, TaskCompleted, TaskFailed, Worker
-from onerow.cli.maintain.doctor import examine
 from onerow.engine.control.alerts import Alert
 from onerow.engine.events.events import AlertLost, HookEventsDropped, HookOverdue
 from onerow.engine.events.hooks import MOST_QUEUED, HookThread
@@ -59,7 +58,7 @@ def test_a_hook_that_hangs_delays_no_task_and_no_other_hook_and_is_reported(queu
 
 def findings(queue: Queue, level: str) -> list[str]:
     """Return doctor's findings about hooks."""
-    return [each.what for each in examine(queue, Views(queue)) if each.level == level and "hook" in each.what]
+    return [each.what for each in Views(queue).findings() if each.level == level and "hook" in each.what]
 
 
 @ON_SQLITE

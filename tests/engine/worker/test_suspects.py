@@ -54,7 +54,7 @@ def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(queu
             most = max(most, len(starting))
             return all(task.ended for task in everything(queue))
 
-        until(all_ended, "the end of all", seconds=110)
+        until(all_ended, "the end of all")
     alone = [queue.get(task.task_id) for task in suspects]
     together = [queue.get(task.task_id) for task in ordinary]
     assert {task.status for task in (*alone, *together)} == {Status.COMPLETED}

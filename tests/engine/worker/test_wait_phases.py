@@ -93,7 +93,7 @@ def test_of_two_early_signals_the_first_is_taken_and_the_second_kept(queue: Queu
 def test_a_signal_to_a_running_task_waits_until_it_is_wanted(queue: Queue) -> None:
     go = threading.Event()
     pipeline = Pipeline("reviewed")
-    pipeline.phase(name="write")(lambda job: go.wait(30) and None)
+    pipeline.phase(name="write")(lambda job: go.wait(900) and None)
     pipeline.wait_for("review", signal="reviewed")
     task = queue.add(pipeline)
     with working(queue, pipeline):

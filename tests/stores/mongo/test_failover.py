@@ -20,7 +20,7 @@ from tests.servers.replica_set import MongoReplicaSet
 from tests.stores.mongo.test_replica_set import Document
 from tests.stores.mongo.test_worker import at_work, check, completed, counted, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 TIMEOUT = 120.0
 

@@ -72,6 +72,25 @@ def test_an_index_covers_the_choice_of_a_claim(crowd: MongoStore) -> None:
     assert query.explain()["executionStats"]["totalDocsExamined"] == 0
 
 
+def test_p14_counting_claimable_tasks_reads_only_the_index(crowd: MongoStore) -> None:
+    collections = crowd._connections.collections()
+    crowd.insert([new(crowd, f"more{n:04d}") for n in range(500)])
+    want = PhaseClaim(pipeline="videos", phase="script", limit=20, lease_for=MINUTE)
+    assert crowd.claimable(want, crowd.now()) == 20
+    # What count_documents sends.
+    counted = [
+        {"$match": due_filter(want, crowd.now(), None)},
+        {"$limit": 20},
+        {"$group": {"_id": 1, "n": {"$sum": 1}}},
+    ]
+    command = {"aggregate": collections.tasks.name, "pipeline": counted, "cursor": {}, "hint": READY_INDEX}
+    plan = collections.database.command("explain", command, verbosity="executionStats")
+    stages = plan["stages"][0]["$cursor"] if "stages" in plan else plan
+    stats = stages["executionStats"]
+    assert stats["totalKeysExamined"] < 40
+    assert stats["totalDocsExamined"] == 0
+
+
 def queries(store: MongoStore) -> list[tuple[Filter, Order]]:
     """Return the queries that a worker repeats; see engine/worker."""
     now = store.now()

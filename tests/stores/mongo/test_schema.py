@@ -46,13 +46,14 @@ def _prepare(url: str) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_many_processes_may_prepare_at_once(mongo_url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=_prepare, args=(mongo_url,)) for _ in range(4)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(900)
     assert [process.exitcode for process in processes] == [0] * 4
     store = MongoStore(mongo_url)
     assert {finding.level for finding in store.inspect()} == {"good"}

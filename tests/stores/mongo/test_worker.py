@@ -87,7 +87,7 @@ def test_tasks_go_through_their_phases(mongo_url: str) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("end", ["kill", pytest.param("stop", marks=pytest.mark.slow)])
 def test_p1_a_worker_continues_after_its_server_was_killed(own_mongo: MongoServer, end: str) -> None:
     queue = Queue(MongoStore(url_of(own_mongo)))
     with at_work(queue):

@@ -97,7 +97,7 @@ def test_without_listen_a_waker_waits_for_its_timeout(pooled: PostgresStore, sto
     put(store)
     assert not waker.wait(0.1)
     put(pooled, "t2")
-    assert waker.wait(10), "an insert wakes the wakers of its own process"
+    assert waker.wait(900), "an insert wakes the wakers of its own process"
     waker.close()
 
 
@@ -109,7 +109,7 @@ def test_without_listen_only_moves_that_create_work_wake_this_process(pooled: Po
     pooled.swap([Move(done, rules.finish(done, None, pooled.now()))])
     assert not waker.wait(0), "neither a claim nor a completion creates work"
     pooled.swap([Move(again, rules.hand_back(again, pooled.now()))])
-    assert waker.wait(10)
+    assert waker.wait(900)
     waker.close()
 
 
@@ -145,7 +145,7 @@ def test_with_a_listen_url_it_listens_on_the_server(
     waker = pooled.waker()
     assert waker.hears
     put(store)
-    assert waker.wait(30)
+    assert waker.wait(900)
     waker.close()
     pooled.close()
 

@@ -196,7 +196,7 @@ print("done")
 @pytest.mark.faults
 @pytest.mark.parametrize("outcomes", ["none", "outcomes"])
 @pytest.mark.parametrize("limits", ["slots", "key_slots", "slots key_slots"])
-@pytest.mark.parametrize("prepare", ["yes", "no"])
+@pytest.mark.parametrize("prepare", ["yes", pytest.param("no", marks=pytest.mark.slow)])
 def test_a_client_that_is_stopped_between_two_pieces_of_a_round_does_not_block_other_claims(
     store: PostgresStore, postgres_url: str, limits: str, outcomes: str, prepare: str
 ) -> None:

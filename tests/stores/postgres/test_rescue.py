@@ -28,7 +28,7 @@ def test_a_rescue_that_waited_for_a_lock_is_stale(store: PostgresStore) -> None:
         waiting.start()
         time.sleep(1.5)
         assert not answers
-    waiting.join(60)
+    waiting.join(900)
     assert answers == [[Stale("t1")]]
     assert stored(store) == held
     assert isinstance(store.swap([move])[0], Swapped)
@@ -58,7 +58,7 @@ def test_repeatedly_cut_connections_do_not_prevent_a_rescue(store: PostgresStore
             done = ended_through_cuts(queue, task.task_id)
         finally:
             stop.set()
-            cutter.join(60)
+            cutter.join(900)
     assert done is Status.COMPLETED
 
 

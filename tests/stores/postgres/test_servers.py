@@ -84,7 +84,7 @@ def test_a_waker_works_in_a_schema_with_capital_letters(postgres_url: str) -> No
     store.prepare()
     waker = store.waker()
     put(store)
-    assert waker.wait(60)
+    assert waker.wait(900)
     waker.close()
     store.close()
 

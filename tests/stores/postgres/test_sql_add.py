@@ -179,7 +179,7 @@ def test_the_commit_wakes_a_worker(queue: Queue, store: PostgresStore, sql: psyc
     with sql.transaction():
         add(sql, "plain")
         assert not waker.wait(0.05)
-    assert waker.wait(10)
+    assert waker.wait(900)
     waker.close()
 
 

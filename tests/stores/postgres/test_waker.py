@@ -51,7 +51,7 @@ def test_a_waker_waits_until_a_task_is_added(store: PostgresStore) -> None:
     assert not waker.wait(0.05)
     elsewhere = PostgresStore(store._connections.address.conninfo)
     threading.Timer(0.1, lambda: put(elsewhere)).start()
-    assert waker.wait(30)
+    assert waker.wait(900)
     elsewhere.close()
     waker.close()
 
@@ -59,9 +59,9 @@ def test_a_waker_waits_until_a_task_is_added(store: PostgresStore) -> None:
 def test_a_poke_wakes_before_and_during_a_wait(store: PostgresStore) -> None:
     waker = store.waker()
     waker.poke()
-    assert waker.wait(30)
+    assert waker.wait(900)
     threading.Timer(0.05, waker.poke).start()
-    assert waker.wait(30)
+    assert waker.wait(900)
     assert not waker.wait(0)
     waker.close()
 
@@ -71,16 +71,16 @@ def test_a_waker_reconnects_after_its_connection_was_cut(store: PostgresStore, p
     waker = proxied.waker()
     assert not waker.wait(0.05)
     proxy.refuse()
-    assert waker.wait(30), "a cut wakes, because a notification may have been lost"
+    assert waker.wait(900), "a cut wakes, because a notification may have been lost"
     assert not hears(waker)
     assert not waker.wait(0.05), "without a connection it waits for its timeout"
     proxy.heal()
-    assert waker.wait(30), "the new connection wakes too"
+    assert waker.wait(900), "the new connection wakes too"
     assert waker.hears
     while waker.wait(0):
         pass
     put(store)
-    assert waker.wait(30)
+    assert waker.wait(900)
     waker.close()
     proxied.close()
 
@@ -91,7 +91,7 @@ def test_a_waker_may_be_created_while_the_server_is_down(store: PostgresStore, p
     waker = proxied.waker()
     assert not hears(waker)
     proxy.heal()
-    assert waker.wait(30)
+    assert waker.wait(900)
     assert waker.hears
     waker.close()
     proxied.close()
@@ -113,6 +113,6 @@ def test_each_schema_has_its_own_channel(store: PostgresStore) -> None:
     put(store)
     assert not waker.wait(0.1)
     other.insert([new(other)])
-    assert waker.wait(30)
+    assert waker.wait(900)
     waker.close()
     other.close()

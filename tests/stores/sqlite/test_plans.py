@@ -9,6 +9,7 @@ import pytest
 from onerow.core.times import spell
 from onerow.ports import Claim, PhaseClaim
 from onerow.stores.sqlite import SqliteStore
+from onerow.stores.sqlite.claimable import claimable
 from onerow.stores.sqlite.claiming import whole_rows
 from tests.conformance.kit import HOUR, new
 
@@ -90,3 +91,21 @@ def test_the_cost_of_a_claim_with_key_limits_does_not_depend_on_the_number_of_wa
 def store_due(connection: sqlite3.Connection, by: str) -> None:
     given = {"pipeline": "videos", "phase": "script", "now": by, "limit": 500, "keyed": 500}
     assert len(connection.execute(whole_rows(), given).fetchall()) == 10
+
+
+def test_p14_counting_claimable_tasks_does_not_read_tasks_that_are_not_due_or_beyond_the_bound(
+    store: SqliteStore,
+) -> None:
+    now = store.now()
+    wants = [
+        PhaseClaim(pipeline="videos", phase="script", limit=100, lease_for=HOUR, slots=slots, key_slots=key_slots)
+        for slots, key_slots in [(None, None), (200, None), (None, 2)]
+    ]
+    with store._connections.write() as connection:
+        connection.execute(FILL, {"count": 1_000, "name": "due", "run_at": spell(now)})
+        few = [steps(connection, lambda want=want: claimable(connection, want, now)) for want in wants]  # type: ignore[misc]
+        connection.execute(FILL, {"count": 100_000, "name": "more", "run_at": spell(now)})
+        connection.execute(FILL, {"count": 100_000, "name": "early", "run_at": spell(now + 2 * HOUR)})
+        many = [steps(connection, lambda want=want: claimable(connection, want, now)) for want in wants]  # type: ignore[misc]
+        assert [claimable(connection, want, now) for want in wants] == [100, 100, 100]
+    assert all(after < before + 500 for before, after in zip(few, many, strict=True)), (few, many)

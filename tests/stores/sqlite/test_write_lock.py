@@ -46,7 +46,7 @@ def after_a_lock(store: SqliteStore, operation: Callable[[], object], seconds: f
         waiting.start()
         time.sleep(seconds)
         assert not answers
-    waiting.join(60)
+    waiting.join(900)
     return answers[0]
 
 
@@ -90,7 +90,7 @@ def test_the_lease_watch_does_not_count_time_while_the_lock_is_held(store: Sqlit
         until(lambda: store.now() > held.leased_until + 2 * lease)  # type: ignore[operator]
         assert watch.observed_for < lease.total_seconds(), "the rescuer waits as well"
     looking.set()
-    thread.join(60)
+    thread.join(900)
     assert stored(store) == held
     assert watch.look(store.now()) == []
 
@@ -108,7 +108,7 @@ def test_a_task_that_finishes_while_the_lock_is_held_runs_once(tmp_path: Path, w
         def publish(job: object) -> str:
             calls.append("run")
             begun.set()
-            calm.wait(60)
+            calm.wait(900)
             return "done"
 
         return made
@@ -119,7 +119,7 @@ def test_a_task_that_finishes_while_the_lock_is_held_runs_once(tmp_path: Path, w
             stack.enter_context(working(queue, pipeline()))
         time.sleep(1)
         task = queues[0].add("posts")
-        assert begun.wait(60)
+        assert begun.wait(900)
         store = SqliteStore(tmp_path / "onerow.db")
         with locked(store):
             calm.set()

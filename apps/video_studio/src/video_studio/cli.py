@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from onerow import OnerowError
-from onerow.cli.values import moment
+from onerow.core.times import parse_moment
 from video_studio import running
 from video_studio.library import add_video
 from video_studio.opening import open_queue
@@ -56,7 +56,7 @@ def main(home: Path) -> None:
 @_plainly
 def add(topic: str, at: str, draw: bool, task_id: str | None, user_id: str, priority: int) -> None:
     """Put a video about TOPIC in, and print its id."""
-    when = moment(at, open_queue().store.now())
+    when = parse_moment(at, open_queue().store.now())
     task = add_video(topic, scheduled_time=when, draw=draw, task_id=task_id, user_id=user_id, priority=priority)
     click.echo(task.task_id)
 

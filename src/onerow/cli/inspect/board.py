@@ -38,23 +38,24 @@ def pipeline_rows(pipeline: PipelineBoard, curves: Curves, now: datetime) -> lis
     return [_lane_row(lane, curves.get((lane.pipeline, lane.phase), []), now) for lane in pipeline.lanes]
 
 
-def _lane_row(lane: Lane, curve: Sequence[int], now: datetime) -> list[Cell]:
+def _lane_row(lane: Lane, counts: Sequence[int], now: datetime) -> list[Cell]:
     return [
         (lane.phase, "bold"),
         (formatting.number(lane.waiting), "yellow"),
-        (_running(lane), "cyan"),
+        (slots_text(lane), "cyan"),
         (formatting.number(lane.parked), "magenta"),
         (formatting.number(lane.failed), "bold red"),
         formatting.number(lane.per_minute),
-        (_curve(curve), "green"),
+        (curve(counts), "green"),
         formatting.millis(lane.run_p50),
         formatting.millis(lane.run_p95),
         formatting.ago(lane.oldest, now) if lane.oldest is not None and lane.oldest <= now else "",
-        _state(lane, now),
+        state_cell(lane, now),
     ]
 
 
-def _running(lane: Lane) -> str:
+def slots_text(lane: Lane) -> str:
+    """Return the running tasks of a phase as used and free slots."""
     if lane.limit is None or lane.limit > _MOST_BOXES:
         most = "" if lane.limit is None else f"/{lane.limit}"
         return f"{lane.processing}{most}" if lane.processing else ""
@@ -63,12 +64,14 @@ def _running(lane: Lane) -> str:
     return "■" * used + "□" * (lane.limit - used) + over
 
 
-def _curve(counts: Sequence[int]) -> str:
+def curve(counts: Sequence[int]) -> str:
+    """Return a small bar chart in one line; '' without any count."""
     most = max(counts, default=0)
     return "".join(_BARS[round(count / most * 7)] for count in counts) if most else ""
 
 
-def _state(lane: Lane, now: datetime) -> Cell:
+def state_cell(lane: Lane, now: datetime) -> Cell:
+    """Return why a phase does not run its tasks; '' if it does."""
     if lane.paused is not None:
         why = f": {lane.paused.reason}" if lane.paused.reason else f" by {lane.paused.by}"
         return f"paused{why}", "yellow"

@@ -90,8 +90,8 @@ def workers(session: Session) -> None:
 def inboxes(session: Session) -> None:
     """Count the messages of each inbox in the last day.
 
-    found: the task existed already. duplicate: the same message again. released: delivered again later. lag: the longest
-    time from sending to the stored row. outcomes: of the work, if the inbox is a message queue.
+    found: the task existed already. duplicate: the same message again. released: delivered again later. refused: the
+    signature was missing, wrong or too old. lag: the longest time from sending to the stored row. outcomes: of the work, if the inbox is a message queue.
     """
     counts = session.views.inboxes()
     if session.out.as_json:
@@ -106,12 +106,24 @@ def inboxes(session: Session) -> None:
             f"{each.duplicate:,}",
             (f"{each.rejected:,}", "red") if each.rejected else "0",
             f"{each.released:,}",
+            (f"{each.refused:,}", "red") if each.refused else "0",
             formatting.millis(each.lag),
             ", ".join(f"{outcome} {count:,}" for outcome, count in sorted(each.outcomes.items())),
         ]
         for name, each in sorted(counts.items())
     ]
-    head = ["inbox", ">received", ">added", ">found", ">duplicate", ">rejected", ">released", ">lag", "outcomes"]
+    head = [
+        "inbox",
+        ">received",
+        ">added",
+        ">found",
+        ">duplicate",
+        ">rejected",
+        ">released",
+        ">refused",
+        ">lag",
+        "outcomes",
+    ]
     if not any(each.outcomes for each in counts.values()):
         head, rows = head[:-1], [row[:-1] for row in rows]
     session.out.table(head, rows)

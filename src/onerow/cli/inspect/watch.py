@@ -1,5 +1,6 @@
 """`onerow watch`: redraw the board until Ctrl-C."""
 
+import os
 import time
 
 import click
@@ -16,18 +17,25 @@ from onerow.core.errors import StoreUnavailable
 @with_session
 def command(session: Session, interval: str, once: bool) -> None:
     """Show a live board of all pipelines and their phases; press Ctrl-C to exit."""
-    rest = max(parse_duration(interval, "--interval").total_seconds(), 0.1)
+    watch(session, max(parse_duration(interval, "--interval").total_seconds(), 0.1), once=once)
+
+
+def watch(session: Session, rest: float, *, once: bool) -> None:
+    """Print or redraw the board every `rest` seconds; also what `onerow monitor --plain` does."""
     views = session.views
     if session.out.as_json:
         overview, board, _ = look(views)
         session.out.json({"overview": overview, "board": board})
     elif once:
         print_board(session.out, views)
-    elif session.out.pretty:
+    elif session.out.pretty and os.environ.get("TERM") not in ("", "dumb", "unknown"):
         _paint(session, rest)
     else:
         while True:
-            print_board(session.out, views)
+            try:
+                print_board(session.out, views)
+            except StoreUnavailable as error:
+                session.out.aside(f"store unavailable, retrying: {error}")
             click.echo()
             time.sleep(rest)
 

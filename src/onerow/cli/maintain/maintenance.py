@@ -6,13 +6,12 @@ from pathlib import Path
 import click
 
 from onerow.cli.app import load_app
-from onerow.cli.maintain.doctor import check_app, examine
+from onerow.cli.findings import report_findings
+from onerow.cli.maintain.app_check import check_app
 from onerow.cli.output import Output
 from onerow.cli.session import Session, with_session
 from onerow.core.errors import BadInput
 from onerow.ports import Administrable, Finding, Migration
-
-_MARK = {"good": ("✓", "green"), "slow": ("!", "yellow"), "bad": ("✗", "bold red")}
 
 
 @click.command("check")
@@ -23,35 +22,26 @@ def check(app: str, store: str | None, as_json: bool) -> None:
     """Load APP (module[:queue]) and report its problems. Opens no store and runs no task."""
     queue = load_app(app, store)
     findings = check_app(queue)
-    _report(Output(as_json), findings)
+    report_findings(Output(as_json), findings)
 
 
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without data loss (counters).")
+@click.option("--worker", metavar="NAME", help="Check only whether this worker (its name or host) claims; for probes.")
 @with_session
-def doctor(session: Session, repair: bool) -> None:
+def doctor(session: Session, repair: bool, worker: str | None) -> None:
     """Check the store, its clock, workers, leases, pauses and tasks that no worker serves."""
+    if worker is not None:
+        report_findings(session.out, session.views.check_worker(worker))
+        return
     store = session.bare_store
     if repair and hasattr(store, "repair"):
         store.repair()
     findings = [Finding("good", f"store {store.url}")]
     findings += store.inspect() if isinstance(store, Administrable) else []
     if not any(finding.level == "bad" for finding in findings):
-        findings += examine(session.queue, session.views)
-    _report(session.out, findings)
-
-
-def _report(out: Output, findings: list[Finding]) -> None:
-    if out.as_json:
-        out.json(findings)
-    else:
-        for finding in findings:
-            mark, style = _MARK[finding.level]
-            out.line(f"{mark} {finding.what}", style)
-            if finding.fix:
-                out.line(f"  → {finding.fix}")
-    if any(finding.level == "bad" for finding in findings):
-        sys.exit(1)
+        findings += session.views.findings()
+    report_findings(session.out, findings)
 
 
 @click.command("migrate")

@@ -1,4 +1,4 @@
-"""Commands on phases and on ended tasks: pause, resume, limit, purge."""
+"""Commands on phases, workers and ended tasks: pause, resume, limit, drain, purge."""
 
 import click
 
@@ -50,32 +50,65 @@ def resume(session: Session, pipeline: str, phase: str) -> None:
 @click.argument("phase")
 @click.argument("concurrency", required=False, metavar="[N]")
 @click.option("--per-key", metavar="N", help="Concurrency limit for each limit key ('none': no limit).")
-@click.option("--reset", is_flag=True, help="Remove both overrides; the limits in the code apply again.")
+@click.option("--rate", metavar="RATE", help="Starts per time, over all workers: 60/min ('none': no limit).")
+@click.option("--rate-per-key", metavar="RATE", help="The same for each limit key.")
+@click.option("--reason", default="", help="The reason; `onerow why` shows it.")
+@click.option("--by", default="", help="Who sets it; default: your user name.")
+@click.option("--reset", is_flag=True, help="Remove all overrides; the limits and rates in the code apply again.")
 @with_session
 def limit(
-    session: Session, pipeline: str, phase: str, concurrency: str | None, per_key: str | None, reset: bool
+    session: Session,
+    pipeline: str,
+    phase: str,
+    concurrency: str | None,
+    per_key: str | None,
+    rate: str | None,
+    rate_per_key: str | None,
+    reason: str,
+    by: str,
+    reset: bool,
 ) -> None:
-    """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without N, show the limits.
+    """Let at most N tasks of PHASE run at once over all workers ('none': no limit). Without options, show the limits.
 
-    A limit overrides the one in the code. N and --per-key are separate limits: setting one leaves the other as it is.
+    A limit overrides the one in the code. N, --per-key, --rate and --rate-per-key are separate: setting one leaves the
+    others as they are. Workers follow within about two seconds.
     """
     queue = session.queue
-    given = concurrency is not None or per_key is not None
+    given = any(each is not None for each in (concurrency, per_key, rate, rate_per_key))
     if reset and given:
-        raise click.UsageError("--reset removes both limits; leave N and --per-key out")
+        raise click.UsageError("--reset removes all limits; leave the others out")
     if reset:
         queue.reset_limit(pipeline, phase)
     elif given:
-        queue.set_limit(pipeline, phase, concurrency=_limit(concurrency), per_key=_limit(per_key))
-    queue.plan(pipeline).phase(phase)
-    lane = next(
-        lane for board in session.views.board().pipelines for lane in board.lanes
-        if (lane.pipeline, lane.phase) == (pipeline, phase)
-    )  # fmt: skip
+        queue.set_limit(
+            pipeline, phase, concurrency=_limit(concurrency), per_key=_limit(per_key), rate=_rate(rate),
+            rate_per_key=_rate(rate_per_key), by=by, reason=reason,
+        )  # fmt: skip
+    _print_limits(session, pipeline, queue.plan(pipeline).phase(phase).name)
+
+
+def _print_limits(session: Session, pipeline: str, phase: str) -> None:
+    line = next(line for line in session.views.phases(pipeline=pipeline) if line.phase == phase)
+    lane, setting = line.lane, line.setting
     text = f"{pipeline}.{phase}: {lane.limit or 'any number'} at once"
     if lane.per_key:
         text += f", {lane.per_key} for each key"
-    _print(session, {"limit": lane.limit, "per_key": lane.per_key, "processing": lane.processing}, f"{text}; {lane.processing} now")  # fmt: skip
+    if line.rate:
+        text += f", rate {line.rate}"
+    if line.rate_per_key:
+        text += f", rate {line.rate_per_key} for each key"
+    text += f"; {lane.processing} now"
+    if setting is not None and setting.by:
+        text += f"; set by {setting.by}" + (f": {setting.reason}" if setting.reason else "")
+    answer: dict[str, object] = {
+        "limit": lane.limit, "per_key": lane.per_key, "rate": line.rate or None,
+        "rate_per_key": line.rate_per_key or None, "processing": lane.processing, "setting": setting,
+    }  # fmt: skip
+    _print(session, answer, text)
+
+
+def _rate(given: str | None) -> str | None:
+    return UNCHANGED if given is None else None if given == "none" else given
 
 
 def _limit(given: str | None) -> Limit:
@@ -86,6 +119,19 @@ def _limit(given: str | None) -> Limit:
     if not given.isdecimal():
         raise BadInput(f"a limit is a whole number or 'none', not {given!r}", field="limit")
     return int(given)
+
+
+@click.command("drain")
+@click.argument("worker")
+@click.option("--by", default="", help="Who asks for it; default: your user name.")
+@with_session
+def drain(session: Session, worker: str, by: str) -> None:
+    """Ask WORKER to drain: within some seconds it claims no more, finishes its tasks and ends.
+
+    No other process takes its place. Names of workers are in: onerow workers
+    """
+    session.queue.drain(worker, by=by)
+    _print(session, {"draining": worker}, f"{worker} was asked to drain")
 
 
 @click.command("purge")

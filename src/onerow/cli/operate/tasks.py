@@ -11,33 +11,33 @@ from msgspec.structs import replace
 
 from onerow.cli.output import Output, status_cell
 from onerow.cli.session import CONFIRM_ABOVE, Session, tasks_text, with_session
-from onerow.cli.values import moment, payload
+from onerow.cli.values import payload
 from onerow.core.errors import BadInput, OnerowError, with_fix
 from onerow.core.failure import ERROR_CLASSES
-from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
+from onerow.core.status import PROCESSING
 from onerow.core.task import Task
-from onerow.engine.queue.bulk import Selection
+from onerow.core.times import parse_moment
+from onerow.engine.queue.bulk import Selection, filter_for
 from onerow.engine.queue.compare_and_swap import pages
+from onerow.engine.queue.operations import BULK_DEFAULTS
 from onerow.engine.queue.progress import Progress
-from onerow.engine.queue.scope import filter_of
 
 _SHOWN = 4 * CONFIRM_ABOVE
 
 
-def operation(
-    *statuses: Status, final: bool = False, recorded: bool = True
-) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
-    """Add ID…, --where, --dry-run, --yes, --by and --note to a command, and pass it the selected tasks.
+def operation(name: str, *, recorded: bool = True) -> Callable[[Callable[..., Progress]], Callable[..., Any]]:
+    """Add ID…, --where, --pace, --dry-run, --yes, --by and --note to a command, and pass it the selected tasks.
 
-    statuses: the default statuses for --where, unless its query names some. final: no operation undoes this one, so
-    --where always asks for confirmation. recorded: the history says who did it and why.
+    name: its line in BULK_DEFAULTS; for a final operation, --where always asks for confirmation. recorded: the history
+    says who did it and why.
     """
-
+    final = BULK_DEFAULTS[name].final
     asked = f"asked from {CONFIRM_ABOVE + 1} tasks on" + (", and always with --where" if final else "")
 
     def decorate(function: Callable[..., Progress]) -> Callable[..., Any]:
         @click.argument("ids", nargs=-1, metavar="[ID]...")
         @click.option("--where", metavar="QUERY", help="All tasks that match the query, instead of ids.")
+        @click.option("--pace", metavar="RATE", help="Maximum rate, like 20/min; default: all at once.")
         @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
         @click.option("--yes", "-y", is_flag=True, help=f"Don't ask for confirmation ({asked}).")
         @with_session
@@ -45,8 +45,7 @@ def operation(
         def run(
             session: Session, ids: Sequence[str], where: str | None, dry_run: bool, yes: bool, **options: Any
         ) -> None:
-            name = str(click.get_current_context().info_name)
-            selection, tasks = _select(session, ids, where, frozenset(statuses))
+            selection, tasks = _select(session, name, ids, where)
             count = selection.count
             if dry_run:
                 _show(session.out, name, tasks, count)
@@ -71,14 +70,14 @@ _reason = click.option("--note", default="", help="The reason; kept in the task'
 
 
 @click.command("retry")
-@operation(FAILED)
+@operation("retry")
 def retry(session: Session, tasks: Selection, **how: Any) -> Progress:
     """Run failed tasks again from their current phase, with a new retry budget."""
     return tasks.retry(**how)
 
 
 @click.command("cancel")
-@operation(WAITING, PROCESSING, FAILED, final=True)
+@operation("cancel")
 def cancel(session: Session, tasks: Selection, **how: Any) -> Progress:
     """Cancel tasks and their children. Running work is stopped within about a second."""
     return tasks.cancel(**how)
@@ -86,7 +85,7 @@ def cancel(session: Session, tasks: Selection, **how: Any) -> Progress:
 
 @click.command("replay")
 @click.option("--phase", help="The phase to start from; default: the first.")
-@operation(COMPLETED, FAILED, final=True)
+@operation("replay")
 def replay(session: Session, tasks: Selection, phase: str | None, **how: Any) -> Progress:
     """Run completed or failed tasks again from an earlier phase; the results from that phase on are cleared."""
     return tasks.replay(phase, **how)
@@ -95,7 +94,7 @@ def replay(session: Session, tasks: Selection, phase: str | None, **how: Any) ->
 @click.command("finish")
 @click.option("--phase-only", is_flag=True, help="Complete only the current phase; the task continues with the next.")
 @click.option("--result", "text", help="The result of the phase as JSON, or @FILE, or - for standard input.")
-@operation(WAITING, FAILED, final=True)
+@operation("finish")
 def finish(session: Session, tasks: Selection, phase_only: bool, text: str | None, **how: Any) -> Progress:
     """Mark waiting or failed tasks as completed without running them."""
     return tasks.finish(phase_only=phase_only, result=payload((), text), **how)
@@ -103,15 +102,15 @@ def finish(session: Session, tasks: Selection, phase_only: bool, text: str | Non
 
 @click.command("reschedule")
 @click.option("--run-at", required=True, help="now, +10m, or a time like 2026-11-15T09:00:00+09:00.")
-@operation(WAITING)
+@operation("reschedule")
 def reschedule(session: Session, tasks: Selection, run_at: str, **how: Any) -> Progress:
     """Change when waiting tasks are due; for parked tasks, change the deadline."""
-    return tasks.reschedule(moment(run_at, session.queue.store.now()), **how)
+    return tasks.reschedule(parse_moment(run_at, session.queue.store.now()), **how)
 
 
 @click.command("set-priority")
 @click.option("--priority", type=click.IntRange(-100, 100), required=True, help="-100…100, lower runs first.")
-@operation(*OPEN)
+@operation("set-priority")
 def set_priority(session: Session, tasks: Selection, priority: int, **how: Any) -> Progress:
     """Change the priority of tasks; lower numbers run first."""
     return tasks.set_priority(priority, **how)
@@ -122,7 +121,7 @@ def set_priority(session: Session, tasks: Selection, priority: int, **how: Any) 
 @click.option(
     "--error-class", type=click.Choice(ERROR_CLASSES), default="permanent", show_default=True, help="Its class."
 )
-@operation(WAITING)
+@operation("fail")
 def fail(session: Session, tasks: Selection, error: str, error_class: str, **how: Any) -> Progress:
     """Fail waiting tasks, for example because their signal will not come; retry undoes it."""
     return tasks.fail(error, error_class=error_class, **how)
@@ -130,7 +129,7 @@ def fail(session: Session, tasks: Selection, error: str, error_class: str, **how
 
 @click.command("annotate")
 @click.option("--metadata", "text", required=True, help="A JSON object, or @FILE, or - for standard input.")
-@operation(*Status, recorded=False)
+@operation("annotate", recorded=False)
 def annotate(session: Session, tasks: Selection, text: str, **how: Any) -> Progress:
     """Replace the metadata of tasks."""
     return tasks.annotate(payload((), text), **how)
@@ -154,9 +153,7 @@ def signal(
         session.out.line(f"signalled {name} to {task.task_id}")
 
 
-def _select(
-    session: Session, ids: Sequence[str], where: str | None, statuses: frozenset[Status]
-) -> tuple[Selection, Iterable[Task]]:
+def _select(session: Session, name: str, ids: Sequence[str], where: str | None) -> tuple[Selection, Iterable[Task]]:
     """Return the selected tasks for an operation, and an iterable over them for a dry run."""
     if bool(ids) == (where is not None):
         raise click.UsageError("give one or more ids, or --where QUERY")
@@ -164,9 +161,7 @@ def _select(
     if where is None:
         selection = queue.select(ids=[session.task_id(given) for given in ids])
         return selection, list(selection)  # raises for an unknown id before any task is changed
-    asked = filter_of(queue, where)
-    if not asked.statuses:
-        asked = replace(asked, statuses=statuses)
+    asked = filter_for(queue, name, where)
     return queue.select(asked), chain.from_iterable(pages(queue, asked, "oldest"))
 
 

@@ -12,9 +12,10 @@ from onerow.cli import formatting
 from onerow.cli.app import load_app
 from onerow.cli.output import Output
 from onerow.cli.session import Session, with_session
-from onerow.cli.values import moment, payload
+from onerow.cli.values import payload
 from onerow.core.addition import Addition
 from onerow.core.errors import BadInput
+from onerow.core.times import parse_moment
 from onerow.engine.control import definitions
 
 _BATCH = 1_000
@@ -76,7 +77,7 @@ def add(
     """
     queue = session.queue
     if run_at is not None:
-        terms["run_at"] = moment(run_at, queue.store.now())
+        terms["run_at"] = parse_moment(run_at, queue.store.now())
     if metadata is not None:
         terms["metadata"] = payload((), metadata)
     if lines is not None:

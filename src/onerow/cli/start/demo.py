@@ -1,14 +1,17 @@
 """`onerow demo`: kill a worker during its work and show how another worker resumes the tasks."""
 
+import importlib.util
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -18,7 +21,7 @@ from rich.table import Table
 
 from onerow.cli import formatting
 from onerow.cli.start.demo_app import FRAMES, videos
-from onerow.core.errors import StoreError
+from onerow.core.errors import BadInput, StoreError
 from onerow.core.status import COMPLETED, PROCESSING
 from onerow.core.task import Task
 from onerow.engine.queue.queue import Queue
@@ -28,29 +31,97 @@ from onerow.wiring import open_store
 TOPICS = ("Tides", "조수와 달", "Why the sky is blue", "月の満ち欠け", "Wolken", "Les marées")
 PHASES = [phase.name for phase in videos.plan.phases]
 
+_GIVE_UP_AFTER = 180.0  # seconds without a change of any row
+_LOG_LINES = 60
+
 
 @click.command("demo")
 @click.option("--keep", is_flag=True, help="Keep the database.")
 @click.option("--fast", is_flag=True, help="Run in a few seconds, for tests.")
-def command(keep: bool, fast: bool) -> None:
+@click.option("--monitor", is_flag=True, help="Watch it in onerow monitor; it ends when you quit the monitor.")
+@click.option("--web", is_flag=True, help="Show it in the dashboard, until Ctrl-C.")
+@click.option("--port", default=8003, show_default=True, type=click.IntRange(0, 65535), help="Port of the dashboard.")
+def command(keep: bool, fast: bool, monitor: bool, web: bool, port: int) -> None:
     """Run a five-phase pipeline, kill its worker, and show how another worker resumes the tasks.
 
     The demo uses an SQLite file in a new folder, an `onerow worker` process and kill -9.
     """
     folder = Path(tempfile.mkdtemp(prefix="onerow-demo-"))
+    pace = 0.25 if fast else 1.0
     try:
-        with running_demo(folder, Console(), 0.25 if fast else 1.0) as demo, Live(console=demo.console) as live:
-            working = True
-            while working:
-                time.sleep(0.1)
-                working = demo.look()
-                if demo.console.is_terminal:
-                    live.update(demo.table())
-        demo.summarize()
+        if monitor and web:
+            raise BadInput("--monitor and --web both show the demo", fix="give one of them", field="web")
+        if monitor:
+            _run_monitored(folder, pace)
+        elif web:
+            with running_demo(folder, Console(), pace) as demo:
+                show_in_dashboard(demo, port)
+        else:
+            _run(folder, pace)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     click.echo(f"\nNext: onerow list --store sqlite:///{folder}/demo.db" if keep else "\nNext: onerow init my_project")
+
+
+def _run(folder: Path, pace: float) -> None:
+    with running_demo(folder, Console(), pace) as demo, Live(console=demo.console) as live:
+        working = True
+        while working:
+            time.sleep(0.1)
+            working = demo.look()
+            if demo.console.is_terminal:
+                live.update(demo.table())
+    demo.summarize()
+
+
+def _run_monitored(folder: Path, pace: float) -> None:
+    """Run the demo behind `onerow monitor`, which has the terminal; report what happened when the user quits it."""
+    if importlib.util.find_spec("textual") is None:
+        raise BadInput("--monitor needs Textual", fix="install it with: pip install 'onerow[tui]'", field="monitor")
+    console = Console(record=True, file=io.StringIO(), width=120)
+    working = True
+    with running_demo(folder, console, pace) as demo:
+        argv = [sys.executable, "-m", "onerow", "monitor", "--store", demo.queue.url]
+        monitor = subprocess.Popen(argv)
+        try:
+            while monitor.poll() is None:
+                time.sleep(0.1)
+                working = working and demo.look()
+        finally:
+            monitor.terminate()
+            code = monitor.wait()
+    if not working:
+        demo.summarize()
+    click.echo(console.export_text())
+    if code:
+        sys.exit(code)
+
+
+def show_in_dashboard(demo: "Demo", port: int) -> None:
+    """Serve the dashboard until Ctrl-C, while a thread runs the demo; tasks that are added later get their signal too."""
+    from onerow.cli.start.listening import shown_address
+    from onerow.cli.start.web import open_dashboard, serve
+
+    app, listening = open_dashboard(demo.queue, "127.0.0.1", port)
+    stop = threading.Event()
+
+    def run() -> None:
+        working = True
+        while not stop.wait(0.2):
+            if working and not (working := demo.look()):
+                demo.summarize()
+                click.echo("The dashboard stays open; add a task there, or press Ctrl-C.")
+            elif not working:
+                demo.send_signals(demo.queue.find("status:parked").tasks)
+
+    runner = threading.Thread(target=run, name="onerow-demo")
+    runner.start()
+    try:
+        serve(app, listening, lambda: click.echo(f"dashboard http://{shown_address(listening)}/"))
+    finally:
+        stop.set()
+        runner.join()
 
 
 @contextmanager
@@ -65,7 +136,7 @@ def running_demo(folder: Path, console: Console, pace: float) -> Iterator["Demo"
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        yield Demo(queue, console)
+        yield Demo(queue, console, folder / "worker.log")
     finally:
         worker.terminate()
         worker.wait()
@@ -75,9 +146,10 @@ def running_demo(folder: Path, console: Console, pace: float) -> Iterator["Demo"
 class Demo:
     """One run of the demo. Every message is read from the rows."""
 
-    def __init__(self, queue: Queue, console: Console) -> None:
+    def __init__(self, queue: Queue, console: Console, log: Path) -> None:
         self.console = console
         self.queue = queue
+        self._log = log
         self._views = Views(queue)
         self._began = time.monotonic()
         self._workers: dict[str, int] = {}  # name → pid
@@ -85,6 +157,8 @@ class Demo:
         self._interrupted: dict[str, Task] = {}  # the tasks of the killed worker, until they run again
         queue.publish(videos)
         self._tasks = [queue.add(videos, {"topic": topic}, priority=n) for n, topic in enumerate(TOPICS)]
+        self._versions: list[int] = []
+        self._changed_at = time.monotonic()
         self._report(f"{len(TOPICS)} tasks added: {len(TOPICS)} rows in one SQLite file")
 
     def look(self) -> bool:
@@ -94,9 +168,8 @@ class Demo:
             if worker.name not in self._workers:
                 self._workers[worker.name] = worker.pid
                 self._report(f"{'new worker' if self._killed else 'worker'} started: process {worker.pid}")
+        self.send_signals(self._tasks)
         for task in self._tasks:
-            if task.awaiting == "signal:images.ready":
-                self.queue.signal(task.task_id, "images.ready", ["cover.png", "moon.png"], by="demo")
             before = self._interrupted.get(task.task_id)
             if before is not None and task.token > before.token + 1:
                 del self._interrupted[task.task_id]
@@ -104,9 +177,33 @@ class Demo:
                 self._report(f"“{task.title}” resumes in a new worker: {at}, attempt {before.attempt + 1}")
         if not self._killed:
             self._kill_worker()
-        if time.monotonic() - self._began > 180:
-            raise StoreError("the demo did not finish in 180 s: its worker does not run the tasks")
+        self._check_for_changes()
         return not all(task.ended for task in self._tasks)
+
+    def _check_for_changes(self) -> None:
+        """Raise StoreError if no row has changed for some minutes; print what the worker does."""
+        versions = [task.version for task in self._tasks]
+        if versions != self._versions:
+            self._versions, self._changed_at = versions, time.monotonic()
+        elif time.monotonic() - self._changed_at > _GIVE_UP_AFTER:
+            for task in self._tasks:
+                self._report(f"“{task.title}”: {task.status} in {task.phase}, attempt {task.attempt}")
+            for pid in list(self._workers.values())[-1:]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)  # it prints the stacks of its threads
+            time.sleep(1)
+            last = self._log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:]
+            self.console.print(*last, sep="\n", markup=False, highlight=False, soft_wrap=True)
+            raise StoreError(
+                f"no task has changed for {_GIVE_UP_AFTER:.0f} s: the demo's worker does not run them",
+                fix="please report this with the output above",
+            )
+
+    def send_signals(self, tasks: Iterable[Task]) -> None:
+        """Send the images to the tasks that wait for them."""
+        for task in tasks:
+            if task.awaiting == "signal:images.ready":
+                self.queue.signal(task.task_id, "images.ready", ["cover.png", "moon.png"], by="demo")
 
     def _read(self) -> list[Task]:
         return sorted(self.queue.store.fetch([task.task_id for task in self._tasks]), key=lambda task: task.priority)

@@ -3,12 +3,11 @@
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from onerow.asgi import Embedded, webhook
+from onerow.cli.start.listening import listen, shown_address
 from onerow.core.errors import BadInput
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
@@ -52,7 +51,7 @@ def serve(queue: Queue, inbox: WebhookInbox, host: str, port: int, say: Callable
         def capture_signals(self) -> Iterator[None]:
             yield  # stopped by the handlers below, so that the process ends with 0 and not by the signal
 
-    listening = _listen(host, port)
+    listening = listen(host, port)
     queue.inboxes.append(inbox)
     config = uvicorn.Config(
         webhook(queue, inbox), lifespan="on", access_log=False, log_config=None, server_header=False,
@@ -68,20 +67,7 @@ def serve(queue: Queue, inbox: WebhookInbox, host: str, port: int, say: Callable
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
         async with Embedded(lambda: Worker(queue)).working():  # registers the inbox for `workers` and `doctor`
-            say(f"receiving {inbox.name} on http://{_shown(listening)} into {queue.url}; Ctrl-C stops")
+            say(f"receiving {inbox.name} on http://{shown_address(listening)} into {queue.url}; Ctrl-C stops")
             await server.serve([listening])
 
     asyncio.run(run())
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=256)
-    except OSError as error:
-        raise BadInput(f"can't listen on {host}:{port}: {os.strerror(error.errno or 0)}", field="port") from None
-
-
-def _shown(listening: socket.socket) -> str:
-    address: tuple[Any, ...] = listening.getsockname()
-    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"

@@ -1,5 +1,6 @@
 """`onerow worker APP`: a supervisor and its worker processes."""
 
+import faulthandler
 import logging
 import os
 import signal
@@ -14,14 +15,17 @@ from onerow.cli.app import load_app
 from onerow.cli.exit_codes import exit_code
 from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
+from onerow.cli.start.worker_pool import ProcessRange, beside, pool_settings
 from onerow.core.durations import parse_duration
-from onerow.core.errors import OnerowError
+from onerow.core.errors import BadInput, OnerowError
+from onerow.core.scaling import ScaleSettings
 from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker import Worker
+from onerow.engine.worker.pool_scaler import PoolScaler
 from onerow.engine.worker.supervised import Supervised
-from onerow.engine.worker.supervisor import Supervisor, ease_collector, is_supervised
+from onerow.engine.worker.supervisor import DISMISSED, Supervisor, ease_collector, is_supervised
 from onerow.identity import check_platform
 from onerow.settings import project_folder
 
@@ -40,7 +44,25 @@ log = logging.getLogger("onerow")
     help="Concurrent tasks per process.",
 )
 @click.option(
-    "--processes", "-p", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of worker processes."
+    "--processes",
+    "-p",
+    type=ProcessRange(),
+    default="1",
+    show_default=True,
+    metavar="N|MIN..MAX",
+    help="Number of worker processes; with MIN..MAX as many as the work needs.",
+)
+@click.option("--target-wait", default="5s", show_default=True, help="With MIN..MAX: how long a ready task may wait.")
+@click.option("--scale-in-after", default="1m", show_default=True, help="With MIN..MAX: how long a surplus must last.")
+@click.option(
+    "--health",
+    metavar="[HOST:]PORT",
+    help="Answer probes at /livez and /readyz, and /metrics; on loopback unless a host is given.",
+)
+@click.option(
+    "--protect",
+    type=click.Choice(["asg", "ecs"]),
+    help="While tasks run, protect this EC2 instance or ECS task from scale-in.",
 )
 @click.option("--interval", default="1s", show_default=True, help="Poll interval when the store sends no wake-up.")
 @click.option("--grace", default="30s", show_default=True, help="Time for running work to end after a stop.")
@@ -77,7 +99,11 @@ def command(
     app: str,
     store: str | None,
     concurrency: int,
-    processes: int,
+    processes: tuple[int, int],
+    target_wait: str,
+    scale_in_after: str,
+    health: str | None,
+    protect: str | None,
     interval: str,
     grace: str,
     phases: Sequence[str],
@@ -103,16 +129,23 @@ def command(
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
     say = _say if log_format == "text" else log.info
     try:
+        scale = pool_settings(processes, concurrency, target_wait, scale_in_after)
         if not is_supervised():
             argv = [sys.executable, "-m", "onerow.cli.start.worker_process", *sys.argv[1:]]
             seconds = parse_duration(grace, "grace").total_seconds()
+            if scale is not None and until_idle:
+                raise BadInput(
+                    "--until-idle needs a fixed number of processes", fix="write --processes 2", field="processes"
+                )
             supervisor = Supervisor(
-                argv, processes, say, grace=seconds, once=until_idle, max_tasks=max_tasks,
+                argv, processes[0], say, grace=seconds, once=until_idle, max_tasks=max_tasks,
                 max_memory=None if max_memory is None else parse_size(max_memory, "--max-memory"),
+                scaler=None if scale is None else PoolScaler(scale),
             )  # fmt: skip
             if reload:
                 watch_sources(project_folder(Path.cwd()), supervisor.restart, say)
-            sys.exit(supervisor.run())
+            with beside(supervisor, health, protect, say):
+                sys.exit(supervisor.run())
         supervised = Supervised(say)
         queue = load_app(app, store)
         for handler in own_handlers:
@@ -126,7 +159,7 @@ def command(
         if log_format == "text":
             _announce(queue)
         ease_collector()
-        sys.exit(_run(worker, supervised))
+        sys.exit(_run(worker, supervised, scale))
     except OnerowError as error:
         if log_format == "text":
             raise
@@ -144,17 +177,21 @@ def _announce(queue: Queue) -> None:
         click.echo(f"pipeline  {pipeline.name}: {' → '.join(phase.name for phase in pipeline.plan.phases)}", err=True)
 
 
-def _run(worker: Worker, supervised: Supervised) -> int:
+def _run(worker: Worker, supervised: Supervised, scale: ScaleSettings | None) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         # May be called twice: a service manager may signal every process, and the supervisor passes the same stop on.
         worker.stop(by_signal=True)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    if hasattr(signal, "SIGUSR1"):  # not on Windows
+        faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
     supervised.serve(worker)
+    if scale is not None:
+        supervised.report_need(worker, scale)
     code = worker.run()
     if worker.condemned:
         # A thread that does not end would block interpreter shutdown.
         sys.stderr.flush()
         os._exit(code)
-    return code
+    return DISMISSED if worker.dismissed and code == 0 else code

@@ -32,7 +32,17 @@ from onerow.core.rules.operations import (
     set_priority,
     signal,
 )
-from onerow.core.rules.sweeps import bury, children_ended, expire, gather, pass_, release_key, rename
+from onerow.core.rules.sweeps import (
+    bury,
+    children_ended,
+    expire,
+    gather,
+    pass_,
+    release,
+    release_key,
+    rename,
+    was_put_off,
+)
 from onerow.core.rules.transitions import check_priority, check_retry_count, due_time, entering
 
 __all__ = [
@@ -60,6 +70,7 @@ __all__ = [
     "interrupt",
     "park",
     "pass_",
+    "release",
     "release_key",
     "rename",
     "replay",
@@ -74,4 +85,5 @@ __all__ = [
     "snooze",
     "stop_cancelled",
     "wait",
+    "was_put_off",
 ]

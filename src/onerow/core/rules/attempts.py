@@ -30,6 +30,7 @@ from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
 from onerow.core.steps import Record, records, with_record, without_last_expired
 from onerow.core.task import Task
 from onerow.core.times import FAR, read, spell, to_millis
+from onerow.core.values import check_text
 
 CRASH_LIMIT = 3
 """A task fails when its isolated process has died this often in one phase."""
@@ -48,10 +49,11 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Jumped(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned a Jump to a later phase."""
+    """The handler returned a Jump to a later phase; limit_key: None keeps that of the task."""
 
     phase: str
     result: str | None = None
+    limit_key: str | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
@@ -87,9 +89,11 @@ class Interrupted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True, tag=True):
-    """The handler asked to run again later."""
+    """The handler asked to run again later; `hold_phase`: and that no task of the phase starts until then, for `reason`."""
 
     for_: timedelta
+    reason: str = ""
+    hold_phase: bool = False
 
 
 class CancelledItself(msgspec.Struct, frozen=True, tag=True):
@@ -363,8 +367,10 @@ def _jump_finish_or_wait(
     task: Task, plan: Plan, outcome: Jumped | Finished | Waiting | Sleeping, now: datetime, by: str
 ) -> Task:
     match outcome:
-        case Jumped(phase=phase, result=result):
-            return complete(task, plan, result, now, by=by, to=phase)
+        case Jumped(phase=phase, result=result, limit_key=key):
+            moved = complete(task, plan, result, now, by=by, to=phase)
+            # A key changes only here, where the slot of the old one is released in the same write.
+            return moved if key is None else msgspec.structs.replace(moved, limit_key=check_text(key, "limit_key", 200))
         case Finished(result=result):
             return finish(task, result, now, by=by)
         case Waiting(name=name, awaiting=awaiting, timeout=timeout):

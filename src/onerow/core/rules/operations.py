@@ -18,6 +18,7 @@ from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING
 from onerow.core.steps import has_spawned, renamed, without_open_waits
 from onerow.core.task import Task
 from onerow.core.times import spell, to_millis
+from onerow.core.trace_context import CARRIED
 
 
 def signal(task: Task, name: str, payload: str, signal_id: str, now: datetime, *, by: str = "") -> Task:
@@ -177,5 +178,10 @@ def set_priority(task: Task, priority: int, now: datetime, *, by: str = "", note
 
 
 def annotate(task: Task, metadata: str, now: datetime) -> Task:
-    """Replace the user's metadata."""
+    """Replace the user's metadata; the trace context stays."""
+    kept = (
+        {key: value for key, value in task.metadata.items() if key in CARRIED} if "trace" in task.metadata_json else {}
+    )
+    if kept:
+        metadata = values.encode({**kept, **values.decode(metadata)}, "metadata")
     return task.with_changes(now, metadata_json=metadata)

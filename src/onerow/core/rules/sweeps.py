@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import signals, values
+from onerow.core.corruption import shown
 from onerow.core.errors import IllegalMove
 from onerow.core.history import Entry
 from onerow.core.plan import Plan
@@ -14,6 +15,7 @@ from onerow.core.rules.transitions import ended, entered, must_be
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, OPEN, WAITING, Status
 from onerow.core.steps import expired as expired_steps
 from onerow.core.steps import renamed as renamed_steps
+from onerow.core.steps import sleeps_until
 from onerow.core.task import Task
 from onerow.core.times import spell
 
@@ -111,6 +113,30 @@ def rename(task: Task, plan: Plan, now: datetime) -> Task:
         if signals.has(task.signals_json, phase.signal):
             changes |= {"awaiting": None, "run_at": now}
     return task.with_changes(now, **changes)
+
+
+_CHOSE_ITS_TIME = ("snoozed", "sleeping", "handed back", "parked", "retry", "replay", "reschedule")
+
+
+def was_put_off(task: Task, now: datetime) -> bool:
+    """Whether a rate per key put the task off: nothing else explains why it is not due."""
+    if task.status is not WAITING or task.awaiting is not None or task.run_at <= now or not task.limit_key:
+        return False
+    if (
+        task.error is not None
+        or task.rescue_count
+        or task.scheduled_time == task.run_at
+        or sleeps_until(task) is not None
+    ):
+        return False
+    last = shown(task, "history")[-1:]
+    return not last or last[0].what not in _CHOSE_ITS_TIME
+
+
+def release(task: Task, now: datetime) -> Task:
+    """Make a task due that a rate had put off; the rate in force decides again when it is claimed."""
+    must_be(task, WAITING)
+    return task.with_changes(now, run_at=now)
 
 
 def release_key(task: Task, now: datetime) -> Task:

@@ -10,6 +10,7 @@ import msgspec
 
 from onerow.core.errors import BadInput, UnknownName
 from onerow.core.plan import PhasePlan, Plan, followed
+from onerow.core.rates import parse_rate
 from onerow.core.suggest import did_you_mean
 from onerow.core.times import read, spell
 from onerow.engine.control import notes
@@ -19,6 +20,9 @@ PLAN, LIMIT, PAUSE, HOLD = "pipeline", "limit", "pause", "hold"
 UNCHANGED: Literal["unchanged"] = "unchanged"
 Limit = int | None | Literal["unchanged"]
 """A limit to set: a number, None for no limit, or 'unchanged'."""
+RATES = ("rate", "rate_per_key")
+LIMITS = ("concurrency", "per_key", *RATES)
+"""What operators can set for a phase; the names are those of its options."""
 WORKER = "worker"
 PULLER = "puller"  # the `kind` of a worker entry that a puller wrote
 """Kind of the notes in which workers are registered."""
@@ -48,7 +52,8 @@ BINDS_AFTER = timedelta(seconds=2)
 """A published definition applies to every outcome that is decided at least this long after it was written."""
 _STALE_AFTER = timedelta(milliseconds=1500)  # leaves time for one round of a worker before BINDS_AFTER
 _MOST_REPLACED = 200
-_REGISTERED_FOR = timedelta(seconds=15)
+REGISTERED_FOR = timedelta(seconds=15)
+"""A worker whose registry entry is older than this counts as dead."""
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -91,7 +96,7 @@ def _replaced_by(note: Note) -> list[str]:
 
 def has_workers(store: Store, names: Iterable[str]) -> bool:
     """Whether live workers serve a phase of one of these pipelines."""
-    wanted, since = set(names), store.now() - _REGISTERED_FOR
+    wanted, since = set(names), store.now() - REGISTERED_FOR
     return any(
         note.updated_at is not None
         and note.updated_at >= since
@@ -135,6 +140,10 @@ class Definitions:
         found = self._published.get(name)
         return None if found is None else found[1]
 
+    def names(self) -> list[str]:
+        """Return the names of the published pipelines, as last read."""
+        return sorted(self._published)
+
     def follow(self, own: Plan) -> Plan:
         """Return the definition that tasks follow when the code has `own`; see core.plan.followed."""
         published = self.of(own.name)
@@ -176,10 +185,19 @@ def _plan_of(note: Note) -> Plan | None:
         return None
 
 
+class LimitSetting(msgspec.Struct, frozen=True):
+    """Limits and rates that an operator set for a phase, in place of those in the code."""
+
+    limits: dict[str, int | str | None]  # by name, see LIMITS; None: no limit
+    by: str = ""  # '' if it was set by a version that did not record it
+    reason: str = ""
+    at: str = ""
+
+
 class Controls(msgspec.Struct, frozen=True):
     """Limits, pauses and holds in force; workers read them about once a second."""
 
-    limits: dict[tuple[str, str], dict[str, int | None]] = {}  # only those that override the definition
+    limits: dict[tuple[str, str], dict[str, Any]] = {}  # what operators set; see `set_limit`
     pauses: dict[tuple[str, str], Pause] = {}
     holds: dict[tuple[str, str], Hold] = {}
 
@@ -187,8 +205,26 @@ class Controls(msgspec.Struct, frozen=True):
         """Return (concurrency, concurrency per key) as set by an operator, else as defined."""
         if not self.limits:
             return phase.concurrency, phase.per_key
-        own = next((found for name in phase.names if (found := self.limits.get((pipeline, name)))), {})
+        own = self._set(pipeline, phase.names)
         return own.get("concurrency", phase.concurrency), own.get("per_key", phase.per_key)
+
+    def in_force(self, pipeline: str, phase: PhasePlan) -> PhasePlan:
+        """Return the phase with the limits and rates that operators set."""
+        own = self._set(pipeline, phase.names) if self.limits else {}
+        changes = {field: own[field] for field in LIMITS if field in own}
+        changes |= {field: changes[field] or "" for field in RATES if field in changes}
+        return msgspec.structs.replace(phase, **changes) if changes else phase
+
+    def setting_of(self, pipeline: str, names: Sequence[str]) -> LimitSetting | None:
+        """Return what an operator set for a phase, given by its present and former names."""
+        own = self._set(pipeline, names)
+        if not own:
+            return None
+        limits = {field: own[field] for field in LIMITS if field in own}
+        return LimitSetting(limits, own.get("by", ""), own.get("reason", ""), own.get("at", ""))
+
+    def _set(self, pipeline: str, names: Sequence[str]) -> dict[str, Any]:
+        return next((found for name in names if (found := self.limits.get((pipeline, name)))), {})
 
     def terms(self, pipeline: str, phase: PhasePlan, now: datetime) -> tuple[int | None, int | None] | None:
         """Return the limits of a phase, or None while it is paused or held."""
@@ -226,13 +262,25 @@ def drop_controls(store: Store, kind: str, pipeline: str, names: Iterable[str]) 
     return store.drop_notes(kind, [f"{pipeline}/{name}" for name in names]) > 0
 
 
-def set_limit(store: Store, pipeline: str, phase: PhasePlan, limits: dict[str, Limit]) -> None:
-    """Override the limits that are given; the others stay as they are."""
+def set_limit(
+    store: Store,
+    pipeline: str,
+    phase: PhasePlan,
+    limits: Mapping[str, int | str | None],
+    *,
+    by: str = "",
+    reason: str = "",
+) -> None:
+    """Override the limits and rates that are given; the others stay as they are."""
     given = {field: value for field, value in limits.items() if value != UNCHANGED}
     if not given:
-        raise BadInput("give at least one limit: concurrency or per_key", field="limit")
+        raise BadInput(f"give at least one limit: {', '.join(LIMITS)}", field="limit")
     for field, value in given.items():
-        if value is not None and (type(value) is not int or not 1 <= value <= 10_000):
+        if field in RATES and value is not None:
+            if not isinstance(value, str):
+                raise BadInput(f"{field} is a text like '60/min', or None for no limit, not {value!r}", field=field)
+            parse_rate(value, field)
+        elif value is not None and (type(value) is not int or not 1 <= value <= 10_000):
             raise BadInput(
                 f"{field} must be a whole number from 1 to 10,000, or None for no limit, not {value!r}", field=field
             )
@@ -240,7 +288,10 @@ def set_limit(store: Store, pipeline: str, phase: PhasePlan, limits: dict[str, L
     inherited = former[0].body if former else {}
 
     def override(note: Note | None) -> Any:
-        return (inherited if note is None else note.body) | given
+        stored = inherited if note is None else note.body
+        kept = {field: value for field, value in stored.items() if field in LIMITS}
+        author = {"by": by, "reason": reason, "at": spell(store.now())} if by else {}
+        return kept | given | author
 
     notes.update(store, LIMIT, f"{pipeline}/{phase.name}", override)
     drop_controls(store, LIMIT, pipeline, phase.renamed_from)

@@ -18,6 +18,7 @@ class InboxCounts(msgspec.Struct):
 
     added: new rows. found: the row existed already, added by another message or program. duplicate: delivered again
     after its row was stored. rejected: set aside with a reason. released: to be delivered again later.
+    refused: requests with a missing, wrong or old signature; they are not received.
     lag: milliseconds from sending to the stored row, the longest of the period.
     outcomes: what became of the work, of messages of a message queue.
     """
@@ -28,6 +29,7 @@ class InboxCounts(msgspec.Struct):
     duplicate: int = 0
     rejected: int = 0
     released: int = 0
+    refused: int = 0
     lag: int = 0
     outcomes: dict[str, int] = {}
 
@@ -39,6 +41,7 @@ class InboxCounts(msgspec.Struct):
         self.duplicate += other.duplicate
         self.rejected += other.rejected
         self.released += other.released
+        self.refused += other.refused
         self.lag = max(self.lag, other.lag)
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count

@@ -31,6 +31,8 @@ class Outcomes(msgspec.Struct):
     rescued: int = 0
     run: Histogram = {}
     wait: Histogram = {}
+    whole: Histogram = {}  # of tasks that were completed in this phase: from added to completed
+    errors: dict[str, int] = {}  # failed and retried attempts by 'failed/CLASS' or 'retry/CLASS'
 
     @property
     def attempts(self) -> int:
@@ -44,9 +46,11 @@ class Outcomes(msgspec.Struct):
         self.cancelled += other.cancelled
         self.put_off += other.put_off
         self.rescued += other.rescued
-        for mine, theirs in ((self.run, other.run), (self.wait, other.wait)):
+        for mine, theirs in ((self.run, other.run), (self.wait, other.wait), (self.whole, other.whole)):
             for number, count in theirs.items():
                 mine[number] = mine.get(number, 0) + count
+        for name, count in other.errors.items():
+            self.errors[name] = self.errors.get(name, 0) + count
 
 
 def bucket(millis: int) -> int:

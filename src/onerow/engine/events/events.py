@@ -144,6 +144,14 @@ class AlertLost(Event, frozen=True):
     error: str
 
 
+class WebhookFailed(Event, frozen=True):
+    """A receiver of events did not take one; it is sent again after `retry_after` seconds (0: it is skipped)."""
+
+    webhook: str
+    error: str
+    retry_after: float
+
+
 class MessageReceived(Event, frozen=True):
     """A message queue delivered a message. log_name: the app's name for this event."""
 
@@ -170,6 +178,21 @@ class MessageRejected(Event, frozen=True):
     inbox: str
     message_id: str
     reason: str
+
+
+class SignaturesRefused(Event, frozen=True):
+    """Requests to a webhook had a missing, wrong or old signature; at most one event every few seconds."""
+
+    inbox: str
+    count: int
+
+
+class NotificationFailed(Event, frozen=True):
+    """Messages about added tasks could not be sent; workers find the tasks in the store."""
+
+    notifier: str
+    count: int
+    error: str
 
 
 class InboxUnreachable(Event, frozen=True):

@@ -20,8 +20,9 @@ log = logging.getLogger("onerow")
 _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
     e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
-    e.StoreBack, e.RoleFailed, e.AlertLost, e.HookOverdue, e.HookEventsDropped,
-    e.MessageReceived, e.MessageHandled, e.MessageRejected, e.InboxUnreachable, e.InboxBack,
+    e.StoreBack, e.RoleFailed, e.AlertLost, e.WebhookFailed, e.HookOverdue, e.HookEventsDropped,
+    e.MessageReceived, e.MessageHandled, e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
+    e.NotificationFailed,
 )  # fmt: skip
 _PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted)  # only at level DEBUG
 _NO_FIELDS = frozenset({"task", "failure", "trace"})
@@ -70,6 +71,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.INFO, "store available again"
         case e.AlertLost(count=count, error=error):
             return logging.ERROR, f"{count} alerts could not be sent and are dropped: {error}"
+        case e.WebhookFailed(webhook=webhook, error=error, retry_after=wait):
+            return logging.ERROR, f"webhook {webhook}: {error}" + (f"; retrying in {wait:g} s" if wait else "")
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} failed, retrying: {error}"
         case e.MessageReceived(inbox=inbox, message_id=message_id, log_name=log_name):
@@ -79,6 +82,10 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return _level(log_name), text if outcome in text else f"{text}: {outcome}"
         case e.MessageRejected(inbox=inbox, message_id=message_id, reason=reason):
             return logging.WARNING, f"inbox {inbox}: message {message_id} rejected: {reason}"
+        case e.SignaturesRefused(inbox=inbox, count=count):
+            return logging.WARNING, f"inbox {inbox}: {count} requests refused: signature missing, wrong or too old"
+        case e.NotificationFailed(notifier=notifier, count=count, error=error):
+            return logging.WARNING, f"{notifier}: no message sent for {count} added tasks: {error}"
         case e.InboxUnreachable(inbox=inbox, error=error):
             return logging.ERROR, f"inbox {inbox} unavailable, retrying: {error}"
         case e.InboxBack(inbox=inbox):

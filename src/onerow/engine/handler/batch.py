@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from onerow.core.durations import Duration, parse_duration
+from onerow.core.durations import Duration
 from onerow.core.errors import BadInput
 from onerow.core.failure import Classes, Failure, classify, failure, storable
+from onerow.core.outcomes import Snooze
 from onerow.core.plan import PhasePlan
 from onerow.core.rules.attempts import CancelledItself, Failed, Outcome, Skipped, Snoozed
 from onerow.core.task import Task
@@ -58,9 +59,10 @@ class Item(Generic[Payload]):
         why = failure(error, error_class) if isinstance(error, str) else classify(error, self._errors)
         self._settle_once(Failed(why))
 
-    def snooze(self, for_: Duration) -> None:
-        """Put this item off for a while, without using up a retry."""
-        self._settle_once(Snoozed(parse_duration(for_, "for_")))
+    def snooze(self, for_: Duration, reason: str = "", *, scope: Literal["task", "phase"] = "task") -> None:
+        """Put this item off for a while, without using up a retry; `scope='phase'` holds the whole phase too."""
+        asked = Snooze(for_, reason, scope=scope)
+        self._settle_once(Snoozed(asked.for_, storable(str(asked)), scope == "phase"))
 
     def cancel(self, reason: str = "") -> None:
         """Settle this item's task as cancelled; the reason goes to its history."""

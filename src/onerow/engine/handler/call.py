@@ -112,7 +112,7 @@ def outcome_of_result(result: Any) -> Outcome:
         return _NO_RESULT
     kind = type(result)
     if kind is Jump:
-        return Jumped(result.phase, values.encode(result.result, "result"))
+        return Jumped(result.phase, values.encode(result.result, "result"), result.limit_key)
     if kind is Finish:
         return Finished(values.encode(result.result, "result"))
     return Done(values.encode(result, "result"))
@@ -139,7 +139,9 @@ def _chosen(kind: type[Exception], error: BaseException) -> Outcome:
     if kind is SkipPhase:
         return Skipped(storable(text_of(error)))
     span = getattr(error, "for_", None)  # a subclass may lack it
-    return Snoozed(span) if isinstance(span, timedelta) else Failed(classify(error))
+    if not isinstance(span, timedelta):
+        return Failed(classify(error))
+    return Snoozed(span, storable(text_of(error)), getattr(error, "scope", "task") == "phase")
 
 
 def outcome_of_error(error: BaseException, stop: StopReason | None, errors: Sequence[Classes] = ()) -> Outcome:

@@ -37,13 +37,13 @@ class LogFiles:
             [f"{line.at:%H:%M:%S}.{line.at.microsecond // 1000:03d} {line.level:<7} {line.text}\n" for line in lines]
         )
         if output.file is None:
-            descriptor, output.file = self._create(lines[0].task_id, output.began or lines[0].at)
-        else:
-            descriptor = os.open(output.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, _MODE)
+            output.file = self.create(lines[0].task_id, output.began or lines[0].at)
+        descriptor = os.open(output.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, _MODE)
         with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
 
-    def _create(self, task_id: str, began: datetime) -> tuple[int, str]:
+    def create(self, task_id: str, began: datetime) -> str:
+        """Create an attempt's file, under a name that no other attempt has; return its absolute path."""
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"job-{safe_name(task_id)}-{began:%Y%m%d-%H%M%S}"
         for number in range(1, 10_000):
@@ -53,7 +53,8 @@ class LogFiles:
             except FileExistsError:
                 continue  # another attempt in the same second
             os.fchmod(descriptor, _MODE)  # independent of the umask
-            return descriptor, str(path)
+            os.close(descriptor)
+            return str(path)
         raise FileExistsError(f"{stem}.log, and ten thousand like it")
 
     def remove(self, task_ids: Iterable[str]) -> int:

@@ -1,7 +1,7 @@
 """Masking of secrets in logs, errors and views: line by line, before anything is written.
 
 Masked are: values of the given environment variables and of variables with secret-sounding names (plain, quoted and
-escaped), text that looks like a key, and matches of user-defined patterns.
+escaped), text that looks like a key, credentials in URLs (user:password@, ?token=…), and matches of user-defined patterns.
 """
 
 import json
@@ -41,6 +41,8 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("bearer", r"\b([Bb]earer|BEARER)([ \t]{1,4})[A-Za-z0-9._~+/\-]{8,3000}={0,2}", rf"\1\2{MASK}"),
     ("basic", r"\b([Bb]asic|BASIC)([ \t]{1,4})[A-Za-z0-9+/]{12,1000}={0,2}(?![\w=])", rf"\1\2{MASK}"),
     ("://", r"(://[^\s:/@'\"]{0,200}:)[^\s/@'\"]{1,1000}@", rf"\1{MASK}@"),
+    # A URL whose user is itself the secret; a shorter one is the name of a user.
+    ("://", r"(://)[^\s:/@'\"]{16,400}:?@", rf"\1{MASK}@"),
     ("private key-----", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-\n]{0,4000}", MASK),
 ]
 _WORDS = ("password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "access_key", "private_key")
@@ -48,6 +50,12 @@ _ASSIGNED = (
     rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?[ \t]{{0,3}}[=:]>?[ \t]{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
 )
 _PATTERNS += [(keyword, _ASSIGNED, rf"\1{MASK}") for keyword in ("passw", "secret", "token", "api", "_key")]
+# A query of a URL: every value counts, however short, because its name says what it is.
+_PARAMETER = (
+    r"(?i:((?:[a-z0-9]{1,30}[_.\-]){0,4}(?:(?:api|access|auth|session)?(?:key|token)|pass(?:word|wd)?|pwd|secret"
+    r"|sig(?:nature)?|auth|credentials?)=))[^\s&#'\"<>]{1,1000}"
+)
+_PATTERNS += [(mark, rf"({re.escape(mark)}(?:amp;)?)(?:{_PARAMETER})", rf"\1\2{MASK}") for mark in "?&"]
 _COMPILED = [(keyword, re.compile(pattern), replacement) for keyword, pattern, replacement in _PATTERNS]
 # Searching for one character is ten times faster: (character that these keywords imply, keywords).
 _GATES = [
@@ -55,6 +63,7 @@ _GATES = [
     ("-", ("sk-", "glpat-", "xox", "private key-----")),
     ("@", ("://",)),
     (".", ("ya29.", "eyj")),
+    ("=", ("?", "&")),
     ("", ("akia", "asia", "aiza", "bearer", "basic", "passw", "secret", "token", "api")),
 ]
 # Excludes words such as "task-", which are too frequent to be treated as keys.
@@ -127,9 +136,19 @@ class Masker:
 
     def _member(self, key: str, item: Any) -> Any:
         lower = key.lower()
-        if isinstance(item, str) and item and any(word in lower for word in _WORDS):
-            return MASK
-        return self.value(item)
+        return _hidden(item) if any(word in lower for word in _WORDS) else self.value(item)
+
+
+def _hidden(item: Any) -> Any:
+    """Return the value of a secret-sounding key with every text in it masked; numbers stay ('max_tokens')."""
+    match item:
+        case str():
+            return MASK if item else item
+        case list():
+            return [_hidden(each) for each in item]
+        case dict():
+            return {key: _hidden(each) for key, each in item.items()}
+    return item
 
 
 def _forms(value: str) -> Iterable[str]:

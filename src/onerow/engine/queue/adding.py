@@ -1,25 +1,27 @@
 """Adding tasks: one or many, in a transaction of the store or of the caller, in a thread or on an event loop."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
-from onerow.core.addition import Addition, AddManyOptions, AddOptions
+from onerow.core.addition import Addition, AddManyOptions, AddOptions, with_carried
 from onerow.core.durations import Duration
 from onerow.core.keywords import check_keywords
 from onerow.core.task import Task
 from onerow.engine import import_guard
-from onerow.engine.events.events import TaskAdded
+from onerow.engine.events.events import NotificationFailed, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.scope import Scope
 from onerow.pipelines.pipeline import Pipeline
 from onerow.pipelines.typed import AnyPayload
-from onerow.ports import Existing, Inserted
+from onerow.ports import Existing, Inserted, Notifier
 
 P = TypeVar("P")
+_CARRY_NOTHING: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _Answers = tuple[list[Task], list[Inserted | Existing]]  # the tasks asked for, and what the store answered
 
 
@@ -36,11 +38,20 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
     @overload
-    def add(self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]) -> Task: ...
+    def add(
+        self,
+        pipeline: Pipeline[P],
+        payload: P,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
+    ) -> Task: ...
 
     def add(
         self,
@@ -48,6 +59,7 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         task_id: str | None = None,
         user_id: str = "",
         title: str | None = None,
@@ -66,12 +78,13 @@ class Adding(Scope):
         unique: no second open task with this key (per pipeline and user); unique_for ('7d', 'forever') holds the key
         after the task has ended. limit_key: group for per_key limits.
         tx: your own open transaction on the same database; the task becomes visible when you commit.
+        notify: sends a message that names the task, once it is visible: after this add, or by a worker after your commit.
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
             delay,
         )  # fmt: skip
-        return _tasks(self._add(pipeline, [addition], addition, tx))[0]
+        return _tasks(self._add(pipeline, [addition], addition, tx, notify))[0]
 
     @overload
     async def add_async(
@@ -80,20 +93,33 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
     @overload
     async def add_async(
-        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[P],
+        payload: P,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task: ...
 
     async def add_async(
-        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[Any] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task:
         """Async `add`; `tx` may be a connection of the event loop."""
         addition = _addition("add_async", payload, options)
-        return _tasks(await self._add_async(pipeline, [addition], addition, tx))[0]
+        return _tasks(await self._add_async(pipeline, [addition], addition, tx, notify))[0]
 
     @overload
     def add_new(
@@ -102,20 +128,33 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
     @overload
     def add_new(
-        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[P],
+        payload: P,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
     def add_new(
-        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[Any] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task | None:
         """Like `add`, but return None if the unique key or id is taken."""
         addition = _addition("add_new", payload, options)
-        return _new_task(self._add(pipeline, [addition], addition, tx))
+        return _new_task(self._add(pipeline, [addition], addition, tx, notify))
 
     @overload
     async def add_new_async(
@@ -124,20 +163,33 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
     @overload
     async def add_new_async(
-        self, pipeline: Pipeline[P], payload: P, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[P],
+        payload: P,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
     async def add_new_async(
-        self, pipeline: Pipeline[Any] | str, payload: Any = None, *, tx: Any = None, **options: Unpack[AddOptions]
+        self,
+        pipeline: Pipeline[Any] | str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        notify: Notifier | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task | None:
         """Async `add_new`; `tx` may be a connection of the event loop."""
         addition = _addition("add_new_async", payload, options)
-        return _new_task(await self._add_async(pipeline, [addition], addition, tx))
+        return _new_task(await self._add_async(pipeline, [addition], addition, tx, notify))
 
     @overload
     def add_many(
@@ -146,6 +198,7 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -156,6 +209,7 @@ class Adding(Scope):
         payloads: Iterable[P | Addition],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -165,11 +219,12 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
         """Add many tasks in one transaction, all or none. An item is a payload or an Addition with its own options."""
         items, common = list(payloads), Addition(None, **insert.for_all(options))
-        return _tasks(self._add(pipeline, items, common, tx)) if items else []
+        return _tasks(self._add(pipeline, items, common, tx, notify)) if items else []
 
     @overload
     async def add_many_async(
@@ -178,6 +233,7 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -188,6 +244,7 @@ class Adding(Scope):
         payloads: Iterable[P | Addition],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -197,11 +254,12 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
+        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
         """Async `add_many`; `tx` may be a connection of the event loop."""
         items, common = list(payloads), Addition(None, **insert.for_all(options))
-        return _tasks(await self._add_async(pipeline, items, common, tx)) if items else []
+        return _tasks(await self._add_async(pipeline, items, common, tx, notify)) if items else []
 
     def add_children(
         self, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
@@ -210,7 +268,7 @@ class Adding(Scope):
 
         created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
         """
-        return _tasks(self._add(pipeline, children, Addition(None), None, since, parent_id)) if children else []
+        return _tasks(self._add(pipeline, children, Addition(None), None, None, since, parent_id)) if children else []
 
     def _add(
         self,
@@ -218,24 +276,58 @@ class Adding(Scope):
         items: Sequence[Any],
         common: Addition,
         tx: Any,
+        notify: Notifier | None = None,
         not_before: datetime | None = None,
         parent_id: str | None = None,
     ) -> _Answers:
-        tasks = self._new_tasks(pipeline, items, common, tx, parent_id)
-        if not_before is not None:
-            tasks = [task if task.created_at >= not_before else replace(task, created_at=not_before) for task in tasks]
-        return tasks, self._insert(tasks, tx)
+        with self._around_add(pipeline, len(items)) as carried:
+            tasks = with_carried(self._new_tasks(pipeline, items, common, tx, parent_id), carried)
+            if not_before is not None:
+                tasks = [t if t.created_at >= not_before else replace(t, created_at=not_before) for t in tasks]
+            answers = self._insert(tasks, tx)
+        if notify is not None and tx is None:
+            self._send(notify, answers)
+        elif notify is not None and (later := self._notifications(notify, answers, tx)):
+            self._insert(later, tx)
+        return tasks, answers
 
     async def _add_async(
-        self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any
+        self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any, notify: Notifier | None
     ) -> _Answers:
         if tx is None:
-            return await asyncio.to_thread(self._add, pipeline, items, common, None)
-        tasks = await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx)
-        # In the caller's thread, because connections must not change threads.
-        insert_async = getattr(self.store, "insert_async", None)
-        answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
+            return await asyncio.to_thread(self._add, pipeline, items, common, None, notify)
+        with self._around_add(pipeline, len(items)) as carried:
+            tasks = with_carried(await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx), carried)
+            # In the caller's thread, because connections must not change threads.
+            insert_async = getattr(self.store, "insert_async", None)
+            answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
+        if notify is not None and (later := await asyncio.to_thread(self._notifications, notify, answers, tx)):
+            if insert_async is None:
+                self.store.insert(later, tx=tx)
+            else:
+                await insert_async(later, tx)
         return tasks, answers
+
+    def _send(self, notify: Notifier, answers: Sequence[Inserted | Existing]) -> None:
+        """Send a message for each new task. The rows are stored, so a message that is not sent is only reported."""
+        tasks = [answer.task for answer in answers if isinstance(answer, Inserted)]
+        try:
+            if tasks:
+                notify.send(tasks)
+        except Exception as error:
+            self.events.send(NotificationFailed(notify.name, len(tasks), str(error)))
+
+    def _notifications(self, notify: Notifier, answers: Sequence[Inserted | Existing], tx: Any) -> list[Task]:
+        """Return a task that sends the messages for new tasks of a caller's transaction."""
+        tasks = [answer.task for answer in answers if isinstance(answer, Inserted)]
+        if not tasks:
+            return []
+        return self._new_tasks(notify.pipeline, [notify.payload_for(tasks)], Addition(None), tx)
+
+    def _around_add(self, pipeline: Pipeline[Any] | str, count: int) -> AbstractContextManager[Mapping[str, str]]:
+        if self.around_add is None:
+            return _CARRY_NOTHING
+        return self.around_add(pipeline.name if isinstance(pipeline, Pipeline) else str(pipeline), count)
 
     def _new_tasks(
         self,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 from uuid import uuid4
 
@@ -16,21 +16,25 @@ from onerow.core.keywords import check_keywords
 from onerow.core.rates import parse_rate
 from onerow.core.retry import Retry
 from onerow.core.task import Task
-from onerow.core.times import spell
+from onerow.core.times import read, spell
 from onerow.engine.control import notes
 from onerow.engine.queue import operations
 from onerow.engine.queue.bulk_async import SelectionAsync
 from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.progress import BulkOptions, EachTask, Progress, Report
-from onerow.engine.queue.scope import Scope
-from onerow.ports import Note
+from onerow.engine.queue.scope import Scope, filter_of
+from onerow.ports import Note, Store
 
 BULK = "bulk"
+STOP = "bulk-stop"
 _PAGE = 200
 _PROBLEMS = 20
 _RECORDS = 100
 _REPORT_EVERY = 1.0
+_STOP_WITHIN = 5.0
+"""Seconds between two looks for a request to stop, while an operation waits for its pace."""
+_INTERRUPTED_AFTER = timedelta(minutes=1)
 
 
 class Selection(SelectionAsync):
@@ -130,18 +134,24 @@ class Selection(SelectionAsync):
             raise BadInput(f"limit must be a whole number from 1 on, not {limit!r}", field="limit")
         step = 0.0 if pace is None else (rate := parse_rate(pace, "pace")).per / rate.count / 1000
         now = self._scope.store.now()
+        record = Note(BULK, f"{spell(now)}-{uuid4().hex[:8]}", None)
         if self._ids is not None:
             tasks: Iterable[Sequence[Task]] = [list(self)]
-            matched, record = len(self._ids), None
+            matched = len(self._ids)
         else:
             # Excludes tasks added from now on: an operation whose effects add tasks would never end.
             before = now if self._where.created_before is None else min(now, self._where.created_before)
             where = replace(self._where, created_before=before)
             matched = sum(line.count for line in self._scope.count(where))
             tasks = pages(self._scope, where, "oldest", _PAGE)
-            record = Note(BULK, f"{spell(now)}-{uuid4().hex[:8]}", None)
-        begun = Progress(operation.name, operation.by, matched, started_at=spell(now))
-        return _Run(self._scope, operation, begun, record, step, limit, report, each, self._sleep).whole(tasks)
+        # An operation on given tasks without a pace ends before someone could look at it.
+        recorded = self._ids is None or bool(step)
+        begun = Progress(
+            operation.name, operation.by, matched, started_at=spell(now), name=record.name if recorded else ""
+        )
+        return _Run(
+            self._scope, operation, begun, record if recorded else None, step, limit, report, each, self._sleep
+        ).whole(tasks)
 
 
 class _Run:
@@ -186,17 +196,36 @@ class _Run:
         return self._progress
 
     def _process_page(self, tasks: Sequence[Task]) -> bool:
-        """Process one page; return False once the limit is reached."""
+        """Process one page; return False once the limit is reached or someone asked the operation to stop."""
         size = 1 if self._step else _PAGE
         for start in range(0, len(tasks), size):
             if self._left is not None and self._left <= 0:
                 return False
             chunk = tasks[start : start + min(size, self._left or size)]
-            if self._step and self._progress.done:
-                self._sleep(self._step)
+            if self._step and self._progress.done and not self._wait_for_pace():
+                return False
             self._apply(chunk)
             self._report()
+            if self._progress.stopped_by:
+                return False
         return True
+
+    def _wait_for_pace(self) -> bool:
+        """Wait until the next task may be processed; return False if someone asked the operation to stop."""
+        left = self._step
+        while left > 0:
+            self._sleep(min(left, _STOP_WITHIN))
+            left -= _STOP_WITHIN
+            if left > 0:
+                self._look_for_stop()
+                if self._progress.stopped_by:
+                    return False
+                self._save_record()  # a record that is not written for a minute looks interrupted
+        return True
+
+    def _look_for_stop(self) -> None:
+        if self._record is not None and (asked := notes.find(self._store, STOP, self._record.name)) is not None:
+            self._progress = replace(self._progress, stopped_by=asked.body["by"])
 
     def _apply(self, tasks: Sequence[Task]) -> None:
         now = self._store.now()
@@ -225,20 +254,56 @@ class _Run:
     def _report(self) -> None:
         if time.monotonic() - self._reported_at >= _REPORT_EVERY or self._step >= _REPORT_EVERY:
             self._reported_at = time.monotonic()
+            self._look_for_stop()
             self._save_record()
             if self._report_to is not None:
                 self._report_to(self._progress)
 
     def _save_record(self) -> None:
         if self._record is not None:
+            self._progress = replace(self._progress, seen_at=spell(self._store.now()))
             self._record = notes.put(self._store, replace(self._record, body=msgspec.to_builtins(self._progress)))
 
     def _drop_old_records(self) -> None:
         """Delete all but the latest records; their names sort by time."""
-        if self._record is not None and (old := [note.name for note in self._store.notes(BULK)][:-_RECORDS]):
+        if self._record is None:
+            return
+        if old := [note.name for note in self._store.notes(BULK)][:-_RECORDS]:
             self._store.drop_notes(BULK, old)
+        self._store.drop_notes(STOP, [self._record.name])  # a request may come after the last look for it
+
+
+def filter_for(scope: Scope, operation: str, where: str) -> Filter:
+    """Return what a query means for an operation: its default statuses apply unless the query names some."""
+    asked = filter_of(scope, where)
+    return asked if asked.statuses else replace(asked, statuses=operations.BULK_DEFAULTS[operation].statuses)
 
 
 def records(scope: Scope) -> list[Progress]:
     """Records of recent bulk operations, latest first."""
-    return [msgspec.convert(note.body, Progress) for note in reversed(scope.store.notes(BULK))]
+    now = scope.store.now()
+    return [_read(note, now) for note in reversed(scope.store.notes(BULK))]
+
+
+def _read(note: Note, now: datetime) -> Progress:
+    found = msgspec.convert(note.body, Progress)
+    silent = now - read(found.seen_at or found.started_at) > _INTERRUPTED_AFTER
+    # Earlier versions stored neither a name nor seen_at.
+    return replace(found, name=note.name, interrupted=silent and not found.ended_at)
+
+
+def ask_to_stop(store: Store, name: str, by: str) -> None:
+    """Ask a bulk operation to stop after the tasks that it is processing; raise UnknownName if none has this name."""
+    record = notes.find(store, BULK, name)
+    if record is None:
+        raise UnknownName(f"no operation {name!r}", fix="to list them: onerow operations", field="name")
+    found = _read(record, store.now())
+    if found.ended_at:
+        raise BadInput(f"operation {name} has ended", field="name")
+    if found.interrupted:
+        raise BadInput(
+            f"operation {name} was interrupted: its process has written nothing since {found.seen_at or found.started_at}",
+            fix="nothing is left to stop; to continue, run the operation again",
+            field="name",
+        )
+    notes.put(store, Note(STOP, name, {"by": by, "at": spell(store.now())}))

@@ -80,6 +80,8 @@ class Children:
 
 def concerns(task: Task) -> bool:
     """Whether this state of a task may affect its parent or its children."""
-    return (task.parent_id is not None and task.status in ENDS) or (
-        task.children is not None and (task.status is CANCELLED or task.awaiting == "children")
+    return (
+        (task.parent_id is not None and task.status in ENDS)
+        or task.awaiting == "children"  # it may have none, or all of them may have ended
+        or (task.children is not None and task.status is CANCELLED)
     )

@@ -9,13 +9,14 @@ from uuid import uuid4
 from onerow.core.errors import BadInput
 from onerow.core.failure import Classes
 from onerow.core.filters import Filter
-from onerow.core.plan import PhasePlan, Plan
+from onerow.core.plan import DEFAULT_LEASE, PhasePlan, Plan
 from onerow.core.status import WAITING
 from onerow.core.task import Task
 from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
-from onerow.engine.queue.lease import Leases
+from onerow.engine.queue.compare_and_swap import find_task, lease_lost
+from onerow.engine.queue.lease import Leased, Leases
 from onerow.engine.queue.scope import Scope
 from onerow.ports import Claim, PhaseClaim
 
@@ -42,7 +43,7 @@ def pull(
     sent_at = monotonic()
     tasks = _claim(scope, plan, phase, limit, ids, lease_for, worker or f"pull-{uuid4().hex[:12]}")
     follow = partial(scope.follow, plan)
-    return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker, errors)
+    return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker, errors, scope.retention)
 
 
 def _claim(
@@ -56,7 +57,9 @@ def _claim(
 ) -> list[Task]:
     store = scope.store
     now = store.now()
-    terms = definitions.load_controls(store).terms(plan.name, phase, now)
+    controls = definitions.load_controls(store)
+    phase = controls.in_force(plan.name, phase)
+    terms = controls.terms(plan.name, phase, now)
     rates = Rates(store)
     free = rates.starts_left(plan.name, phase, now)
     count = limit if free is None else min(limit, free)
@@ -86,3 +89,18 @@ def _ids_of_user(scope: Scope, plan: Plan, phase: PhasePlan, limit: int, ids: Se
         due_before=scope.store.now(),
     )
     return [task.task_id for task in scope.find(due, limit=max(100, limit), order="due").tasks]
+
+
+def held_lease(scope: Scope, task_id: str, token: int, lease_for: timedelta | None = None) -> Leased:
+    """Return the lease that a program without a Queue holds by its token; raise LeaseLost if another holds the task.
+
+    A task that was settled with this token is accepted: the answer to the program may have been lost, and settling it
+    again changes nothing. lease_for: the phase's lease by default.
+    """
+    task = find_task(scope.store, task_id, scope.user_id)
+    if task.token != token:
+        raise lease_lost(task)
+    plan = scope.plan(task.pipeline)
+    span = plan.phase(task.phase).lease if lease_for is None and plan.knows(task.phase) else lease_for or DEFAULT_LEASE
+    follow = partial(scope.follow, plan)
+    return Leased(scope.store, follow, task, span, monotonic(), scope.events, scope.masker)

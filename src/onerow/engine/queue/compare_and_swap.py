@@ -33,12 +33,14 @@ def apply(
     *,
     by: str = "",
     if_dead: bool = False,
+    remove: Callable[[Task], bool] = lambda task: False,
     refusals: type[OnerowError] | tuple[type[OnerowError], ...] = IllegalMove,
 ) -> list[tuple[Task, Task | OnerowError]]:
     """Apply a rule to each task and write the results in one call; return each task with its new state or its error.
 
     A task that the rule returns unchanged is not written. Errors: one of `refusals`, raised by the rule; KeyTaken;
     LostRace if the task was written concurrently. An unreadable row is quarantined. if_dead: write only expired leases.
+    remove: whether a task, as the rule returns it, is deleted instead of written.
     """
     results: list[tuple[Task, Task | OnerowError]] = []
     moves: dict[int, Move] = {}
@@ -47,7 +49,7 @@ def apply(
         try:
             result = applied(rule, task, now, by=by)
             if result is not task:
-                moves[len(results)] = Move(task, result, if_dead)
+                moves[len(results)] = Move(task, result, if_dead, remove(result))
         except refusals as error:
             result = error
         results.append((task, result))
@@ -76,11 +78,12 @@ def update(
     *,
     known: Task | None = None,
     tries: Iterable[int] = range(_TRIES),
+    remove: Callable[[Task], bool] = lambda task: False,
 ) -> Task:
     """Apply a rule to one task, write the result and return it; read the task again after each lost race."""
     before = read() if known is None else known
     for _ in tries:
-        ((_, result),) = apply(store, [before], rule, store.now())
+        ((_, result),) = apply(store, [before], rule, store.now(), remove=remove)
         if isinstance(result, Task):
             return result
         if not isinstance(result, LostRace):
@@ -89,7 +92,7 @@ def update(
     raise _lost_race(before)
 
 
-def update_held(store: Store, task: Task, rule: Rule) -> Task:
+def update_held(store: Store, task: Task, rule: Rule, remove: Callable[[Task], bool] = lambda task: False) -> Task:
     """Like `update`, for the holder of a lease; raise LeaseLost if the row has another token now.
 
     A row that has our token and is not processing shows that an earlier write succeeded and only its answer was lost.
@@ -97,11 +100,16 @@ def update_held(store: Store, task: Task, rule: Rule) -> Task:
 
     def read() -> Task:
         found = store.fetch([task.task_id])
+        if not found and remove(after := rule(task)):
+            return after  # this holder deleted it; only the answer was lost
         if not found or found[0].token != task.token:
             raise lease_lost(task)
         return found[0]
 
-    return update(store, read, lambda now: rule(now) if now.status is PROCESSING else now, known=task, tries=count())
+    def rule_if_held(now: Task) -> Task:
+        return rule(now) if now.status is PROCESSING else now
+
+    return update(store, read, rule_if_held, known=task, tries=count(), remove=remove)
 
 
 def operate(store: Store, task_id: str, rule: Rule, user_id: str | None = None) -> Task:

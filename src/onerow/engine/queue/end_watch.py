@@ -7,6 +7,7 @@ waited so far, at least every 250 ms.
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic, sleep
 
 from onerow.core.errors import OnerowError, StoreError, StoreUnavailable
@@ -80,8 +81,12 @@ class EndWatch:
                 pause = min(_LONGEST, max(_SHORTEST, _SHARE * waited))
                 if waker is None:
                     sleep(pause)
-                elif waker.wait(pause):
-                    sleep(_MIN_INTERVAL)
+                    continue
+                try:
+                    if waker.wait(pause):
+                        sleep(_MIN_INTERVAL)
+                except StoreError:
+                    sleep(pause)  # the next look reports what concerns the callers
         finally:
             if waker is not None:
                 waker.close()
@@ -113,5 +118,6 @@ class EndWatch:
             answer = answers[task_id]
             if not isinstance(answer, Task) or answer.ended:
                 self.remove(tell)
-                tell(answer)
+                with suppress(RuntimeError):  # the event loop of an async caller was closed
+                    tell(answer)
         return True

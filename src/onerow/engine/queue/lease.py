@@ -13,8 +13,9 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, LeaseLost
 from onerow.core.failure import ERROR_CLASSES, Classes, Failure, classify, failure, storable
 from onerow.core.plan import Plan
+from onerow.core.retention import Retention
 from onerow.core.rules import checkpoints
-from onerow.core.status import PROCESSING
+from onerow.core.status import COMPLETED, PROCESSING
 from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.engine.control import definitions
@@ -39,8 +40,10 @@ class Leased(LeasedAsync):
         events: Events,
         masker: Masker,
         errors: Sequence[Classes] = (),
+        retention: Retention | None = None,
     ) -> None:
         self._errors = errors
+        self._retention = retention or Retention()
         self._store = store
         self._follow = follow
         self.lease_for = lease_for
@@ -88,6 +91,11 @@ class Leased(LeasedAsync):
         """Return the value that this or an earlier attempt remembered under a name, else None."""
         record = steps.records(self.task).get(name)
         return None if record is None else record.value
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> Task:
+        """Store the progress of this attempt, for people who watch the task."""
+        text = values.encode({"done": done, "total": total, "note": self._masker.text(note)}, "progress")
+        return self._write(lambda task, now: rules.report(task, now, progress=text))
 
     def complete(self, result: Any = None) -> Task:
         """Finish this phase: the task advances to the next one or is completed."""
@@ -172,7 +180,12 @@ class Leased(LeasedAsync):
         """Apply a rule, write the result and return it; raise LeaseLost if the lease was lost."""
         if self.settled:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
-        return self.heard(update_held(self._store, self.task, lambda task: rule(task, self._store.now())))
+        return self.heard(
+            update_held(self._store, self.task, lambda task: rule(task, self._store.now()), self._deletes_at_end)
+        )
+
+    def _deletes_at_end(self, task: Task) -> bool:
+        return task.status is COMPLETED and self._retention.deletes_at_end(task, self._follow())
 
 
 class Leases(LeasesAsync):
@@ -188,8 +201,11 @@ class Leases(LeasesAsync):
         events: Events,
         masker: Masker,
         errors: Sequence[Classes] = (),
+        retention: Retention | None = None,
     ) -> None:
-        self._items = [Leased(store, follow, task, lease_for, claimed_at, events, masker, errors) for task in tasks]
+        self._items = [
+            Leased(store, follow, task, lease_for, claimed_at, events, masker, errors, retention) for task in tasks
+        ]
         self._heartbeat = HeartbeatThread(store, lease_for)
 
     def __len__(self) -> int:

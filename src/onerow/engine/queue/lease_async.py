@@ -16,6 +16,10 @@ class LeasedAsync:
         """Async `remember`."""
         return await in_thread(self, "remember", name, value)
 
+    async def progress_async(self, done: float, total: float | None = None, note: str = "") -> Task:
+        """Async `progress`."""
+        return await in_thread(self, "progress", done, total, note)
+
     async def complete_async(self, result: Any = None) -> Task:
         """Async `complete`."""
         return await in_thread(self, "complete", result)

@@ -3,7 +3,7 @@
 import getpass
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -15,10 +15,32 @@ from onerow.core.failure import ERROR_CLASSES, failure
 from onerow.core.names import check_name
 from onerow.core.plan import Plan
 from onerow.core.retry import Retry
+from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import parse_time
 
 PlanOf = Callable[[str], Plan]
+
+
+class BulkDefaults(NamedTuple):
+    """For an operation on a query: the statuses that it means unless it names some, and whether none undoes it."""
+
+    statuses: frozenset[Status]
+    final: bool = False
+
+
+BULK_DEFAULTS = {
+    "retry": BulkDefaults(frozenset({FAILED})),
+    "cancel": BulkDefaults(frozenset({WAITING, PROCESSING, FAILED}), final=True),
+    "replay": BulkDefaults(frozenset({COMPLETED, FAILED}), final=True),
+    "finish": BulkDefaults(frozenset({WAITING, FAILED}), final=True),
+    "fail": BulkDefaults(frozenset({WAITING})),
+    "annotate": BulkDefaults(frozenset(Status)),
+    "signal": BulkDefaults(OPEN),
+    "reschedule": BulkDefaults(frozenset({WAITING})),
+    "set-priority": BulkDefaults(OPEN),
+}
+"""Operations on tasks by the name of their command; all user interfaces follow it."""
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -21,6 +21,10 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: str = ""
     ended_at: str = ""
     whole: bool = False  # whether every matching task was processed
+    name: str = ""  # of its record; '' if none is kept
+    stopped_by: str = ""  # who asked it to stop, if it did
+    seen_at: str = ""  # when its process last wrote this record
+    interrupted: bool = False  # whether it has not ended, and its process has not written for a minute
 
 
 Report = Callable[[Progress], None]

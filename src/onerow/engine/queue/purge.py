@@ -31,7 +31,11 @@ def ended_statuses(statuses: Iterable[Status | str]) -> frozenset[Status]:
 
 def purge(store: Store, where: Filter, older_than: timedelta, limit: int, files: LogFiles | None) -> int:
     """Remove matching tasks that ended at least `older_than` ago, at most `limit`; return how many."""
-    where = replace(where, ended_before=store.now() - older_than)
+    return purge_ended(store, replace(where, ended_before=store.now() - older_than), limit, files)
+
+
+def purge_ended(store: Store, where: Filter, limit: int, files: LogFiles | None) -> int:
+    """Remove matching tasks, all of which have ended, at most `limit`; return how many."""
     removed = 0
     after: str | None = None
     while removed < limit:
@@ -50,6 +54,7 @@ def _purge(store: Store, tasks: list[Task], files: LogFiles | None) -> int:
     remembered = [task for task in removable if task.held_until is not None and task.held_until > now]
     remembered_ids = {task.task_id for task in remembered}
     buried = written(apply(store, remembered, lambda task: rules.bury(task, now), now))
+    store.remove_log([task.task_id for task in buried])
     removed = store.remove([task for task in removable if task.task_id not in remembered_ids])
     if files is not None:
         ids = {task.task_id for task in removable}

@@ -1,7 +1,7 @@
 """The Queue: the API with which user code, commands and user interfaces add, read and change tasks."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -15,12 +15,13 @@ from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import ENDS, FAILED, Status
 from onerow.core.task import Task
-from onerow.engine.control import definitions
+from onerow.engine.control import definitions, drains
 from onerow.engine.control.alerts import Send, Webhook, watch
 from onerow.engine.control.definitions import UNCHANGED
+from onerow.engine.control.event_webhooks import EVENTS, event_webhook
 from onerow.engine.events.events import Event, EventType, Hook, TaskEvent
 from onerow.engine.events.hooks import name_of
-from onerow.engine.queue import operations, purge
+from onerow.engine.queue import bulk, operations, purge
 from onerow.engine.queue.adding import Adding
 from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.claim import pull
@@ -30,6 +31,7 @@ from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.queue_async import QueueAsync
+from onerow.engine.queue.rate_change import faster_rate
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import filter_of
 from onerow.engine.queue.task_claims import TaskClaims
@@ -88,6 +90,32 @@ class Queue(Adding, Waiting, QueueAsync):
         self._require_all_users()
         rule = watch(to, failures=failures, unserved_for=unserved_for, overdue_for=overdue_for, again_after=again_after)
         self.watches.append(rule)
+
+    def send_events(
+        self,
+        url: str,
+        *,
+        secret: str,
+        name: str = "events",
+        events: Iterable[str] = EVENTS,
+        pipelines: Iterable[str] = (),
+        results: bool = False,
+        timeout: Duration = "10s",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have workers post a signed event to a URL when a task has ended: completed, failed or cancelled.
+
+        Each event is sent at least once, in the order of the ends; `name` identifies the position in the store. Requests
+        are signed as Standard Webhooks describes. pipelines: default all. results: send the task's results too.
+        """
+        self._require_all_users()
+        rule = event_webhook(
+            url, secret=secret, name=name, events=events, pipelines=pipelines, results=results, timeout=timeout,
+            headers=headers,
+        )  # fmt: skip
+        if any(each.name == rule.name for each in self.event_webhooks):
+            raise BadInput(f"there is already a webhook named {name!r}", fix="give it a name of its own", field="name")
+        self.event_webhooks.append(rule)
 
     def serve(self, *pipelines: Pipeline) -> Self:
         """Register the pipelines that workers of this queue run."""
@@ -203,21 +231,53 @@ class Queue(Adding, Waiting, QueueAsync):
         *,
         concurrency: int | Literal["unchanged"] | None = UNCHANGED,
         per_key: int | Literal["unchanged"] | None = UNCHANGED,
+        rate: str | None = UNCHANGED,
+        rate_per_key: str | None = UNCHANGED,
+        by: str = "",
+        reason: str = "",
     ) -> None:
-        """Override one or both limits defined in code; running tasks above the new limit finish first.
+        """Override limits and rates ('60/min') defined in code; running tasks above the new limit finish first.
 
-        None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides.
+        None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides. Workers
+        follow within about two seconds; a faster rate per key waits for them and makes tasks due that the old rate had
+        put off.
         """
         self._require_all_users()
         plan = self._plan_of(pipeline)
-        limits = {"concurrency": concurrency, "per_key": per_key}
-        definitions.set_limit(self.store, plan.name, plan.phase(phase), limits)
+        limits = {"concurrency": concurrency, "per_key": per_key, "rate": rate, "rate_per_key": rate_per_key}
+        with faster_rate(self.store, plan.name, plan.phase(phase)):
+            definitions.set_limit(
+                self.store, plan.name, plan.phase(phase), limits, by=operations.asking(by), reason=reason
+            )
 
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
-        """Return to both limits defined in code; return whether one was overridden."""
+        """Return to all limits and rates defined in code; return whether one was overridden."""
         self._require_all_users()
-        plan, names = self._names_of(pipeline, phase)
-        return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, names)
+        plan = self._plan_of(pipeline)
+        found = plan.phase(phase)
+        with faster_rate(self.store, plan.name, found):
+            return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, found.names)
+
+    def drain(self, worker: str, *, by: str = "") -> None:
+        """Ask a live worker to drain: within some seconds it claims no more, finishes its tasks and ends.
+
+        No other process takes its place. To stop work on a phase instead, use `pause`.
+        """
+        self._require_all_users()
+        drains.ask_to_drain(self.store, worker, operations.asking(by))
+
+    def bulk_operations(self) -> list[Progress]:
+        """Return the latest operations on many tasks, the newest first, with their progress."""
+        self._require_all_users()
+        return bulk.records(self)
+
+    def stop_bulk(self, name: str, *, by: str = "") -> None:
+        """Ask an operation on many tasks to stop: within some seconds it changes no more; what it changed stays so.
+
+        name: the `name` of its record in `bulk_operations`.
+        """
+        self._require_all_users()
+        bulk.ask_to_stop(self.store, name, operations.asking(by))
 
     @property
     def crons(self) -> Crons:

@@ -127,13 +127,40 @@ class QueueAsync:
         *,
         concurrency: int | Literal["unchanged"] | None = UNCHANGED,
         per_key: int | Literal["unchanged"] | None = UNCHANGED,
+        rate: str | None = UNCHANGED,
+        rate_per_key: str | None = UNCHANGED,
+        by: str = "",
+        reason: str = "",
     ) -> None:
         """Async `set_limit`."""
-        return await in_thread(self, "set_limit", pipeline, phase, concurrency=concurrency, per_key=per_key)
+        return await in_thread(
+            self,
+            "set_limit",
+            pipeline,
+            phase,
+            concurrency=concurrency,
+            per_key=per_key,
+            rate=rate,
+            rate_per_key=rate_per_key,
+            by=by,
+            reason=reason,
+        )
 
     async def reset_limit_async(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Async `reset_limit`."""
         return await in_thread(self, "reset_limit", pipeline, phase)
+
+    async def drain_async(self, worker: str, *, by: str = "") -> None:
+        """Async `drain`."""
+        return await in_thread(self, "drain", worker, by=by)
+
+    async def bulk_operations_async(self) -> list[Progress]:
+        """Async `bulk_operations`."""
+        return await in_thread(self, "bulk_operations")
+
+    async def stop_bulk_async(self, name: str, *, by: str = "") -> None:
+        """Async `stop_bulk`."""
+        return await in_thread(self, "stop_bulk", name, by=by)
 
     async def publish_async(self, *pipelines: Pipeline, force: bool = False) -> list[str]:
         """Async `publish`."""

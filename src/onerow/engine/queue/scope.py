@@ -1,7 +1,8 @@
 """What the parts of a queue share: the store, the user, the definitions, the events, and reading."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -16,11 +17,13 @@ from onerow.core.filters import Filter, Order, narrowed
 from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.query import Query, parse_query
+from onerow.core.retention import Keep, KeepOption, Retention, parse_keep
 from onerow.core.status import CANCELLED
 from onerow.core.task import Task
 from onerow.engine.control import definitions
 from onerow.engine.control.alerts import AlertRule
 from onerow.engine.control.definitions import Definitions
+from onerow.engine.control.event_webhooks import EventWebhook
 from onerow.engine.control.relocation import RelocationCheck
 from onerow.engine.events.events import Events, OperationApplied, TaskCancelled, TaskFailed
 from onerow.engine.events.log import LogLines
@@ -36,6 +39,9 @@ from onerow.pipelines.extensions import Surroundable
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Inbox, LeaseRecord, LogPage, Page, Store, TaskCount
 
+_SENT_WITHIN = timedelta(hours=1)
+"""How long ended tasks are stored at least if their ends are sent to webhooks."""
+
 
 class Scope(Surroundable):
     """The tasks of one store, for all users or for one; the first use opens the connection."""
@@ -44,7 +50,7 @@ class Scope(Surroundable):
         self,
         store: Store,
         *,
-        keep: Duration | None = None,
+        keep: KeepOption | None = None,
         secrets: Iterable[str] = (),
         mask: Iterable[str | re.Pattern[str]] = (),
         log_files: str | Path | None = None,
@@ -58,9 +64,12 @@ class Scope(Surroundable):
         self.events: Events = Events()
         self.log_lines: LogLines = LogLines(self.events, lambda: self.masker)
         self.watches: list[AlertRule] = []
+        self.event_webhooks: list[EventWebhook] = []
         self.inboxes: list[Inbox] = []
-        self.keep: timedelta | None = None if keep is None else parse_duration(keep, "keep")
+        self._keep: Keep | None = None if keep is None else parse_keep(keep)
         self.log_files: LogFiles | None = None if log_files is None else LogFiles(Path(log_files).absolute())
+        # Surrounds each add: takes the pipeline's name and the number of tasks, yields what their metadata carries.
+        self.around_add: Callable[[str, int], AbstractContextManager[Mapping[str, str]]] | None = None
         self._secrets = (tuple(secrets), tuple(mask))
         self._masker: Masker | None = None
         self._check_relocation = RelocationCheck()
@@ -91,6 +100,17 @@ class Scope(Surroundable):
             self._store.check()
             self._ready = True
         return self.store
+
+    @property
+    def retention(self) -> Retention:
+        """How long ended tasks are stored: `keep`, else that of the settings file."""
+        if self._keep is None:
+            self._keep = self._configured_keep()
+        # Webhooks read the ends of tasks from their rows.
+        return Retention(self._keep, at_least=_SENT_WITHIN if self.event_webhooks else timedelta(0))
+
+    def _configured_keep(self) -> Keep:
+        return {}
 
     @property
     def user_id(self) -> str | None:

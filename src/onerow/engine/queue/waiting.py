@@ -5,6 +5,7 @@ import threading
 
 from onerow.core.durations import Duration, parse_duration, spell_duration
 from onerow.core.errors import BadInput, OnerowError, UnknownName, WaitTimeout
+from onerow.core.retention import completed_unseen
 from onerow.core.task import Task
 from onerow.engine.queue.scope import Scope
 
@@ -18,7 +19,7 @@ class Waiting(Scope):
         timeout ('30s'): raise WaitTimeout after this time; the task itself continues. None: wait without limit.
         """
         task_id, seconds = _checked(task, timeout)
-        found = self.get(task_id)
+        found = self._seen(task, task_id)
         if found.ended:
             return found
         ended = threading.Event()
@@ -33,12 +34,12 @@ class Waiting(Scope):
             ended.wait(seconds)
         finally:
             self.end_watch.remove(tell)
-        return _answer(answers[0], task_id) if answers else self._not_ended(task_id, timeout)
+        return self._answer(answers[0], found) if answers else self._not_ended(found, timeout)
 
     async def wait_async(self, task: Task | str, *, timeout: Duration | None = None) -> Task:
         """Async `wait`."""
         task_id, seconds = _checked(task, timeout)
-        found = await asyncio.to_thread(self.get, task_id)
+        found = await asyncio.to_thread(self._seen, task, task_id)
         if found.ended:
             return found
         loop = asyncio.get_running_loop()
@@ -53,15 +54,38 @@ class Waiting(Scope):
 
         self.end_watch.add(task_id, tell)
         try:
-            return _answer(await asyncio.wait_for(future, seconds), task_id)
+            answer = await asyncio.wait_for(future, seconds)
         except TimeoutError:
-            return await asyncio.to_thread(self._not_ended, task_id, timeout)
+            return await asyncio.to_thread(self._not_ended, found, timeout)
         finally:
             self.end_watch.remove(tell)
+        return await asyncio.to_thread(self._answer, answer, found)
 
-    def _not_ended(self, task_id: str, timeout: Duration | None) -> Task:
+    def _seen(self, task: Task | str, task_id: str) -> Task:
+        """Return the task as it is now, or completed if it was deleted at its end."""
+        try:
+            return self.get(task_id)
+        except UnknownName:
+            if isinstance(task, str) or self._user not in (None, task.user_id):
+                raise
+            return self._answer(None, task)
+
+    def _answer(self, answer: Task | OnerowError | None, seen: Task) -> Task:
+        """Return the ended task, or raise the error. A task whose pipeline deletes completed tasks was completed."""
+        if isinstance(answer, OnerowError):
+            raise answer
+        if answer is not None:
+            return answer
+        plan = self._plan_or_none(seen.pipeline)
+        if plan is not None and not seen.ended:
+            completed = completed_unseen(seen, self.store.now())
+            if self.retention.deletes_at_end(completed, plan):
+                return completed
+        raise UnknownName(f"task {seen.task_id!r} was removed before it was seen to end", field="task_id")
+
+    def _not_ended(self, seen: Task, timeout: Duration | None) -> Task:
         """Return the task if it has ended after all; else raise WaitTimeout."""
-        found = self.get(task_id)
+        found = self._seen(seen, seen.task_id)
         if found.ended:
             return found
         assert timeout is not None
@@ -74,11 +98,3 @@ def _checked(task: Task | str, timeout: Duration | None) -> tuple[str, float | N
         raise BadInput(f"wait takes a task or its id, not {task!r}", field="task")
     seconds = None if timeout is None else parse_duration(timeout, "timeout").total_seconds()
     return task if isinstance(task, str) else task.task_id, seconds
-
-
-def _answer(answer: Task | OnerowError | None, task_id: str) -> Task:
-    if isinstance(answer, OnerowError):
-        raise answer
-    if answer is None:
-        raise UnknownName(f"task {task_id!r} was removed before it was seen to end", field="task_id")
-    return answer

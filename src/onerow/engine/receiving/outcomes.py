@@ -72,6 +72,12 @@ class Outcomes:
             while len(self._expected) > _MOST_EXPECTED:
                 self._expected.popitem(last=False)
 
+    def forget(self, task_ids: Iterable[str]) -> None:
+        """Expect nothing of these tasks: their message was rejected."""
+        with self._lock:
+            for task_id in task_ids:
+                self._expected.pop(task_id, None)
+
     def acknowledged(self, message: Message, tasks: list[Task]) -> None:
         """Record the outcome of an acknowledged message if its tasks need no worker any more."""
         now = self._queue.store.now()

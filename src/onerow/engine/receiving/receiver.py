@@ -35,7 +35,7 @@ from onerow.core.messages import (
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old_counts, write_counts
-from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, TaskAdded
+from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, SignaturesRefused, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.follower import WorkFollower
@@ -86,6 +86,7 @@ class Receiver:
         self._open: dict[int, Message] = {}  # messages of the batch that are to be released after an error
         self._gathering = threading.Lock()
         self._gathered: list[Message] = []
+        self._refused = 0
 
     @property
     def state(self) -> InboxState:
@@ -143,6 +144,11 @@ class Receiver:
                     self.store(batch)
             finally:
                 self._flush_if_due()
+
+    def count_refused(self) -> None:
+        """Count a request whose signature is missing, wrong or too old; may be called in several threads at once."""
+        with self._gathering:
+            self._refused += 1
 
     def write_counts(self) -> None:
         """Write the counts now; may be called in several threads at once."""
@@ -277,7 +283,7 @@ class Receiver:
             if len(items) > 1:
                 half = len(items) // 2
                 return self._add(pipeline, items[:half]) + self._add(pipeline, items[half:])
-            self._reject(items[0][0], error)
+            self._reject_additions(items[0][0], additions[0], error)
             return []
         done: Stored = []
         pairs = iter(zip(tasks, answers, strict=True))
@@ -286,7 +292,7 @@ class Receiver:
                 own_pairs = list(islice(pairs, len(own)))
                 done.append((message, [self._count_added(message, request, *pair) for pair in own_pairs]))
             except (BadInput, IllegalMove) as error:
-                self._reject(message, error)
+                self._reject_additions(message, own, error)
         return done
 
     def _build(self, pipeline: str, additions: Sequence[Addition]) -> list[Task]:
@@ -323,6 +329,11 @@ class Receiver:
     def _expect(self, message: Message, task_ids: Sequence[str]) -> None:
         if self._outcomes is not None and self._follower is None:
             self._outcomes.expect(message, task_ids)
+
+    def _reject_additions(self, message: Message, additions: Sequence[Addition], error: OnerowError) -> None:
+        if self._outcomes is not None:
+            self._outcomes.forget(addition.task_id for addition in additions if addition.task_id is not None)
+        self._reject(message, error)
 
     def _reject(self, message: Message, error: OnerowError) -> None:
         reason = self._queue.masker.text(with_fix(error))
@@ -363,6 +374,11 @@ class Receiver:
         store = self._queue.store
         now = store.now()
         self._flush_at = monotonic() + _FLUSH_EVERY
+        with self._gathering:
+            refused, self._refused = self._refused, 0
+        if refused:
+            self._fresh.refused += refused
+            self._queue.events.send(SignaturesRefused(self._inbox.name, refused))
         if self._outcomes is not None:
             self._fresh.outcomes = self._outcomes.take()
         if self._fresh != InboxCounts():

@@ -19,6 +19,7 @@ from onerow.core.rules.attempts import (
     Failed,
     Outcome,
     Skipped,
+    Snoozed,
     Stopped,
     StopReason,
     Unstarted,
@@ -28,6 +29,7 @@ from onerow.engine.handler.call import Call
 from onerow.engine.handler.requests import Request
 from onerow.engine.output.buffer import Output
 from onerow.engine.output.echo import Echo
+from onerow.engine.output.files import LogFiles
 from onerow.engine.output.masking import NO_SECRETS, Masker
 from onerow.ports import LeaseRecord
 
@@ -108,6 +110,17 @@ class Attempt:
     @property
     def lease_for(self) -> timedelta:
         return self.served.phase.lease
+
+    @property
+    def safe_until(self) -> float:
+        """Until when no other worker can have taken its lease; some time before the end of the lease."""
+        return self.beat_at + self.served.lease * 0.85
+
+    def may_begin(self) -> bool:
+        """Whether its handler may begin; not if the lease may have ended, since this process may have been stopped."""
+        if self.stop is None and monotonic() > self.safe_until:
+            self.stop, self.stop_at = "lost", monotonic()
+        return self.stop is None
 
     def finish_unstarted(self) -> None:
         """Record that it was stopped before it began."""
@@ -194,6 +207,7 @@ class InFlight:
         self.awaited = False  # an outcome waits until its output lines are stored
         self.masker: Masker = NO_SECRETS
         self.echo: Echo | None = None  # shows output in the worker's log too
+        self.log_files: LogFiles | None = None
         self.resting = False
         self.wake: Callable[[], None] = lambda: None
         self.wake_log_writer: Callable[[], None] = lambda: None
@@ -212,6 +226,8 @@ class InFlight:
             outcome = type(outcome)(self._masked(attempt, outcome.why))
         elif type(outcome) is CancelledItself or type(outcome) is Skipped:
             outcome = type(outcome)(self.masker.text(outcome.reason))
+        elif type(outcome) is Snoozed and outcome.reason:
+            outcome = replace(outcome, reason=self.masker.text(outcome.reason))
         output = attempt.output
         if output is not None:
             output.end()
@@ -238,6 +254,19 @@ class InFlight:
         if attempt.output is None:
             attempt.output = Output(attempt.task, self.masker, self._clock, self.echo)
         return attempt.output
+
+    def log_file_of(self, attempt: Attempt) -> str | None:
+        """Return the path of the attempt's log file, which is created; None if the queue writes no files."""
+        if self.log_files is None:
+            return None
+        output = self.output_of(attempt)
+        if output.file is None:
+            output.began = self._clock()
+            try:
+                output.file = self.log_files.create(attempt.task.task_id, output.began)
+            except OSError:
+                return None  # the LogWriter reports it with the first line; the store has the lines all the same
+        return output.file
 
     def queue_output(self, output: Output) -> None:
         """Queue the output for the log writer."""

@@ -141,17 +141,18 @@ class BatchRunner:
         self._waiting: deque[tuple[Attempt, float]] = deque()  # with the time of submission
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._idle = 0  # threads that run no batch
         self._closed = False
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         clock = monotonic()
         with self._changed:
             self._waiting.extend((attempt, clock) for attempt in attempts)
-            if self._idle * self._size < len(self._waiting) and len(self._threads) < self._concurrency:
+            while self._idle * self._size < len(self._waiting) and len(self._threads) < self._concurrency:
                 name = f"onerow-batch-{self._name}-{len(self._threads)}"
                 thread = threading.Thread(target=self._main, name=name, daemon=True)
                 self._threads.append(thread)
+                self._idle += 1
                 thread.start()
             self._changed.notify_all()
 
@@ -171,21 +172,24 @@ class BatchRunner:
             self._changed.notify_all()
 
     def _main(self) -> None:
-        while (attempts := self._next()) is not None:
+        while (taken := self._next()) is not None:
+            attempts = [attempt for attempt in taken if attempt.may_begin()]
+            for attempt in taken:
+                if attempt not in attempts:
+                    attempt.finish_unstarted()
             if attempts:
                 contextvars.copy_context().run(Batch(attempts, self._loop).run)
+            with self._changed:
+                self._idle += 1
 
     def _next(self) -> list[Attempt] | None:
         """Wait for the next batch and return it; None when closed."""
         with self._changed:
-            self._idle += 1
-            try:
-                while not self._closed:
-                    left = self._waiting[0][1] + self._within - monotonic() if self._waiting else None
-                    if len(self._waiting) >= self._size or (left is not None and left <= 0):
-                        count = min(self._size, len(self._waiting))
-                        return [self._waiting.popleft()[0] for _ in range(count)]
-                    self._changed.wait(left)
-                return None
-            finally:
-                self._idle -= 1
+            while not self._closed:
+                left = self._waiting[0][1] + self._within - monotonic() if self._waiting else None
+                if len(self._waiting) >= self._size or (left is not None and left <= 0):
+                    self._idle -= 1
+                    count = min(self._size, len(self._waiting))
+                    return [self._waiting.popleft()[0] for _ in range(count)]
+                self._changed.wait(left)
+            return None

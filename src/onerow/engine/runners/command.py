@@ -29,7 +29,7 @@ from onerow.pipelines import arguments
 from onerow.pipelines.command import Command
 
 # Values of the attempt, set in every command's environment as ONEROW_….
-_VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file")
+_VARIABLES = ("task_id", "user_id", "phase", "attempt", "token", "idempotency_key", "result_file", "log_file")
 
 
 class Commands:
@@ -130,6 +130,7 @@ class CommandEnv:
             "generation": task.generation,
             "idempotency_key": f"{task.task_id}:{task.phase}:{task.generation}",
             "result_file": None if self.result_file is None else str(self.result_file),
+            "log_file": attempt.in_flight.log_file_of(attempt),
             "steps": done,
         }
         results = task.results

@@ -96,7 +96,7 @@ class LoopRunner:
         yield_at = monotonic() + _YIELD_AFTER
         while waiting:
             attempt = waiting.popleft()
-            if attempt.stop is not None:
+            if not attempt.may_begin():
                 attempt.finish_unstarted()
                 continue
             attempt.started_at = began = monotonic()

@@ -30,19 +30,21 @@ class ThreadRunner:
         self._work = work
         self._name = name
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
-        # Queued attempts that no thread has taken and no stop has withdrawn. The thread that removes one reports its
+        # Queued attempts that no thread has begun and no stop has withdrawn. The thread that removes one reports its
         # outcome.
         self._unbegun: dict[int, Attempt] = {}
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._idle = 0  # threads that run no attempt
+        # An attempt leaves `_unbegun` in the same moment as its thread leaves the idle ones, so that no attempt counts on
+        # a thread that another attempt keeps.
         self._lock = threading.Lock()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            self._unbegun[id(attempt)] = attempt
-            self._queue.put(attempt)
         with self._lock:
-            while len(self._threads) < self._concurrency and self._queue.qsize() > self._idle:
+            for attempt in attempts:
+                self._unbegun[id(attempt)] = attempt
+                self._queue.put(attempt)
+            while len(self._threads) < self._concurrency and len(self._unbegun) > self._idle:
                 thread = threading.Thread(
                     target=self._main, name=f"onerow-{self._name}-{len(self._threads)}", daemon=True
                 )
@@ -51,7 +53,9 @@ class ThreadRunner:
                 thread.start()
 
     def stop(self, attempt: Attempt) -> None:
-        if self._unbegun.pop(id(attempt), None) is not None:
+        with self._lock:
+            withdrawn = self._unbegun.pop(id(attempt), None) is not None
+        if withdrawn:
             attempt.finish_unstarted()  # perhaps no thread would ever take it
         elif attempt.handle is not None:
             attempt.handle.interrupt()
@@ -62,16 +66,20 @@ class ThreadRunner:
 
     def _main(self) -> None:
         while (attempt := self._queue.get()) is not None:
-            if self._unbegun.pop(id(attempt), None) is None:
-                continue  # withdrawn
-            if attempt.stop is not None:
+            with self._lock:
+                if self._unbegun.pop(id(attempt), None) is None:
+                    continue  # withdrawn
+                self._idle -= 1
+            outcome = None
+            if attempt.may_begin():
+                attempt.started_at = monotonic()
+                outcome = contextvars.copy_context().run(self._attempt, attempt)
+            with self._lock:
+                self._idle += 1  # before the end is known: the next attempt may come at once
+            if outcome is None:
                 attempt.finish_unstarted()
-                continue
-            self._idle -= 1
-            attempt.started_at = monotonic()
-            outcome = contextvars.copy_context().run(self._attempt, attempt)
-            self._idle += 1
-            attempt.in_flight.finish(attempt, outcome)
+            else:
+                attempt.in_flight.finish(attempt, outcome)
 
     def _attempt(self, attempt: Attempt) -> Outcome:
         current.set(attempt)

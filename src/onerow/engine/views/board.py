@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from onerow.core.plan import PhasePlan, Plan
+from onerow.core.plan import CODE_KINDS, PhasePlan, Plan
 from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.times import read
 from onerow.engine.control.definitions import Controls, Pause
@@ -37,6 +37,11 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     run_p50: int | None = None  # ms
     run_p95: int | None = None
     wait_p95: int | None = None
+
+    @property
+    def has_code(self) -> bool:
+        """Whether a published definition has the phase, and workers run its tasks."""
+        return self.kind in CODE_KINDS
 
 
 class PipelineBoard(msgspec.Struct, frozen=True):

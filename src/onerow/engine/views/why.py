@@ -65,11 +65,11 @@ def why(
             f"No code knows the pipeline {task.pipeline}: it was never published here.",
             "onerow publish APP",
         )
-    phase = plan.phase(task.phase)
+    phase = controls.in_force(task.pipeline, plan.phase(task.phase))
     return (
         _paused(controls, task, phase)
         or _held(controls, task, phase, now, for_user)
-        or _rate_used_up(store, task, phase, now)
+        or _rate_used_up(store, controls, task, phase, now)
         or _unserved(task, phase, workers)
         or _limited(store, controls, task, phase, for_user)
         or _queued(store, task, phase)
@@ -204,14 +204,15 @@ def _held(controls: Controls, task: Task, phase: PhasePlan, now: datetime, for_u
     )
 
 
-def _rate_used_up(store: Store, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
+def _rate_used_up(store: Store, controls: Controls, task: Task, phase: PhasePlan, now: datetime) -> Reason | None:
     rates = Rates(store)
     if rates.starts_left(task.pipeline, phase, now) != 0:
         return None
     free_at = rates.free_at(task.pipeline, phase, now)
     return Reason(
         "rate",
-        f"The rate {phase.rate} of {phase.name} is used up until {_at(free_at)} (in {_for(free_at - now)}).",
+        f"The rate {phase.rate} of {phase.name}{_set_by(controls, task, phase, 'rate')} is used up until {_at(free_at)} "
+        f"(in {_for(free_at - now)}).",
         "",
         free_at,
     )
@@ -253,6 +254,7 @@ def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for
             if for_user not in (None, first.user_id):
                 who = "another user's task" if most == 1 else f"{most} tasks"
             of = f"limit {most} of {phase.name}" + ("" if key is None else f" for the key {key!r}")
+            of += _set_by(controls, task, phase, "concurrency" if key is None else "per_key")
             return Reason(
                 "limit",
                 f"The {of} is taken by {who}, held by worker {first.leased_by} until {_at(first.leased_until)}.",
@@ -260,6 +262,15 @@ def _limited(store: Store, controls: Controls, task: Task, phase: PhasePlan, for
                 first.leased_until,
             )
     return None
+
+
+def _set_by(controls: Controls, task: Task, phase: PhasePlan, limit: str) -> str:
+    """Return who set a limit and why, in commas; '' if it is the one in the code."""
+    setting = controls.setting_of(task.pipeline, phase.names)
+    if setting is None or limit not in setting.limits or not setting.by:
+        return ""
+    because = f" because: {_line(setting.reason)}" if setting.reason else ""
+    return f", set by {setting.by}{because},"
 
 
 def _queued(store: Store, task: Task, phase: PhasePlan) -> Reason:

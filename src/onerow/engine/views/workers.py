@@ -11,7 +11,7 @@ from onerow.core.task import Task
 from onerow.engine.control.definitions import PULLER
 from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.events.hooks import GuardState
-from onerow.ports import Note
+from onerow.ports import Finding, Note
 
 SILENT_AFTER = timedelta(seconds=15)
 """Workers renew their registration every five seconds; without renewal for this long they count as dead."""
@@ -41,6 +41,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: datetime | None = None
     alive: bool = False
     draining: bool = False
+    overdue: float = 0.0  # seconds for which it should have claimed, and did not
     concurrency: int = 0
     phases: list[tuple[str, str]] = []
     holds: list[Holding] = []
@@ -71,6 +72,7 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
                 seen_at=note.updated_at,
                 alive=note.updated_at is not None and now - note.updated_at <= SILENT_AFTER,
                 draining=bool(body.get("draining")),
+                overdue=float(body.get("overdue", 0.0)),
                 concurrency=body.get("concurrency", 0),
                 phases=[(pipeline, phase) for pipeline, phase in body.get("phases", [])],
                 holds=holds.pop(note.name, []),
@@ -81,6 +83,25 @@ def roll(notes: Iterable[Note], held: Iterable[Task], now: datetime) -> list[Wor
     # Programs that claim without a puller, and workers whose registration was removed.
     lines += [WorkerLine(name=name, holds=tasks) for name, tasks in sorted(holds.items())]
     return lines
+
+
+def check_worker(workers: Sequence[WorkerLine], name: str) -> list[Finding]:
+    """Return whether a worker, given by its name or its host, really claims; one of a host's workers is enough."""
+    found = [worker for worker in workers if name in (worker.name, worker.host) and not worker.puller]
+    if not found:
+        return [Finding("bad", f"no worker {name!r} is registered", "see: onerow workers")]
+    claiming = [worker for worker in found if worker.alive and not worker.draining and worker.overdue == 0]
+    if claiming:
+        return [Finding("good", f"worker {worker.name} claims") for worker in claiming]
+    return [Finding("bad", f"worker {worker.name} {_why_not(worker)}") for worker in found]
+
+
+def _why_not(worker: WorkerLine) -> str:
+    if not worker.alive:
+        return "is silent"
+    if worker.draining:
+        return "drains: it takes no new tasks"
+    return f"should have claimed {worker.overdue:.0f} s ago"
 
 
 def serving(workers: Sequence[WorkerLine]) -> dict[tuple[str, str], int]:

@@ -11,6 +11,7 @@ from onerow.engine.events.events import AlertLost, RoleFailed
 from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.retention_sweep import RetentionSweeper
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.event_loop import LoopWatch
@@ -22,6 +23,7 @@ from onerow.engine.worker.roles.log_writer import LogWriter
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.stats_recorder import StatsRecorder
 from onerow.engine.worker.roles.sweeps import MaintenanceRunner, Purger, Rescuer, WaitPhaseSweeper
+from onerow.engine.worker.roles.webhook_sender import WebhookSender
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.identity import Identity
 from onerow.ports import Maintainable
@@ -71,9 +73,7 @@ class Background:
         ]
         if isinstance(store, Maintainable):
             sweeps.append(MaintenanceRunner(store))
-        if queue.keep is not None:
-            keep = queue.keep
-            sweeps.append(Purger(lambda: queue.purge(older_than=keep, limit=1000)))
+        sweeps.append(Purger(RetentionSweeper(queue).delete_some))
         self.receptions = [Reception(queue, inbox, identity.name) for inbox in queue.inboxes]
         self.controls.inboxes = lambda: [reception.state for reception in self.receptions]
         self._log_writer = LogWriter(store, in_flight, queue.log_files)
@@ -85,6 +85,10 @@ class Background:
         self._sweeps = self._thread("sweeps", sweeps)
         self._log = self._thread("log-writer", [self._log_writer])
         self._alerts = [self._thread("alerts", [sender], sender.close) for sender in self._alert_senders]
+        self._webhook_senders = [
+            WebhookSender(queue, webhook, events, identity.name) for webhook in queue.event_webhooks
+        ]
+        self._webhooks = [self._thread("webhooks", [sender], sender.close) for sender in self._webhook_senders]
         self._receiving = [
             self._thread("receiver", [receiver], receiver.close)
             for reception in self.receptions
@@ -102,7 +106,7 @@ class Background:
         for reception in self.receptions:
             reception.open()
         self.controls.tick(self._queue.store.now())
-        own = (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts)
+        own = (self._heartbeat, self._deadlines, self._sweeps, self._log, *self._alerts, *self._webhooks)
         for thread in (*own, *self._receiving, *self._following):
             thread.start()
 
@@ -133,10 +137,12 @@ class Background:
             self._if_store_available(deadline, reception.write_last_counts)
         self._log.stop(left())  # two log writers at once would lose lines
         self._if_store_available(deadline, lambda: self._write_last_lines(deadline), self.controls.unregister)
-        for thread in self._alerts:
+        for thread in (*self._alerts, *self._webhooks):
             thread.ask_to_stop()
         for thread in (self._heartbeat, self._deadlines, self._sweeps):
             thread.stop(left())
+        for thread in self._webhooks:
+            thread.stop(min(1.0, left()))  # an unsent event stays behind the cursor
         alerts_until = min(monotonic() + LAST_CALLS, deadline())
         for sender, thread in zip(self._alert_senders, self._alerts, strict=True):
             if not thread.stop(max(0.0, alerts_until - monotonic())) and sender.unsent:
@@ -149,7 +155,8 @@ class Background:
         return RoleThread(name, roles, self._queue.store.now, self._queue.events, self._outage, last)
 
     def _report_hooks(self) -> list[GuardState]:
-        return self._queue.events.report_hooks([sender.guard for sender in self._alert_senders])
+        guards = [sender.guard for sender in self._alert_senders]
+        return self._queue.events.report_hooks([*guards, *(sender.guard for sender in self._webhook_senders)])
 
     def _lease_of(self, pipeline: str, phase: str) -> timedelta:
         """Return the lease of a phase, or the default lease of a phase that this app does not know."""

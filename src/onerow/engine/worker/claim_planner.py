@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from onerow.core.errors import StoreError
+from onerow.core.plan import PhasePlan
 from onerow.core.task import Task
 from onerow.engine.control.rates import Rates
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
+from onerow.engine.worker.counters import Counters
 from onerow.engine.worker.host_resources import HostResources
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.engine.worker.roles.sweeps import FEW_PHASES
@@ -107,7 +109,9 @@ class ClaimPlanner:
         concurrency: int,
         host_resources: HostResources | None,
         suspects_starting: int | None = None,
+        counters: Counters | None = None,
     ) -> None:
+        self._counters = counters or Counters()
         self._now = store.now
         self._suspects_starting = suspects_starting
         self._worker = worker
@@ -118,13 +122,16 @@ class ClaimPlanner:
         self._concurrency = concurrency
         self._host_resources = host_resources
         self._rates = Rates(store)
-        self._rated = any(served.phase.rated for served in served_phases)
         self._batched = {served.runner for served in served_phases if served.phase.kind == "batch"}
         self._reserved: dict[ServedPhase, int] = {}  # host resources taken for the claim under way
         self._run_for = 0.0  # seconds that an attempt takes, as a moving mean; 0: not known yet
-        self.simple = not (self._rated or self._batched or any(served.weight is not None for served in served_phases))
-        """Whether claims are limited by concurrency only."""
+        self._weighted = any(served.weight is not None for served in served_phases)
         self.on_rate_free: Callable[[datetime], None] = lambda moment: None  # called when a rate is used up
+
+    @property
+    def simple(self) -> bool:
+        """Whether claims are limited by concurrency only, at present."""
+        return not (self._controls.rated or self._batched or self._weighted)
 
     def claim(self, settling: int, coming: int, now: datetime) -> Claim | None:
         """Return the next claim, or None; `settling` attempts are about to end, and `coming` tasks may be on their way."""
@@ -140,6 +147,7 @@ class ClaimPlanner:
         wants: list[PhaseClaim] = []
         looked_at = []
         most = budget
+        rated = self._controls.rated
         for served in self.phases.candidates(now):
             if len(wants) == MOST_PHASES:
                 break
@@ -152,8 +160,8 @@ class ClaimPlanner:
             if served.phase.kind == "batch":
                 limit = min(free * served.phase.batch_size, MOST)
                 most += max(0, limit)
-            if served.phase.rated:
-                limit = self._rated_limit(served, min(limit, free * served.phase.batch_size), now)
+            if rated and (phase := rated.get(served)) is not None:
+                limit = self._rated_limit(served.pipeline, phase, min(limit, free * served.phase.batch_size), now)
             if served.weight is not None and self._host_resources is not None:
                 limit = self._reserved[served] = self._host_resources.take(served.weight, min(limit, free))
             if limit > 0:
@@ -192,7 +200,7 @@ class ClaimPlanner:
             return
         for served in set(served_phases):
             limits = self._controls.limits(served)
-            if limits != (None, None) or served.phase.rated or served.weight is not None:
+            if limits != (None, None) or served in self._controls.rated or served.weight is not None:
                 self.phases.add(served.pipeline, served.phase.name)
 
     def give_back_unused(self, tasks: Sequence[Task]) -> None:
@@ -219,15 +227,15 @@ class ClaimPlanner:
             ]
             if suspects:
                 others |= self._surplus(suspects, self._suspects_starting)
-        if self._rated:
+        if rated := self._controls.rated:
             for served, group in self._by_phase([task for task in tasks if task.task_id not in others]).items():
-                if served.phase.rated:
-                    others |= self._beyond_rate(served, group)
+                if (phase := rated.get(served)) is not None:
+                    others |= self._beyond_rate(served.pipeline, phase, group)
         return others
 
-    def _beyond_rate(self, served: ServedPhase, tasks: list[Task]) -> dict[str, datetime | None]:
+    def _beyond_rate(self, pipeline: str, phase: PhasePlan, tasks: list[Task]) -> dict[str, datetime | None]:
         try:
-            _, rest = self._rates.admit(served.pipeline, self._controls.phase_of(served), tasks)
+            _, rest = self._rates.admit(pipeline, phase, tasks)
         except StoreError:
             rest = [(task, None) for task in tasks]
         return {task.task_id: until for task, until in rest}
@@ -269,9 +277,9 @@ class ClaimPlanner:
         counts = Counter(attempt.served for attempt in self._attempts() if attempt.runner in self._batched)
         return sum(count - -(-count // served.phase.batch_size) for served, count in counts.items())
 
-    def _rated_limit(self, served: ServedPhase, limit: int, now: datetime) -> int:
-        phase = self._controls.phase_of(served)
-        left = self._rates.starts_left(served.pipeline, phase, now)
+    def _rated_limit(self, pipeline: str, phase: PhasePlan, limit: int, now: datetime) -> int:
+        left = self._rates.starts_left(pipeline, phase, now)
         if left == 0:
-            self.on_rate_free(self._rates.free_at(served.pipeline, phase, now))
+            self._counters.limited_rate += 1
+            self.on_rate_free(self._rates.free_at(pipeline, phase, now))
         return limit if left is None else min(limit, left)

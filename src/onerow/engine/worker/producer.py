@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.failure import failure
-from onerow.core.rules.attempts import Done, Failed, Outcome, Unready, Unstarted, failure_of
+from onerow.core.retention import Retention
+from onerow.core.rules.attempts import Done, Failed, Outcome, Snoozed, Unready, Unstarted, failure_of
 from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, ResourceFailed, TaskAdvanced, TaskCompleted, TaskLeaseLost, events_of
@@ -20,6 +21,7 @@ from onerow.engine.queue.children import concerns
 from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.claim_planner import MOST, ClaimPlanner
+from onerow.engine.worker.counters import Counters
 from onerow.engine.worker.host_resources import HostResources
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
@@ -66,8 +68,10 @@ class Producer:
         host_resources: HostResources | None = None,
         overlap: bool = False,
         suspects_starting: int | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self._store = store
+        self._retention = retention or Retention()
         self._worker = worker
         self._in_flight = in_flight
         self._served = {(served.pipeline, served.phase.name): served for served in served_phases}
@@ -75,6 +79,7 @@ class Producer:
         self._events = events
         self._interval = interval
         self._statistics = statistics
+        self.counters = Counters()
         self._planner = ClaimPlanner(
             store,
             worker,
@@ -84,6 +89,7 @@ class Producer:
             concurrency=concurrency,
             host_resources=host_resources,
             suspects_starting=suspects_starting,
+            counters=self.counters,
         )
         self._planner.on_rate_free = lambda moment: heappush(self.soon, moment)
         longest = max((served.lease for served in served_phases), default=0.0)
@@ -91,7 +97,7 @@ class Producer:
         self.soon: list[datetime] = []  # heap: when postponed tasks are due, and used-up rates are free again
         self._unsettled: Finished = []
         self.under_way: Round | None = None  # sent in the other thread, and its answer not yet applied
-        self._overlap = overlap and self._planner.simple
+        self._overlap = overlap
         self._thread = ThreadPoolExecutor(1, "onerow-round")
         self._full = False  # tasks may be due, but all of the concurrency is used
         self._look_at = 0.0
@@ -120,7 +126,8 @@ class Producer:
             self._receive(before)
             return 0.0
         # The search for lost claims needs a moment without a claim under way.
-        if self._overlap and round_.claim is not None and self.found >= _MANY and not searching:
+        overlaps = self._overlap and self.found >= _MANY and self._planner.simple
+        if overlaps and round_.claim is not None and not searching:
             round_.call = self._thread.submit(self._store.settle_and_claim, round_.moves, round_.claim)
             self.under_way = round_
             if before is not None:
@@ -162,6 +169,8 @@ class Producer:
             moves, settling = self._decide(finished, now)
             claim = self._claim(len(settling), now) if self.may_be_due and self.claiming else None
             self._full = self.may_be_due and claim is None
+            if self._full and self.claiming:
+                self.counters.limited_concurrency += 1
             reports = self._reports()
         except BaseException:
             self._take_back(finished)
@@ -200,13 +209,17 @@ class Producer:
             self._planner.give_back_unused(tasks)
             self._begin(tasks, round_.sent_at)
             if round_.claim is not None:
+                if tasks:
+                    self.counters.claims_got += 1
+                else:
+                    self.counters.claims_empty += 1
                 self._claimed(round_.claim, tasks)
-            again: Finished = []
-            for (attempt, outcome), answer in zip(round_.settling, answers, strict=False):
+            again: list[tuple[Attempt, Outcome, Move]] = []
+            for (attempt, outcome), move, answer in zip(round_.settling, round_.moves, answers, strict=False):
                 if type(answer) is Swapped:
                     self._settled(attempt, answer.task, outcome)
                 else:
-                    again.append((attempt, outcome))
+                    again.append((attempt, outcome, move))
             for (attempt, _), answer in zip(round_.reports, answers[len(round_.settling) :], strict=True):
                 if type(answer) is Swapped:
                     attempt.heard(answer.task)
@@ -285,16 +298,20 @@ class Producer:
             self._controls.refresh_plans(now)
         for attempt, outcome in finished:
             if type(outcome) is Failed and outcome.why.hold_phase:
-                self._controls.hold(attempt.served, outcome.why, now)
+                self._controls.hold(attempt.served, outcome.why.after, outcome.why.message, now)
+            elif type(outcome) is Snoozed and outcome.hold_phase:
+                self._controls.hold(attempt.served, outcome.for_, outcome.reason, now)
             own = attempt.served.plan
             task = attempt.task
             if attempt.progress_json is not None:  # reported since the last write of progress
                 task = replace(task, progress_json=attempt.progress_json)
-            after = rules.decide(task, self._controls.plan_of(attempt.served), outcome, now, self._worker, own=own)
+            plan = self._controls.plan_of(attempt.served)
+            after = rules.decide(task, plan, outcome, now, self._worker, own=own)
             if after is None:
                 self._lose(attempt)
                 continue
-            moves.append(Move(attempt.task, after))
+            remove = after.completed_at is not None and self._retention.deletes_at_end(after, plan)
+            moves.append(Move(attempt.task, after, False, remove))
             settling.append((attempt, outcome))
         return moves, settling
 
@@ -308,11 +325,12 @@ class Producer:
 
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
         self._forget(attempt)
+        self.counters.settled += 1
         if attempt.started_at is not None:
             self._planner.record_duration(attempt.ended_at - attempt.started_at)
         if task.status is WAITING:
             self._note_next_due(attempt.task, task)
-        if (task.parent_id is not None or task.children is not None) and concerns(task):
+        if concerns(task):
             self.parent_or_child_changed(task)
         if self._statistics is not None:
             self._statistics(attempt.task, task, outcome)
@@ -334,12 +352,14 @@ class Producer:
         elif task.awaiting is None:
             heappush(self.soon, task.run_at)
 
-    def _settle_again(self, again: Sequence[tuple[Attempt, Outcome]]) -> None:
+    def _settle_again(self, again: Sequence[tuple[Attempt, Outcome, Move]]) -> None:
         """Read rows that were written concurrently, check their tokens, and decide again."""
-        stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, _ in again])}
-        for attempt, outcome in again:
+        stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, *_ in again])}
+        for attempt, outcome, move in again:
             task = stored.get(attempt.task.task_id)
-            if task is None or task.token != attempt.task.token:
+            if task is None and move.remove:
+                self._settled(attempt, move.after, outcome)  # this worker deleted it; only the answer was lost
+            elif task is None or task.token != attempt.task.token:
                 self._lose(attempt)
             elif task.status is not PROCESSING:
                 self._settled(attempt, task, outcome)  # this worker's write succeeded; only the answer was lost
@@ -373,6 +393,7 @@ class Producer:
 
     def _lose(self, attempt: Attempt) -> None:
         self._forget(attempt)
+        self.counters.lease_lost += 1
         self._lost_claims.abandon(attempt.task)  # its work may still run, so the lease must not be handed back
         self._events.send(TaskLeaseLost(attempt.task))
 

@@ -6,10 +6,15 @@ import threading
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, LIFELINE, LIVENESS, RETIRE
+from onerow.core.errors import OnerowError
+from onerow.core.scaling import ScaleSettings
+from onerow.engine.views import Views
+from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, RETIRE
 from onerow.engine.worker.worker import Worker
+from onerow.engine.worker.worker_process import LIFELINE, LIVENESS, Need
 
 _SIGN_EVERY = 0.5
+_READ_NEED_EVERY = 2.0
 
 
 class Supervised:
@@ -26,6 +31,7 @@ class Supervised:
             os.set_blocking(self._signs, False)
         self._say = say
         self._worker: Worker | None = None
+        self._need: Need | None = None
         threading.Thread(target=self._give_signs, name="onerow-liveness", daemon=True).start()
 
     def serve(self, worker: Worker) -> None:
@@ -33,6 +39,20 @@ class Supervised:
         self._worker = worker
         self._sign()  # before the first task starts: until then the supervisor allows the long silence of an import
         threading.Thread(target=self._take_orders, name="onerow-lifeline", daemon=True).start()
+
+    def report_need(self, worker: Worker, settings: ScaleSettings) -> None:
+        """Read from the store, again and again, what the worker's phases need, and report it with the signs of life."""
+        threading.Thread(target=self._read_need, args=(worker, settings), name="onerow-need", daemon=True).start()
+
+    def _read_need(self, worker: Worker, settings: ScaleSettings) -> None:
+        views = Views(worker.queue)
+        while worker.ends_by is None:
+            if worker.ready.wait(_READ_NEED_EVERY):
+                try:
+                    self._need = _need_of(worker, views, settings)
+                except OnerowError:
+                    pass  # the store is unavailable, which the worker reports: the last need stays
+                sleep(_READ_NEED_EVERY)
 
     def _give_signs(self) -> None:
         # A Python thread on purpose: while a C call holds the GIL, no sign is sent.
@@ -48,7 +68,7 @@ class Supervised:
             return
         worker = self._worker
         try:
-            os.write(self._signs, b"\n" if worker is None else _sign_of(worker))
+            os.write(self._signs, b"\n" if worker is None else _sign_of(worker, self._need))
         except OSError:
             pass  # the supervisor does not read, or has ended
 
@@ -72,8 +92,19 @@ class Supervised:
         self._worker.stop()  # the supervisor has ended
 
 
-def _sign_of(worker: Worker) -> bytes:
-    return f"{worker.silent_at_most:.1f} {worker.running} {worker.settled} {_memory()}\n".encode()
+def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
+    # A newer definition may lack phases that this code knows.
+    known = {f"{plan.name}.{phase.name}" for plan in views.plans().values() for phase in plan.phases}
+    if not (scope := known.intersection(worker.served)):
+        return Need(0, 0, 0)
+    signal = views.scale_signal(settings, scope)
+    slots = sum(phase.slots_needed(settings.target_wait) for phase in signal.phases)
+    return Need(slots - signal.running, signal.running, signal.upkeep)
+
+
+def _sign_of(worker: Worker, need: Need | None) -> bytes:
+    fields = [f"{worker.silent_at_most:.1f}", worker.running, worker.settled, _memory(), f"{worker.overdue:.1f}"]
+    return " ".join(map(str, [*fields, *(need or ()), f"c={worker.counters.text()}"])).encode() + b"\n"
 
 
 def _memory() -> int:

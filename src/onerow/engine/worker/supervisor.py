@@ -6,124 +6,40 @@ It imports no user code, so that user code cannot hang or crash it.
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from onerow.core.scaling import Decision
 from onerow.core.sizes import spell_size
-
-LIFELINE = "ONEROW_LIFELINE"
-"""The worker reads orders from this descriptor; end of file means that the supervisor has ended."""
-
-LIVENESS = "ONEROW_LIVENESS"
-"""The worker writes its signs of life to this descriptor."""
+from onerow.engine.worker.counters import Counters
+from onerow.engine.worker.health import Health, WorkerHealth
+from onerow.engine.worker.pool_scaler import PoolScaler
+from onerow.engine.worker.service_manager import ServiceManager
+from onerow.engine.worker.worker_process import FIRST_PAUSE, LIFELINE, WorkerProcess
 
 DRAIN, HURRY, RETIRE = b"d", b"h", b"r"
 # Exit codes of a worker. With the first three a restart would not help.
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
 LEFT_BEHIND, NEVER_READY, HUNG = 70, 71, 75
+DISMISSED = 76  # an operator asked the worker to drain: it is not replaced; the supervisor itself ends with 0
 
 _ROUND = 0.05
 _STABLE = 10.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_LONGEST_PAUSE = 30.0
 
 # After this many starts in a row without a ready worker, the supervisor gives up.
 _MOST_FAILED_STARTS = 5
 
-# Seconds until a worker says how long it may be silent: it starts an interpreter and imports the user's code.
-_SILENT_AT_START = 120.0
-
 # A process that needs much memory from the beginning is not replaced again and again.
 _SHORTEST_LIFE = 60.0
 
-# Seconds until the next try, after a replacement that ended before it was ready; doubled each time.
-_FIRST_REPLACE_PAUSE, _LONGEST_REPLACE_PAUSE = 30.0, 600.0
+# Seconds until the next try, after a replacement that ended before it was ready.
+_LONGEST_REPLACE_PAUSE = 600.0
 
 # A worker that has not ended this many seconds after its grace period is killed.
 _ENDS_AFTER_GRACE = 5.0
-
-
-class _WorkerProcess:
-    """One worker process, and when to start its replacement. Times are in the supervisor's own clock."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.started_at = 0.0
-        self.start_at = 0.0
-        self.pause = _FIRST_PAUSE
-        self.ready = False  # whether the process has sent the sign of a worker that serves
-        self.failed_starts = 0
-        self.orders = -1
-        self.signs = -1
-        self.last_sign_at = 0.0
-        self.silent_at_most = _SILENT_AT_START
-        self.running = 0
-        self.settled = 0  # attempts since its start
-        self.memory = 0  # bytes
-        self.kill_at = float("inf")
-        self.killed = ""
-        self.replacement: _WorkerProcess | None = None  # it is starting
-        self.replaces: _WorkerProcess | None = None  # it works until this process is ready
-        self.retiring = False  # claims no more, because its replacement is ready
-        self.replace_at = 0.0
-        self.replace_pause = _FIRST_REPLACE_PAUSE
-
-    def start(self, argv: Sequence[str]) -> None:
-        """Start a worker process; raises OSError."""
-        orders, self.orders = os.pipe()
-        self.signs, signs = os.pipe()
-        os.set_blocking(self.signs, False)
-        try:
-            self.process = subprocess.Popen(
-                argv,
-                env=os.environ | {LIFELINE: str(orders), LIVENESS: str(signs)},
-                pass_fds=[orders, signs],
-                # Its own process group: the terminal's Ctrl-C reaches only the supervisor, which forwards it once.
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-            )
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            os.close(orders)
-            os.close(signs)
-        self.silent_at_most, self.running, self.settled, self.memory = _SILENT_AT_START, 0, 0, 0
-        self.ready = False
-        self.kill_at, self.killed = float("inf"), ""
-
-    def order(self, order: bytes) -> None:
-        try:
-            os.write(self.orders, order)
-        except OSError:
-            pass  # it has ended
-
-    def has_sign(self) -> bool:
-        """Whether the worker sent a sign of life since the last call."""
-        try:
-            received = os.read(self.signs, 65536)
-        except OSError:
-            return False
-        for line in received.splitlines()[-1:]:
-            try:
-                silent_at_most, *counts = line.split(b" ")
-                self.running, self.settled, self.memory = map(int, counts)
-                self.silent_at_most = float(silent_at_most)
-                self.ready = True
-            except ValueError:
-                pass  # an incomplete line; the next one comes soon
-        return bool(received)
-
-    def kill(self, why: str) -> None:
-        assert self.process is not None
-        self.killed = why
-        self.process.kill()
-
-    def close(self) -> None:
-        os.close(self.orders)
-        os.close(self.signs)
 
 
 class Supervisor:
@@ -139,10 +55,14 @@ class Supervisor:
         once: bool = False,
         max_tasks: int | None = None,
         max_memory: int | None = None,
+        scaler: PoolScaler | None = None,
     ) -> None:
-        """max_tasks, max_memory (bytes): a worker process that reaches one of them is replaced."""
+        """max_tasks, max_memory (bytes): a worker process that reaches one of them is replaced.
+
+        scaler: decides about the number of processes, which begins with `processes`.
+        """
         self._argv = list(argv)
-        self._workers = [_WorkerProcess() for _ in range(processes)]
+        self._workers = [WorkerProcess() for _ in range(processes)]
         self._say = say
         self._grace = grace
         self._once = once  # end when the workers end by themselves
@@ -153,6 +73,27 @@ class Supervisor:
         self._code = 0
         self._looked_at = time.monotonic()
         self._now = 0.0
+        self._scaler = scaler
+        self._service = ServiceManager()
+        self._counted = Counters()  # of processes that have ended
+
+    @property
+    def running(self) -> int:
+        """The number of tasks that run in all worker processes."""
+        return sum(worker.running for worker in list(self._workers))
+
+    def health(self) -> Health:
+        """Return what the probes show; called from other threads."""
+        return Health(
+            self._stops > 0,
+            self._now,
+            [
+                WorkerHealth(worker.process.pid, worker.ready, worker.running, worker.retiring, worker.overdue)
+                for worker in list(self._workers)
+                if worker.process is not None
+            ],
+            sum((worker.counters for worker in list(self._workers)), self._counted),
+        )
 
     def run(self) -> int:
         """Run until stopped, or with `once` until every worker has ended by itself; return the exit code."""
@@ -160,8 +101,10 @@ class Supervisor:
         self._looked_at = time.monotonic()
         try:
             while self._round():
+                self._service.tick(self.health())
                 time.sleep(_ROUND)
         finally:
+            self._service.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         return self._code
@@ -193,7 +136,26 @@ class Supervisor:
                 running = True
                 if self._now >= worker.start_at:
                     self._start(worker)
+        if self._scaler is not None and self._stops == 0:
+            decision = self._scaler.tick(self._workers, self._now)
+            if decision is not None:
+                self._scale(decision)
         return running
+
+    def _scale(self, decision: Decision) -> None:
+        """Start processes, or retire idle ones: a busy one is never chosen."""
+        more = decision.workers - decision.signal.count
+        if more > 0:
+            self._workers += [WorkerProcess() for _ in range(more)]
+            self._say(f"scaling out to {decision.workers} processes: {decision.why}")
+            return
+        idle = [worker for worker in self._workers if worker.process is not None and worker.may_retire][more:]
+        for worker in idle:
+            worker.retiring = worker.surplus = True
+            worker.order(RETIRE)
+        if idle:
+            left = decision.signal.count - len(idle)
+            self._say(f"scaling in to {left} process{'' if left == 1 else 'es'}: {decision.why}")
 
     def _tick(self) -> None:
         """Advance the supervisor's clock, which leaves out times in which this process did not run.
@@ -204,7 +166,7 @@ class Supervisor:
         self._now += min(now - self._looked_at, 1.0)
         self._looked_at = now
 
-    def _watch(self, worker: _WorkerProcess) -> None:
+    def _watch(self, worker: WorkerProcess) -> None:
         if worker.has_sign():
             worker.last_sign_at = self._now
         silent_for = self._now - worker.last_sign_at
@@ -218,7 +180,7 @@ class Supervisor:
                 "and was killed"
             )
 
-    def _start(self, worker: _WorkerProcess) -> None:
+    def _start(self, worker: WorkerProcess) -> None:
         try:
             worker.start(self._argv)
         except OSError as error:
@@ -229,11 +191,12 @@ class Supervisor:
             return
         worker.started_at = worker.last_sign_at = self._now
 
-    def _ended(self, worker: _WorkerProcess, code: int) -> None:
+    def _ended(self, worker: WorkerProcess, code: int) -> None:
         assert worker.process is not None
         pid, worker.process = worker.process.pid, None
         worker.has_sign()  # it may have become ready after the last round
         worker.close()
+        self._counted, worker.counters = self._counted + worker.counters, Counters()
         if self._stops:
             if worker.killed:
                 self._say(f"worker process {pid} {worker.killed}; its tasks run again elsewhere")
@@ -246,6 +209,10 @@ class Supervisor:
             return
         if self._once and code == 0:
             worker.start_at = float("inf")
+            return
+        if code == DISMISSED:
+            self._workers.remove(worker)
+            self._say(f"worker process {pid} ended, because it was asked to drain")
             return
         if code in (WRONG_APP, STORE_MOVED, TOO_OLD):  # a restart would not help
             self._code = code
@@ -261,13 +228,13 @@ class Supervisor:
             self._stop(None)
             return
         lived = self._now - worker.started_at
-        worker.pause = _FIRST_PAUSE if lived > _STABLE else min(worker.pause * 2, _LONGEST_PAUSE)
+        worker.pause = FIRST_PAUSE if lived > _STABLE else min(worker.pause * 2, _LONGEST_PAUSE)
         # A worker that ended because of hung work behaved as designed: its replacement starts at once.
         wait = 0.0 if code in (0, HUNG) or lived > _STABLE else worker.pause
         worker.start_at = self._now + wait
         self._say(f"worker process {pid} {how}; another starts" + (f" in {wait:.0f} s" if wait >= 1 else ""))
 
-    def _replace_if_due(self, worker: _WorkerProcess) -> None:
+    def _replace_if_due(self, worker: WorkerProcess) -> None:
         """Start the replacement of a worker that reached a limit; retire the worker when the replacement is ready."""
         assert worker.process is not None
         replacement = worker.replacement
@@ -279,20 +246,22 @@ class Supervisor:
             why = self._limit_reached(worker)
             # One at a time, because each start uses a whole core.
             if why and not any(other.replaces or other.replacement for other in self._workers):
-                worker.replacement = _WorkerProcess()
+                worker.replacement = WorkerProcess()
                 worker.replacement.replaces = worker
                 self._workers.append(worker.replacement)
                 self._say(f"worker process {worker.process.pid} {why}; its replacement starts")
 
-    def _limit_reached(self, worker: _WorkerProcess) -> str:
+    def _limit_reached(self, worker: WorkerProcess) -> str:
         if worker.settled >= self._max_tasks:
             return f"has run {worker.settled:,} tasks"
         if worker.memory > self._max_memory and self._now - worker.started_at >= _SHORTEST_LIFE:
             return f"uses {spell_size(worker.memory)} of memory"
         return ""
 
-    def _after_replacing(self, worker: _WorkerProcess, pid: int, how: str) -> str:
+    def _after_replacing(self, worker: WorkerProcess, pid: int, how: str) -> str:
         """Return what follows after the end of a worker that is being replaced, or of its replacement."""
+        if worker.surplus:
+            return f"worker process {pid} {how}; fewer are needed"
         if worker.retiring:
             return f"worker process {pid} {how}; it was replaced"
         if worker.replacement is not None:
@@ -325,7 +294,7 @@ class Supervisor:
             for worker in workers:
                 worker.kill("was killed")
 
-    def _drain(self, worker: _WorkerProcess) -> None:
+    def _drain(self, worker: WorkerProcess) -> None:
         worker.order(DRAIN)
         worker.kill_at = min(worker.kill_at, self._now + self._grace + _ENDS_AFTER_GRACE)
 

@@ -2,6 +2,7 @@
 
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from time import monotonic
@@ -65,7 +66,7 @@ class RoleThread:
         self._events = events
         self._outage = outage
         self._wake = threading.Event()
-        self._called: set[int] = set()  # roles to call now, by id
+        self._called: deque[Role] = deque()  # roles to call now
         self._stop = False
         self._pause = {id(role): 0.05 for role in roles}
         self._thread = threading.Thread(target=self._main, name=f"onerow-{name}", daemon=True)
@@ -75,7 +76,7 @@ class RoleThread:
 
     def wake(self, role: Role) -> None:
         """Call a role now."""
-        self._called |= {id(role)}
+        self._called.append(role)
         self._wake.set()
 
     def ask_to_stop(self) -> None:
@@ -95,7 +96,7 @@ class RoleThread:
         while not self._stop:
             clock = monotonic()
             self._wake.clear()
-            called, self._called = self._called, set()
+            called = {id(self._called.popleft()) for _ in range(len(self._called))}
             for role in self._roles:
                 if (id(role) in called or due[id(role)] <= clock) and not self._stop:
                     due[id(role)] = monotonic() + self._tick(role)

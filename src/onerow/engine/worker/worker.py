@@ -2,7 +2,7 @@
 
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, sleep
 
 from onerow.core.durations import Duration, parse_duration
@@ -14,6 +14,7 @@ from onerow.core.sizes import Size, parse_size
 from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.relocation import check_not_relocated
+from onerow.engine.control.stats import Outcomes
 from onerow.engine.events.events import (
     DefinitionReplaced,
     PhaseTooHeavy,
@@ -33,6 +34,7 @@ from onerow.engine.runners.attempt_process import TreeStopper
 from onerow.engine.runners.capture import Capture
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
+from onerow.engine.worker.counters import Counters
 from onerow.engine.worker.host_resources import HostResources, host
 from onerow.engine.worker.phases import Runners, check_phases, phases_with_code
 from onerow.engine.worker.producer import Producer
@@ -47,6 +49,7 @@ DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
 _LONGEST_REST, _LONGEST_REST_TO_END = 3600.0, 0.05  # the second while this worker waits for the last attempts
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
+_CLAIM_WITHIN = 15.0  # seconds after a rest in which the next round must succeed, else this worker does not claim
 
 # At least longer than a thread waits on a loaded machine. Two thirds of a long lease, so that a replacement worker is
 # started before the leases end.
@@ -115,11 +118,13 @@ class Worker:
         self._stopping = threading.Event()
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
+        self._claims_until = float("inf")  # monotonic; no round has ended yet
         self._condemned: set[str] = set()
         self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready: threading.Event = threading.Event()
+        self.dismissed: bool = False  # an operator asked it to drain: no other process takes its place
 
     @property
     def name(self) -> str:
@@ -146,6 +151,32 @@ class Worker:
     def settled(self) -> int:
         """The number of attempts whose outcome this worker has written."""
         return self._background.stats.settled if self.ready.is_set() else 0
+
+    @property
+    def counters(self) -> Counters:
+        """What this worker counted since its start."""
+        return self._producer.counters if self.ready.is_set() else Counters()
+
+    @property
+    def overdue(self) -> float:
+        """Seconds for which this worker should have claimed, and did not; 0 while it really claims."""
+        return max(0.0, monotonic() - self._claims_until) if self.ready.is_set() else 0.0
+
+    @property
+    def served(self) -> list[str]:
+        """The phases that this worker serves, as 'pipeline.phase'; also those without code of its pipelines."""
+        only = {(pipeline.name, phase.name) for pipeline, phase in phases_with_code(self.queue, self._only)}
+        return [
+            f"{name}.{phase.name}"
+            for name, pipeline in self.queue.pipelines.items()
+            for phase in pipeline.plan.phases
+            if (name, phase.name) in only or not phase.has_code
+        ]
+
+    @property
+    def totals(self) -> Mapping[tuple[str, str], Outcomes]:
+        """Outcomes of this worker by (pipeline, phase), some seconds behind."""
+        return self._background.stats.totals if self.ready.is_set() else {}
 
     @property
     def condemned(self) -> bool:
@@ -207,6 +238,7 @@ class Worker:
         self._outage.moved = self._on_moved
         self._in_flight = in_flight = InFlight(store.now)
         in_flight.masker, in_flight.echo = queue.masker, self._capture.echo
+        in_flight.log_files = queue.log_files
         in_flight.stop_asked = self._stopping.wait
         in_flight.was_signalled = lambda: self._signalled
         in_flight.answer = CheckpointService(queue, queue.children).answer
@@ -248,6 +280,7 @@ class Worker:
             host_resources=self._host_resources,
             overlap=True,
             suspects_starting=self._suspects_starting,
+            retention=queue.retention,
         )
         self._producer.reached_codeless_phase = background.sweep_wait_phases
         self._producer.parent_or_child_changed = background.children.hear
@@ -256,6 +289,8 @@ class Worker:
             for receiver in reception.receivers:
                 receiver.wake = self._look_again
         background.controls.outdated = self._on_outdated
+        background.controls.overdue = lambda: self.overdue
+        background.controls.asked_to_drain = self._on_asked_to_drain
         background.controls.replaced = self._on_replaced
 
     def _close_unstarted(self) -> None:
@@ -288,6 +323,7 @@ class Worker:
                 if self._outage.active:
                     self._outage.end()
                 self._pause = _FIRST_PAUSE
+            self._claims_until = monotonic() + max(0.0, min(rest, longest_rest)) + _CLAIM_WITHIN
             if rest > 0:
                 self._rest(min(rest, longest_rest))
             elif self._producer.gathering:
@@ -316,9 +352,14 @@ class Worker:
         self._in_flight.resting = True
         try:
             # An attempt that finished before `resting` was set has not woken this thread.
-            if not self._in_flight.finished and self._waker.wait(seconds):
+            if self._in_flight.finished:
+                return
+            if not self._waker.wait(seconds):
+                self._producer.counters.wakeups_poll += 1
+            else:
                 self._producer.may_be_due = True
                 if not self._in_flight.finished:  # else the wake-up most likely came from an own attempt that ended
+                    self._producer.counters.wakeups_notify += 1
                     self._producer.look()
                     self._background.sweep_wait_phases()  # a new task may be at a phase without code
         except StoreError as error:
@@ -448,6 +489,10 @@ class Worker:
             self.queue.events.send(WorkerOutdated(self.name, with_fix(error)))
         self.exit_code = TOO_OLD
         self.stop()
+
+    def _on_asked_to_drain(self) -> None:
+        self.dismissed = True
+        self.retire()
 
     def _on_replaced(self, own: Plan, followed: Plan) -> None:
         unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))

@@ -159,6 +159,16 @@ def due(collections: Collections, pipeline: str, phase: str, by: datetime, limit
     return collections.tasks.find(where, hint=READY_INDEX).sort(ORDER).limit(limit)
 
 
+def claimable(collections: Collections, want: PhaseClaim, by: datetime) -> int:
+    """See ports.Store.claimable."""
+    if want.limit < 1:
+        return 0
+    due = due_filter(want, by, None)
+    if want.slots is not None or want.key_slots is not None:
+        return len(assign_slots(collections, want, due, in_order=True))
+    return collections.tasks.count_documents(due, limit=want.limit, hint=READY_INDEX)
+
+
 def pipelines_waiting(collections: Collections) -> set[str]:
     """Return the pipelines with waiting, unparked tasks, due or not."""
     return {row["_id"] for row in collections.tasks.aggregate(PIPELINES_WAITING, hint=READY_INDEX)}

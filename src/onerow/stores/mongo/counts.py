@@ -3,18 +3,19 @@
 from collections.abc import Iterator
 from datetime import datetime
 from time import monotonic
+from typing import Any
 
 from msgspec.structs import replace
 
 from onerow.core.corruption import UnreadableRows, decoded
 from onerow.core.filters import Filter
-from onerow.core.status import ENDS, OPEN, PROCESSING, WAITING, Status
+from onerow.core.status import ENDS, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.ports import StoreCounts, TaskCount, count_tasks
 from onerow.stores.mongo.connections import Collections, Session
 from onerow.stores.mongo.documents import ID, Document, moment_of, task_of
 from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.quarantine import suspects
-from onerow.stores.mongo.schema import CHILD_INDEX
+from onerow.stores.mongo.schema import CHILD_INDEX, FAILED_INDEX
 
 _MANY = 20_000
 _BY_PHASE: Document = {"pipeline": "$pipeline", "type": "$type"}
@@ -114,7 +115,10 @@ def _groups(
     collections: Collections, where: Filter, session: Session, more: Document | None = None
 ) -> Iterator[Document]:
     group = {"_id": _BY_PHASE | (more or {}), "n": {"$sum": 1}, "oldest": {"$min": "$run_at"}}
-    yield from collections.tasks.aggregate([{"$match": query_of(where)}, {"$group": group}], session=session)
+    # The server considers an index only if the query has a condition on its first key, and counts need none.
+    options: dict[str, Any] = {"hint": FAILED_INDEX} if where.statuses == {FAILED} and where.user_id is None else {}
+    stages = [{"$match": query_of(where)}, {"$group": group}]
+    yield from collections.tasks.aggregate(stages, session=session, **options)
 
 
 def _count_in_client(collections: Collections, where: Filter) -> list[TaskCount]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from onerow.core.times import spell
-from onerow.ports import Finding, Migration
+from onerow.ports import Finding, Migration, StoredSize
 from onerow.stores.mongo import schema
 from onerow.stores.mongo.connections import Collections, Connections
 
@@ -45,6 +45,18 @@ def inspect(connections: Connections) -> list[Finding]:
             )
         )
     return findings
+
+
+def sizes(connections: Connections) -> list[StoredSize]:
+    """See ports.Sized.sizes."""
+    found: list[StoredSize] = []
+    with connections.open(checked=False) as collections:
+        for collection in (collections.tasks, collections.notes, collections.log):
+            stats = collections.database.command("collStats", collection.name)
+            found.append(StoredSize(collection.name, "table", int(stats.get("storageSize", 0)), int(stats["count"])))
+            indexes = stats.get("indexSizes", {})
+            found += [StoredSize(f"{collection.name}.{name}", "index", int(size)) for name, size in indexes.items()]
+    return sorted(found, key=lambda each: -each.bytes)
 
 
 def _version(version_text: str, version: tuple[int, ...]) -> Finding:

@@ -48,6 +48,8 @@ class Index(msgspec.Struct, frozen=True):
         return IndexModel([(key, ASCENDING) for key in self.keys], name=self.name, **more)
 
 
+FAILED_INDEX = "task_failed"
+
 INDEXES = (
     # The order of a claim. The server skips from priority to priority, over tasks that aren't due. All entries have the
     # same status; it is the first key so that queries without a pipeline can use the index too.
@@ -72,7 +74,7 @@ INDEXES = (
     # The tasks of one user; tasks without a user are not indexed.
     Index("task_of_user", ("user_id", "created_at", "_id"), {"user_id": {"$gt": ""}}),
     Index("task_ended", ("completed_at", "_id"), {"completed_at": A_TIME}),
-    Index("task_failed", ("completed_at", "_id"), {"status": "failed"}),
+    Index(FAILED_INDEX, ("completed_at", "_id"), {"status": "failed"}),
 )
 
 VALIDATOR: Document = {
@@ -111,6 +113,12 @@ def check(collections: Collections) -> None:
     """Raise SchemaMissing if the database is not migrated, CodeTooOld if it needs newer code."""
     version, min_code = versions(collections)
     check_version(collections.tasks.full_name, SCHEMA, version, min_code)
+
+
+def drop(collections: Collections) -> None:
+    """Delete all collections of the store."""
+    for collection in (collections.tasks, collections.notes, collections.log, collections.meta):
+        collection.drop()
 
 
 def versions(collections: Collections) -> tuple[int, int]:

@@ -31,8 +31,10 @@ from onerow.ports import (
     Move,
     Note,
     Page,
+    PhaseClaim,
     Search,
     StoreCounts,
+    StoredSize,
     SwapAnswer,
     TaskCount,
 )
@@ -100,6 +102,11 @@ class MongoStore:
     def check(self) -> None:
         with self._connections.open(checked=False) as collections:
             schema.check(collections)
+
+    def drop(self) -> None:
+        """Delete the collections with all tasks, for stores that were made for one test."""
+        with self._connections.open(checked=False) as collections:
+            schema.drop(collections)
 
     def now(self) -> datetime:
         return self._server_clock.now() if self._clock is None else to_millis(self._clock())
@@ -171,6 +178,10 @@ class MongoStore:
             lambda collections: decoded(list(claiming.due(collections, pipeline, phase, by, limit)), task_of, ID)
         )
 
+    def claimable(self, want: PhaseClaim, by: datetime) -> int:
+        with self._connections.open() as collections:
+            return claiming.claimable(collections, want, by)
+
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._connections.open() as collections:
             pipelines = claiming.pipelines_waiting(collections)
@@ -193,8 +204,11 @@ class MongoStore:
     ) -> Search:
         return self._reading(lambda collections: searching.search(collections, where, limit, order, after, within))
 
-    def inspect(self) -> list[Finding]:
+    def inspect(self, *, quick: bool = False) -> list[Finding]:
         return maintenance.inspect(self._connections)
+
+    def sizes(self) -> list[StoredSize]:
+        return maintenance.sizes(self._connections)
 
     def migration(self) -> Migration:
         return maintenance.migration(self._connections)
@@ -247,6 +261,10 @@ class MongoStore:
             ids -= {row["_id"] for row in collections.tasks.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
             task_log.remove(collections, ids)
         return gone
+
+    def remove_log(self, task_ids: Sequence[str]) -> None:
+        with self._connections.open() as collections:
+            task_log.remove(collections, task_ids)
 
     # ── output, notes ──
 

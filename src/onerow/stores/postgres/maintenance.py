@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from onerow.core.errors import StoreError
-from onerow.ports import Finding, Migration
-from onerow.stores.postgres import schema
+from onerow.ports import Finding, Migration, StoredSize
+from onerow.stores.postgres import policy_check, schema
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.counts import CounterUpdater
 from onerow.stores.postgres.pipelining import Connection
+from onerow.stores.postgres.statements import statement
 
 OLDEST_VERSION = 150000
 """The oldest supported server version, in the format of server_version_num."""
@@ -16,20 +17,26 @@ _LONG_TRANSACTION = "10 minutes"
 
 
 def inspect(
-    connections: Connections, name: str, migration: Migration, counters: CounterUpdater, *, can_listen: bool
+    connections: Connections,
+    name: str,
+    migration: Migration,
+    counters: CounterUpdater,
+    *,
+    can_listen: bool,
+    quick: bool,
 ) -> list[Finding]:
-    """See ports.Maintainable.inspect."""
+    """See ports.Administrable.inspect."""
     with connections.connection() as connection:
         findings = [_version(connection), *_server(connection)]
         if (other_schema := migration.finding()) is not None:
             return [*findings, other_schema]
         findings += _settings(connection)
         findings += _snapshots(connection)
-    findings += _drift(connections, name)
-    if counters.is_correct():
-        findings.append(Finding("good", "the counters of ended tasks are right"))
-    else:
-        findings.append(Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair"))
+        if policy_check.is_enabled(connection, name):
+            findings += policy_check.open_ways(connection, name)
+    if not quick:
+        findings += _drift(connections, name)
+        findings.append(_counters(counters))
     if not can_listen:
         findings.append(
             Finding(
@@ -39,6 +46,19 @@ def inspect(
             )
         )
     return findings
+
+
+def sizes(connections: Connections, name: str) -> list[StoredSize]:
+    """See ports.Sized.sizes."""
+    with connections.connection() as connection:
+        rows = connection.execute(statement("sizes", name), {"schema": name}).fetchall()
+    return [StoredSize(part, kind, size, count) for part, kind, size, count in rows]
+
+
+def _counters(counters: CounterUpdater) -> Finding:
+    if counters.is_correct():
+        return Finding("good", "the counters of ended tasks are right")
+    return Finding("slow", "the counters of ended tasks are not what is there", "onerow doctor --repair")
 
 
 def _version(connection: Connection) -> Finding:

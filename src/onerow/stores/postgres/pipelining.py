@@ -46,6 +46,7 @@ class Connection(psycopg.Connection[TupleRow]):
         super().__init__(*given, **more)
         self.prepared: dict[str, bytes] = {}
         self.sending: Callable[[object], None] | None = None  # called for statements that no cursor sends
+        self.can_copy = True  # False: the server refuses COPY into the tables
         self.has_lost_statements = False  # psycopg may take a statement for prepared that was never sent
         self._hang_up = select.poll()
         self._hang_up.register(self.fileno(), select.POLLIN)

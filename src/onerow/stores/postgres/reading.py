@@ -9,8 +9,9 @@ from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.filters import Filter, Order
 from onerow.core.task import Task
 from onerow.core.times import to_millis
-from onerow.ports import LeaseRecord, LogPage, Note, Page, Search, StoreCounts, TaskCount
+from onerow.ports import LeaseRecord, LogPage, Note, Page, PhaseClaim, Search, StoreCounts, TaskCount
 from onerow.stores.postgres import counts, notes, searching, task_log
+from onerow.stores.postgres.claimable import claimable
 from onerow.stores.postgres.connection_url import Address
 from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
@@ -67,6 +68,9 @@ class Reading:
 
         return [phase for phase in self._connections.read(read) if phase in phases]
 
+    def claimable(self, want: PhaseClaim, by: datetime) -> int:
+        return self._connections.read(lambda c: claimable(c, self._schema, want, by))
+
     def search(
         self,
         where: Filter,
@@ -89,11 +93,7 @@ class Reading:
 
     def count(self, where: Filter) -> list[TaskCount]:
         condition, given = where_sql(where)
-        sql = (
-            f"SELECT pipeline, type, status, status = 'waiting' AND awaiting IS NOT NULL, count(*), "
-            f"min(run_at) FILTER (WHERE status = 'waiting') "
-            f"FROM {self._table} WHERE {condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-        )
+        sql = f"{counts.group_sql(self._schema)} WHERE {condition} {counts.GROUPED}"
         return self._reading(
             lambda c: counts.task_counts(c, self._schema, c.execute(sql, given, binary=True, prepare=False).fetchall())
         )

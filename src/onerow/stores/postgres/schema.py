@@ -46,8 +46,25 @@ def migrate(connections: Connections, schema: str) -> None:
         if version >= SCHEMA:
             return
         _check_server(connection, connections.address.masked)
+        if version == 0:
+            _refuse_foreign_table(connection, schema)
         for number in range(version + 1, SCHEMA + 1):
             _run(connection, schema, number)
+
+
+def _refuse_foreign_table(connection: Connection, schema: str) -> None:
+    """Raise StoreError if the user has a table with the name of onerow's in the schema that onerow is to use."""
+    found = connection.execute(
+        "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = 'task_queue'",
+        (schema,),
+    ).fetchone()
+    # Read again: another process may have migrated in between.
+    if found is not None and versions(connection, schema)[0] == 0:
+        raise StoreError(
+            f"the schema {schema} has a table task_queue that is not onerow's",
+            fix=f"use a schema of onerow's own (?schema=onerow), then adopt it: onerow pg adopt {schema}.task_queue --mapping FILE",
+        )
 
 
 def _check_server(connection: Connection, url: str) -> None:
@@ -105,6 +122,12 @@ def drift(connections: Connections, schema: str) -> list[str]:
         except psycopg.Rollback:
             pass
     return [f"- {line}" for line in sorted(expected - actual)] + [f"+ {line}" for line in sorted(actual - expected)]
+
+
+def drop(connections: Connections, schema: str) -> None:
+    """Delete the schema with everything in it."""
+    with connections.connection() as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {quoted(schema)} CASCADE")
 
 
 def known_files() -> list[str]:

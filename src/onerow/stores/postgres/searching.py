@@ -53,7 +53,8 @@ def search(
 ) -> Search:
     """See ports.Searchable.search."""
     processing_or_parked = where.statuses == {Status.PROCESSING} or bool(where.parked)
-    if order == "due" or processing_or_parked or is_selective(where) or _has_few_open(connection, table, where):
+    direct = order == "due" or processing_or_parked or is_selective(where) or _is_ordered(where, order)
+    if direct or _has_few_open(connection, table, where):
         page = find(connection, table, where, limit, order, after)
         return Search(page.tasks, page.next)
     return paging.search(
@@ -64,6 +65,12 @@ def search(
         after,
         within,
     )
+
+
+def _is_ordered(where: Filter, order: Order) -> bool:
+    """Whether the index task_missed has exactly the tasks that are asked for, in this order."""
+    one_status = where.statuses in ({Status.FAILED}, {Status.CANCELLED})
+    return one_status and where == Filter(statuses=where.statuses) and SORTING[order].column == "completed_at"
 
 
 def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:

@@ -25,6 +25,7 @@ from onerow.ports import (
     Migration,
     Move,
     Note,
+    StoredSize,
     SwapAnswer,
 )
 from onerow.stores.postgres import (
@@ -37,6 +38,7 @@ from onerow.stores.postgres import (
     schema,
     task_log,
 )
+from onerow.stores.postgres.administration import Administration
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast import insert_new
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
@@ -45,6 +47,7 @@ from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.reading import Reading, T
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.tables import Tables
 from onerow.stores.postgres.waker import PostgresWaker
 from onerow.stores.shared.waking import any_wakes
 
@@ -52,7 +55,7 @@ _MILLI = timedelta(milliseconds=1)
 _REPLICA_RETRY_AFTER = 5.0  # seconds
 
 
-class PostgresStore(Reading):
+class PostgresStore(Reading, Administration, Tables):
     """See ports.Store. Without a `clock` it uses the server's clock; it detects a connection pooler such as PgBouncer.
 
     `replica`: URL of a replica for reads that may lag behind, see `for_views`.
@@ -109,12 +112,16 @@ class PostgresStore(Reading):
     def check(self) -> None:
         schema.check(self._connections, self._schema)
 
+    def drop(self) -> None:
+        """Delete the schema with all tasks, for stores that were made for one test."""
+        schema.drop(self._connections, self._schema)
+
     def migration(self) -> Migration:
         """Return what `prepare` would do, without changing the database."""
         stored, min_code = self._connections.read(lambda connection: schema.versions(connection, self._schema))
         return Migration(stored, schema.SCHEMA, "".join(schema.pending(stored, self._schema)), min_code)
 
-    def inspect(self) -> list[Finding]:
+    def inspect(self, *, quick: bool = False) -> list[Finding]:
         """Check server, settings, schema and counters, without changing the database."""
         return maintenance.inspect(
             self._connections,
@@ -122,7 +129,11 @@ class PostgresStore(Reading):
             self.migration(),
             self._counter_updater,
             can_listen=self._listen_connections is not None or not self._connections.is_pooled,
+            quick=quick,
         )
+
+    def sizes(self) -> list[StoredSize]:
+        return maintenance.sizes(self._connections, self._schema)
 
     def repair(self) -> None:
         """Recompute the counters of ended tasks."""
@@ -220,6 +231,14 @@ class PostgresStore(Reading):
             return len(gone.fetchall())
 
         return self._connections.write(remove)
+
+    def remove_log(self, task_ids: Sequence[str]) -> None:
+        def remove(connection: Connection) -> None:
+            with self._connections.transaction(connection):
+                task_log.remove(connection, self._schema, column(Texts, list(task_ids)))
+
+        if task_ids:
+            self._connections.write(remove)
 
     # ── task output, notes ──
 

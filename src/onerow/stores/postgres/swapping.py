@@ -67,6 +67,7 @@ class _Shape(NamedTuple):
     if_dead: bool
     version_step: int  # a move made by two rules increments the version twice
     counted: counts.Change
+    remove: bool
 
 
 class _Sent(msgspec.Struct):
@@ -142,7 +143,9 @@ class Swapping:
 
     def _write(self, connection: Connection, shape: _Shape, indexes: Sequence[int]) -> None:
         moves = [self.moves[index] for index in indexes]
-        written = changed_columns((move.before for move in moves), (move.after for move in moves))
+        written = (
+            {} if shape.remove else changed_columns((move.before for move in moves), (move.after for move in moves))
+        )
         written.pop("version", None)  # the statement always increments it
         shared = tuple(
             field
@@ -152,9 +155,10 @@ class Swapping:
         given: dict[str, Any] = {
             "ids": column(Texts, [move.before.task_id for move in moves]),
             "versions": column(Bigs, [move.before.version for move in moves]),
-            "version_step": Int8(shape.version_step),
             "size": Int8(len(moves)),
         }
+        if not shape.remove:
+            given["version_step"] = Int8(shape.version_step)
         for field, values in written.items():
             given[field] = values[0] if field in shared else column(KINDS[field], values)
         if shape.by_location:
@@ -171,6 +175,7 @@ class Swapping:
             if_dead=shape.if_dead,
             fewer=fewer,
             more=more,
+            remove=shape.remove,
         )
         cursor = connection.execute(sql, given | counts.given(shape.counted), binary=True)
         self._sent.append(_Sent(indexes, shape.by_location, cursor))
@@ -198,7 +203,7 @@ def is_contested(move: Move) -> bool:
 
 def _shape(move: Move, nth: int, *, by_location: bool) -> _Shape:
     step = move.after.version - move.before.version
-    return _Shape(nth, by_location, move.if_dead, step, counts.change(move))
+    return _Shape(nth, by_location, move.if_dead, step, counts.change(move), move.remove)
 
 
 @lru_cache(maxsize=512)
@@ -211,6 +216,7 @@ def _swap_sql(
     if_dead: bool,
     fewer: bool,
     more: bool,
+    remove: bool,
 ) -> Any:
     sets = ["version = t.version + %(version_step)s::bigint"]
     sets += [f"{COLUMN[field]} = %({field})s::{SQL_TYPE[KINDS[field]]}" for field in shared if field != "status"]
@@ -230,7 +236,7 @@ def _swap_sql(
         else ""
     )
     return (
-        statement("swap", schema)
+        statement("swap_remove" if remove else "swap", schema)
         .replace("{sets}", ", ".join(sets))
         .replace("{arrays}", ", ".join(arrays))
         .replace("{names}", ", ".join(["task_id", "version", *located, *varying, "nth"]))

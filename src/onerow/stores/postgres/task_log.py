@@ -65,10 +65,10 @@ def read_page(connection: Connection, schema: str, task_id: str, after: int, lim
 
 
 def remove(connection: Connection, schema: str, task_ids: Column) -> None:
-    """Delete the output of tasks that no longer exist."""
+    """Delete the output of tasks that no longer exist, or that are tombstones."""
     for table in ("onerow_log", "onerow_log_size"):
         connection.execute(
             f"DELETE FROM {quoted(schema)}.{table} AS l WHERE l.task_id = ANY (%s) "
-            f"AND NOT EXISTS (SELECT FROM {quoted(schema)}.task_queue AS t WHERE t.task_id = l.task_id)",
+            f"AND NOT EXISTS (SELECT FROM {quoted(schema)}.task_queue AS t WHERE t.task_id = l.task_id AND t.purged_at IS NULL)",
             (task_ids,),
         )

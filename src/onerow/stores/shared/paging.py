@@ -30,14 +30,15 @@ def find_page(read: Read, limit: int, order: Order, after: str | None) -> Page:
 def search(
     read: Read, end_of_batch: EndOfBatch | None, limit: int, order: Order, after: str | None, within: timedelta
 ) -> Search:
-    """See ports.Searchable.search: scan in batches, each twice the size of the last, until the time limit.
+    """See ports.Searchable.search: scan in batches, each at most twice the size of the last, until the time limit.
 
     Without `end_of_batch` one read finds the matches: an index selects few rows.
     """
     if end_of_batch is None:
         page = find_page(read, limit, order, after)
         return Search(page.tasks, page.next)
-    until = monotonic() + within.total_seconds()
+    now = monotonic()
+    until = now + within.total_seconds()
     position = read_cursor(after)
     found: list[Task] = []
     batch, scanned = _FIRST_BATCH, 0
@@ -50,6 +51,8 @@ def search(
             return Search(found)
         scanned += batch
         position = end
-        if monotonic() >= until:
+        began, now = now, monotonic()
+        if now >= until:
             return Search(found, cursor_of(position), position[0], scanned)
-        batch = min(batch * 2, _LARGEST_BATCH)
+        in_time = int(batch * (until - now) / max(now - began, 1e-6))
+        batch = max(_FIRST_BATCH, min(2 * batch, in_time, _LARGEST_BATCH))

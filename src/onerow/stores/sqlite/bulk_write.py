@@ -83,6 +83,15 @@ def update_sql(shared: tuple[str, ...], varying: tuple[str, ...], size: int) -> 
     )
 
 
+@lru_cache(maxsize=16)
+def delete_sql(size: int) -> str:
+    """Return SQL that deletes rows by id and version; the given rows come first, each with one search."""
+    return (
+        f"DELETE FROM task_queue WHERE rowid IN (SELECT t.rowid FROM (VALUES {_values(2, size)}) AS m "
+        f"CROSS JOIN task_queue AS t ON t.task_id = m.column1 AND t.version = m.column2)"
+    )
+
+
 def _values(width: int, size: int) -> str:
     row = f"({', '.join('?' * width)})"
     return ", ".join([row] * size)

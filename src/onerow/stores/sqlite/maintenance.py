@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from onerow.core.errors import BadInput, StoreError
-from onerow.ports import Finding, Migration
+from onerow.ports import Finding, Migration, StoredSize
 from onerow.stores.sqlite import counts, schema
 from onerow.stores.sqlite.connections import FLOOR, Connections, translated
 from onerow.stores.sqlite.statements import statement
@@ -45,7 +45,16 @@ def backup(connections: Connections, path: Path, progress: Callable[[float], Non
         part.unlink(missing_ok=True)
 
 
-def inspect(connections: Connections) -> list[Finding]:
+def sizes(connections: Connections) -> list[StoredSize]:
+    """See ports.Sized.sizes; sizes of single tables would need a read of the whole file."""
+    files = [Path(f"{connections.path}{end}") for end in ("", "-wal")]
+    found = [StoredSize(each.name, "file", each.stat().st_size) for each in files if each.exists()]
+    with connections.read() as connection:
+        (free,), (page,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size"))
+    return [*found, *([StoredSize("free pages", "file", free * page)] if free else [])]
+
+
+def inspect(connections: Connections, *, quick: bool) -> list[Finding]:
     """See ports.Administrable.inspect."""
     if not connections.path.exists():
         return [Finding("bad", f"there is no file {connections.path}", "onerow migrate")]
@@ -55,6 +64,8 @@ def inspect(connections: Connections) -> list[Finding]:
             stored, min_code = schema.versions(connection)
             if (other_schema := Migration(stored, schema.SCHEMA, "", min_code).finding()) is not None:
                 return [*findings, other_schema]
+            if quick:
+                return [*findings, *_journal(connections, connection)]
             findings += _soundness(connection)
             if findings[-1].level == "bad":
                 return findings  # further checks on a damaged file mean nothing
@@ -125,7 +136,8 @@ def _expected() -> dict[str, str]:
 
 
 def _bare(sql: str | None) -> str:
-    return "" if sql is None else " ".join(sql.split())
+    # Renaming a table, as adopting one does, puts its name in quotes.
+    return "" if sql is None else " ".join(sql.replace('"task_queue"', "task_queue").split())
 
 
 def _counters(connection: sqlite3.Connection) -> Iterator[Finding]:

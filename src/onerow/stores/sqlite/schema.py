@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 
-from onerow.core.errors import SchemaMissing
+from onerow.core.errors import SchemaMissing, StoreError
 from onerow.stores.shared.schema_version import check_code, check_version
 from onerow.stores.sqlite.connections import Connections
 from onerow.stores.sqlite.statements import statement
@@ -24,15 +24,37 @@ def migrate(connections: Connections) -> None:
     with connections.write() as connection:
         version, min_code = versions(connection)
         check_code(SCHEMA, version, min_code)
-        for number in range(version + 1, SCHEMA + 1):
-            for sql in _split(statement(f"schema_{number}")):
-                connection.execute(sql)
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS onerow_meta (key TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID"
-        )
-        connection.executemany(
-            "INSERT INTO onerow_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            [("schema", SCHEMA), ("min_code", MIN_CODE)],
+        if version == 0:
+            _refuse_foreign_table(connection, connections)
+        for sql in statements(version):
+            connection.execute(sql)
+        record_version(connection)
+
+
+def statements(version: int) -> Iterator[str]:
+    """Yield the single statements of the migrations after a schema version."""
+    for number in range(version + 1, SCHEMA + 1):
+        yield from _split(statement(f"schema_{number}"))
+
+
+def record_version(connection: sqlite3.Connection) -> None:
+    """Record that the file has the newest schema."""
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS onerow_meta (key TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID"
+    )
+    connection.executemany(
+        "INSERT INTO onerow_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [("schema", SCHEMA), ("min_code", MIN_CODE)],
+    )
+
+
+def _refuse_foreign_table(connection: sqlite3.Connection, connections: Connections) -> None:
+    """Raise StoreError if the user has a table with the name of onerow's."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'task_queue'").fetchone():
+        raise StoreError(
+            f"{connections.path} has a table task_queue that is not onerow's",
+            fix="adopt it: onerow sqlite adopt task_queue --mapping FILE (an example: onerow sqlite adopt --example task_queue); "
+            "or use another file",
         )
 
 

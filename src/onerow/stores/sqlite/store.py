@@ -32,9 +32,11 @@ from onerow.ports import (
     Move,
     Note,
     Page,
+    PhaseClaim,
     Search,
     Stale,
     StoreCounts,
+    StoredSize,
     SwapAnswer,
     TaskCount,
 )
@@ -52,10 +54,12 @@ from onerow.stores.sqlite import (
 )
 from onerow.stores.sqlite.bulk_write import batches, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller_transaction import callers_cursor
+from onerow.stores.sqlite.claimable import claimable
 from onerow.stores.sqlite.connections import FLOOR, Connections, Profile, translated
 from onerow.stores.sqlite.rows import COLUMNS, ID, row_of, task_of
 from onerow.stores.sqlite.statements import statement
 from onerow.stores.sqlite.swapping import Swapping
+from onerow.stores.sqlite.tables import Tables
 from onerow.stores.sqlite.waker import SqliteWaker
 
 T = TypeVar("T")
@@ -68,7 +72,7 @@ def _wall_clock() -> datetime:
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-class SqliteStore:
+class SqliteStore(Tables):
     """See ports.Store. `profile='durable'` survives a power cut; 'fast' may lose the last commits."""
 
     def __init__(
@@ -194,6 +198,10 @@ class SqliteStore:
     def due(self, pipeline: str, phase: str, by: datetime, limit: int) -> list[Task]:
         return self._reading(lambda connection: claiming.due(connection, pipeline, phase, by, limit))
 
+    def claimable(self, want: PhaseClaim, by: datetime) -> int:
+        with self._connections.read() as connection:
+            return claimable(connection, want, by)
+
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._connections.read() as connection:
             found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
@@ -251,8 +259,11 @@ class SqliteStore:
             return None
         return found.st_dev, found.st_ino
 
-    def inspect(self) -> list[Finding]:
-        return maintenance.inspect(self._connections)
+    def inspect(self, *, quick: bool = False) -> list[Finding]:
+        return maintenance.inspect(self._connections, quick=quick)
+
+    def sizes(self) -> list[StoredSize]:
+        return maintenance.sizes(self._connections)
 
     def repair(self) -> None:
         """Recompute the counters of ended tasks, and index every title."""
@@ -277,6 +288,10 @@ class SqliteStore:
             counts.write(connection, counts.of_removed(task for task in tasks if task.task_id in ids))
             title_index.note_removed(connection)
         return len(gone)
+
+    def remove_log(self, task_ids: Sequence[str]) -> None:
+        with self._connections.write() as connection:
+            task_log.remove(connection, task_ids)
 
     # ── output, notes ──
 

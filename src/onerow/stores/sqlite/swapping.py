@@ -14,8 +14,8 @@ from onerow.core.errors import RowRefused
 from onerow.core.task import COLUMN, Task, changed_columns, changed_fields
 from onerow.core.times import spell
 from onerow.ports import Conflict, Move, Stale, SwapAnswer, Swapped
-from onerow.stores.sqlite import counts
-from onerow.stores.sqlite.bulk_write import MAX_ROWS, batches, update_sql
+from onerow.stores.sqlite import counts, task_log
+from onerow.stores.sqlite.bulk_write import MAX_ROWS, batches, delete_sql, update_sql
 from onerow.stores.sqlite.rows import to_sql
 
 _MAX_LOCK_WAIT = 1.0
@@ -29,8 +29,12 @@ class Swapping:
         self._moves = moves
         self._made_at = monotonic()
         self._singly: list[int] = []
+        removed: list[int] = []
         together: list[int] = []
         for index, move in enumerate(moves):
+            if move.remove:
+                removed.append(index)
+                continue
             before, after = move.before, move.after
             # These have an extra condition, or may conflict with another task's unique key.
             alone = move.if_dead or after.held_key != before.held_key or after.version != before.version + 1
@@ -38,9 +42,10 @@ class Swapping:
         if len(together) == 1:
             self._singly += together
             together = []
-        self._together = [
-            _BatchUpdate(some, [moves[index] for index in some])
-            for some in (together[first : first + MAX_ROWS] for first in range(0, len(together), MAX_ROWS))
+        self._together: list[_BatchUpdate | _BatchDelete] = [
+            batch(some, [moves[index] for index in some])
+            for batch, indexes in ((_BatchUpdate, together), (_BatchDelete, removed))
+            for some in (indexes[first : first + MAX_ROWS] for first in range(0, len(indexes), MAX_ROWS))
         ]
 
     def write(self, connection: sqlite3.Connection, now: datetime) -> list[SwapAnswer]:
@@ -58,6 +63,7 @@ class Swapping:
             move = self._moves[index]
             answers[index] = Stale(move.before.task_id) if late and move.if_dead else swap_one(connection, move, now)
         alone = [self._moves[index] for index in singly if type(answers[index]) is Swapped]
+        alone = [move for move in alone if not move.remove]
         counts.write(connection, counts.of_moves(alone))
         return answers  # type: ignore[return-value]
 
@@ -93,9 +99,43 @@ class _BatchUpdate:
         return whole
 
 
+class _BatchDelete:
+    """Moves that delete their rows, by one statement. The index of titles finds by itself that rows are gone."""
+
+    def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
+        self.indexes = indexes
+        self._ids = [move.before.task_id for move in moves]
+        (batch,) = batches(("task_id", "version"), [tuple(self._ids), tuple(move.before.version for move in moves)], 2)
+        self._sql, self._given = delete_sql(batch.size), batch.given
+        self._fewer = counts.of_removed(move.before for move in moves)
+
+    def write(self, connection: sqlite3.Connection) -> bool:
+        """Delete all rows or none; return whether they were deleted."""
+        connection.execute("SAVEPOINT onerow_swap")
+        whole = connection.execute(self._sql, self._given).rowcount == len(self.indexes)
+        if whole:
+            task_log.remove(connection, self._ids)
+            counts.write(connection, self._fewer)
+        else:
+            connection.execute("ROLLBACK TO onerow_swap")
+        connection.execute("RELEASE onerow_swap")
+        return whole
+
+
+def _remove_one(connection: sqlite3.Connection, task: Task) -> bool:
+    sql = "DELETE FROM task_queue WHERE task_id = ? AND version = ?"
+    if not connection.execute(sql, (task.task_id, task.version)).rowcount:
+        return False
+    task_log.remove(connection, [task.task_id])
+    counts.write(connection, counts.of_removed([task]))
+    return True
+
+
 def swap_one(connection: sqlite3.Connection, move: Move, now: datetime) -> SwapAnswer:
     """Write one move."""
     before, after = move.before, move.after
+    if move.remove:
+        return Swapped(after) if _remove_one(connection, before) else Stale(before.task_id)
     fields = ("version", *(field for field in changed_fields(before, after) if field != "version"))
     written = {field: to_sql(getattr(after, field)) for field in fields}
     sets = ", ".join(f"{COLUMN[field]} = {'NULL' if value is None else '?'}" for field, value in written.items())

@@ -147,5 +147,6 @@ def _blocks(connection: sqlite3.Connection, task_id: str, after: int, direction:
 def remove(connection: sqlite3.Connection, task_ids: Sequence[str]) -> None:
     """Remove the output of tasks."""
     given = (_encode(list(task_ids)).decode(),)
-    connection.execute("DELETE FROM onerow_log WHERE task_id IN (SELECT value FROM json_each(?))", given)
-    connection.execute("DELETE FROM onerow_log_size WHERE task_id IN (SELECT value FROM json_each(?))", given)
+    sizes = connection.execute("DELETE FROM onerow_log_size WHERE task_id IN (SELECT value FROM json_each(?))", given)
+    if sizes.rowcount:  # most tasks have no output
+        connection.execute("DELETE FROM onerow_log WHERE task_id IN (SELECT value FROM json_each(?))", given)

@@ -37,10 +37,8 @@ class ChildrenSweeper:
 
     def hear(self, task: Task) -> None:
         """Note a written task whose parent or children may be affected; safe from any thread."""
-        first = not self._heard
         self._heard.append(task)
-        if first:
-            self.wake()
+        self.wake()
 
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""

@@ -8,9 +8,8 @@ from time import monotonic
 import msgspec
 
 from onerow.core.errors import CodeTooOld, QueueRelocated, StoreError
-from onerow.core.failure import Failure
 from onerow.core.plan import PhasePlan, Plan
-from onerow.engine.control import definitions, notes
+from onerow.engine.control import definitions, drains, notes
 from onerow.engine.control.definitions import WORKER, Controls, Definitions
 from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.control.relocation import check_not_relocated
@@ -42,11 +41,15 @@ class PhaseControls:
         self._controls = Controls()
         self._own_holds: dict[tuple[str, str], datetime] = {}
         self._to_hold: deque[tuple[str, str, datetime, str, str]] = deque()
+        self.rated: dict[ServedPhase, PhasePlan] = self._rated()
+        """The served phases that have a rate, as published and with what operators set; other threads read it."""
         self._register_at = 0.0
         self._entry_version = 0
         self.draining = False
         self.hooks: Callable[[], list[GuardState]] = list  # hooks that are overdue or lost events
         self.inboxes: Callable[[], list[InboxState]] = list
+        self.overdue: Callable[[], float] = float  # seconds for which the worker should have claimed, and did not
+        self.asked_to_drain: Callable[[], None] = lambda: None
         self.outdated: Callable[[CodeTooOld | QueueRelocated], None] = lambda error: None
         self.replaced: Callable[[Plan, Plan], None] = lambda own, followed: None
 
@@ -55,6 +58,7 @@ class PhaseControls:
         self._write_holds()
         self._published.refresh()
         self._controls = definitions.load_controls(self._store)
+        self.rated = self._rated()
         self._report_replaced()
         if monotonic() >= self._register_at:
             try:
@@ -63,6 +67,8 @@ class PhaseControls:
             except (CodeTooOld, QueueRelocated) as error:
                 # The store's schema is newer than this code, or its queue was moved: drain.
                 self.outdated(error)
+            if not self.draining and drains.is_asked_to_drain(self._store, self._identity.name):
+                self.asked_to_drain()
             self.register(now)
         return 1.0
 
@@ -79,6 +85,7 @@ class PhaseControls:
             "concurrency": self._concurrency,
             "phases": [[served.pipeline, served.phase.name] for served in self._served],
             "draining": self.draining,
+            "overdue": round(self.overdue(), 1),
         }
         if hooks := self.hooks():
             body["hooks"] = msgspec.to_builtins(hooks)
@@ -97,6 +104,8 @@ class PhaseControls:
     def unregister(self) -> None:
         """Remove this worker's registry entry."""
         self._store.drop_notes(WORKER, [self._identity.name])
+        if self.draining:
+            drains.forget(self._store, self._identity.name)
 
     def plan_of(self, served: ServedPhase) -> Plan:
         """Return the definition that tasks of a served phase follow."""
@@ -129,11 +138,18 @@ class PhaseControls:
         """Return the limits of a phase, paused or not."""
         return self._controls.limits_of(served.pipeline, self.phase_of(served))
 
-    def hold(self, served: ServedPhase, why: Failure, now: datetime) -> None:
+    def _rated(self) -> dict[ServedPhase, PhasePlan]:
+        in_force = self._controls.in_force
+        phases = ((served, in_force(served.pipeline, self.phase_of(served))) for served in self._served)
+        return {served: phase for served, phase in phases if phase.rated}
+
+    def hold(self, served: ServedPhase, for_: timedelta | None, why: str, now: datetime) -> None:
         """Hold a whole phase because a remote service asked for a pause; this worker stops claiming from it at once."""
-        until = now + (why.after or timedelta(0))
+        until = now + (for_ or timedelta(0))
+        if self._own_holds.get((served.pipeline, served.phase.name)) == until:
+            return  # the tasks of a batch ask for the same hold
         self._own_holds[served.pipeline, served.phase.name] = until
-        self._to_hold.append((served.pipeline, served.phase.name, until, why.message, self._identity.name))
+        self._to_hold.append((served.pipeline, served.phase.name, until, why, self._identity.name))
         try:
             self._write_holds()
         except StoreError:

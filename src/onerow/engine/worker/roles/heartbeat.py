@@ -82,11 +82,10 @@ class DeadlineWatcher:
                 rest = min(rest, 0.2)
                 continue
             # Another worker may rescue the task soon: stop, so that it does not run twice at the same time.
-            safe_until = attempt.beat_at + served.lease * 0.85
-            if clock > safe_until:
+            if clock > attempt.safe_until:
                 attempt.ask_to_stop("lost")
                 continue
-            rest = min(rest, safe_until - clock)
+            rest = min(rest, attempt.safe_until - clock)
             if served.timeout is not None and attempt.started_at is not None:
                 ends_at = attempt.started_at + served.timeout + attempt.excused
                 # Only if the loop has run since the deadline: otherwise another attempt may have blocked this one.

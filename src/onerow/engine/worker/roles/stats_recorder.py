@@ -6,7 +6,7 @@ from time import monotonic
 import msgspec
 
 from onerow.core.rules.attempts import Crashed, Done, Outcome, Skipped, Unstarted
-from onerow.core.status import CANCELLED, FAILED
+from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
 from onerow.engine.control import notes
 from onerow.engine.control.stats import KEPT_FOR, STATS, Outcomes, bucket, minute_of, note_name
@@ -29,6 +29,9 @@ class StatsRecorder:
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
         self.settled = 0  # attempts since the start of this worker
+        self.totals: dict[
+            tuple[str, str], Outcomes
+        ] = {}  # by phase, since the start of this worker, up to the last flush
         self._written: dict[tuple[str, str], tuple[Outcomes, int]] = {}  # this minute's counts and note versions
         self._clear_at = monotonic()
         events.on(TaskRescued, self._rescued)
@@ -48,10 +51,15 @@ class StatsRecorder:
             found.cancelled += 1
         elif kind is Done or kind is Skipped:
             found.done += 1
+            if status is COMPLETED and after.completed_at is not None:
+                whole = bucket(int((after.completed_at - after.created_at).total_seconds() * 1000))
+                found.whole[whole] = found.whole.get(whole, 0) + 1
         elif status is FAILED:
             found.failed += 1
+            _count_error(found, f"failed/{after.error_class or ''}")
         elif after.retry_count != before.retry_count or kind is Crashed:
             found.retried += 1
+            _count_error(found, f"retry/{after.error_class or ''}")
         else:
             found.put_off += 1
         ran = after.elapsed_time or 0
@@ -93,6 +101,7 @@ class StatsRecorder:
         for phase in phases:
             so_far, version = self._written.get(phase, (Outcomes(run={}, wait={}), 0))
             so_far.add(fresh[phase])
+            self.totals.setdefault(phase, Outcomes(run={}, wait={})).add(fresh[phase])
             self._written[phase] = (so_far, version)
         entries = [
             Note(
@@ -107,3 +116,7 @@ class StatsRecorder:
             # An earlier write may have succeeded although its answer was lost; the counts include it.
             version = entry.version + 1 if done else notes.put(self._store, entry).version
             self._written[phase] = (self._written[phase][0], version)
+
+
+def _count_error(found: Outcomes, name: str) -> None:
+    found.errors[name] = found.errors.get(name, 0) + 1

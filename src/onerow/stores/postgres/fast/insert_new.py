@@ -33,11 +33,14 @@ _END = b"\xff\xff"
 
 def insert(connection: Connection, schema: str, tasks: Sequence[Task]) -> bool:
     """Insert all tasks; return False, with nothing inserted, if they can conflict or inserting.insert is as fast."""
-    if 1 < len(tasks) < _COPY_FROM:
+    if 1 < len(tasks) < _COPY_FROM or (len(tasks) > 1 and not connection.can_copy):
         return False
     try:
         return _insert_one(connection, schema, tasks[0]) if len(tasks) == 1 else _copy(connection, schema, tasks)
     except errors.UniqueViolation:
+        return False
+    except errors.FeatureNotSupported:  # row-level security applies to this role: COPY checks no policies
+        connection.can_copy = False
         return False
 
 

@@ -1,0 +1,3 @@
+from ai_tagger.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""A tagger that runs without network."""

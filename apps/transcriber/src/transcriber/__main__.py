@@ -1,0 +1,5 @@
+"""python -m transcriber"""
+
+from transcriber.cli import main
+
+main(prog_name="transcriber")

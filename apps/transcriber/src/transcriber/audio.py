@@ -1,0 +1,105 @@
+"""Audio with ffmpeg: the sound of a file as 16 kHz mono, silences in it, and chunks that are cut at them."""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from transcriber.problems import Problem
+from transcriber.settings import Settings
+from transcriber.steps import draft_of
+
+MP3_BYTES_PER_SECOND = 8_000
+"""Of a chunk for an endpoint: mono, 64 kbit/s."""
+_SILENCE = "silencedetect=noise=-35dB:d=0.3"
+_START = re.compile(r"silence_start: (-?[\d.]+)")
+_END = re.compile(r"silence_end: ([\d.]+)")
+_TIME = re.compile(r"time=(\d+):(\d+):(\d+(?:\.\d+)?)")
+_SHORTEST = 0.5  # a cut comes at a silence in the second half of the longest chunk, if there is one
+
+
+class Span(NamedTuple):
+    """A part of the audio, in seconds."""
+
+    start: float
+    end: float
+
+
+def chunks(duration: float, silences: Sequence[Span], longest: float) -> list[Span]:
+    """Return parts of at most `longest` seconds that cover the whole duration, cut in silences where there are any."""
+    middles = [(silence.start + silence.end) / 2 for silence in silences]
+    parts: list[Span] = []
+    start = 0.0
+    while duration - start > longest:
+        near = [middle for middle in middles if start + longest * _SHORTEST <= middle <= start + longest]
+        end = near[-1] if near else start + longest
+        parts.append(Span(start, end))
+        start = end
+    return [*parts, Span(start, duration)]
+
+
+def extract_audio(settings: Settings, source: Path, target: Path) -> None:
+    """Write the sound of a media file as 16 kHz mono FLAC."""
+    _convert(settings, source, target, ["-vn", "-sn", "-ac", "1", "-ar", "16000", "-c:a", "flac", "-f", "flac"])
+
+
+def extract_subtitles(settings: Settings, source: Path, target: Path) -> None:
+    """Write the first subtitles of a media file as SubRip."""
+    _convert(settings, source, target, ["-map", "0:s:0", "-f", "srt"])
+
+
+def cut(settings: Settings, audio: Path, span: Span, target: Path) -> None:
+    """Write a part of the audio, as WAV or MP3 by the name of the target."""
+    how = (
+        ["-c:a", "libmp3lame", "-b:a", "64k", "-f", "mp3"]
+        if target.suffix == ".mp3"
+        else ["-c:a", "pcm_s16le", "-f", "wav"]
+    )
+    _convert(settings, audio, target, how, ["-ss", f"{span.start:.3f}", "-t", f"{span.end - span.start:.3f}"])
+
+
+def listen(settings: Settings, audio: Path) -> tuple[float, list[Span]]:
+    """Return the duration of an audio file and its silences."""
+    said = _run(settings, ["-i", f"file:{audio}", "-af", _SILENCE, "-f", "null", "-"])
+    times = _TIME.findall(said)
+    if not times:
+        raise Problem(f"{audio.name} has no sound")
+    hours, minutes, seconds = times[-1]
+    duration = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    starts = [max(0.0, float(start)) for start in _START.findall(said)]
+    ends = [float(end) for end in _END.findall(said)]
+    return duration, [Span(start, end) for start, end in zip(starts, [*ends, duration], strict=False)]
+
+
+def _convert(settings: Settings, source: Path, target: Path, how: Sequence[str], part: Sequence[str] = ()) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = draft_of(target)
+    try:
+        # 'file:' keeps a name such as 'concat:a' or '-a' from being read as something else.
+        _run(settings, [*part, "-i", f"file:{source}", *how, "-y", f"file:{draft}"])
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _run(settings: Settings, arguments: Sequence[str]) -> str:
+    argv = [_program(settings), "-hide_banner", "-nostdin", "-protocol_whitelist", "file,pipe,crypto,data", *arguments]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise Problem(f"{argv[0]} can't be started: {error.strerror}; set TRANSCRIBER_FFMPEG") from None
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        said = "; ".join(lines[-2:])
+        full = "No space left" in said or "Cannot allocate" in said or done.returncode < 0
+        raise Problem(f"ffmpeg can't read it: {said[-300:]}", "resource" if full else "permanent")
+    return done.stderr
+
+
+def _program(settings: Settings) -> str:
+    if settings.ffmpeg:
+        return settings.ffmpeg
+    import imageio_ffmpeg
+
+    return str(imageio_ffmpeg.get_ffmpeg_exe())

@@ -1,0 +1,41 @@
+"""The engine faster-whisper, an extra: Whisper on CTranslate2."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from transcriber.captions import Segment
+from transcriber.problems import Problem
+from transcriber.settings import Settings
+
+
+def opened(settings: Settings) -> "FasterWhisper":
+    return FasterWhisper(settings)
+
+
+class FasterWhisper:
+    """One model for all chunks; it uses all cores for one chunk at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._model: Any = None
+
+    def __call__(self, chunk: Path, key: str) -> list[Segment]:
+        with self._lock:
+            self._model = self._model or self._load()
+            segments, _ = self._model.transcribe(str(chunk), language=self._settings.language, beam_size=5)
+            return [Segment(round(s.start, 3), round(s.end, 3), s.text.strip()) for s in segments if s.text.strip()]
+
+    def _load(self) -> Any:
+        try:
+            from faster_whisper import WhisperModel
+        except ModuleNotFoundError:
+            raise Problem("faster-whisper is not here; install it: pip install 'transcriber[faster-whisper]'") from None
+        model = self._settings.faster_whisper_model
+        try:
+            return WhisperModel(model, device="cpu", compute_type="int8")
+        except (RuntimeError, ValueError, OSError) as error:
+            raise Problem(
+                f"the model {model!r} can't be loaded: {error}; set TRANSCRIBER_FASTER_WHISPER_MODEL"
+            ) from None

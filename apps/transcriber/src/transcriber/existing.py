@@ -1,0 +1,68 @@
+"""Captions that exist: those of a page (engine youtube), beside a file, or in it (engine subtitles)."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from transcriber.audio import extract_subtitles
+from transcriber.captions import Segment, read_captions
+from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.problems import Problem
+from transcriber.settings import Settings
+
+_BESIDE = (".vtt", ".srt")
+_MEDIA = (".mp4", ".mkv", ".webm", ".mov", ".m4a", ".mp3", ".wav", ".flac", ".ogg", ".opus", ".avi")
+
+
+def published_captions(url: str, language: str) -> list[Segment]:
+    """Return the captions that the publisher of a video offers: beside a media file, or on its page."""
+    if is_local(url):
+        path = local_path(url)
+        beside = [path.with_suffix(suffix) for suffix in _BESIDE]
+        found = next((each for each in beside if each.is_file()), None)
+        text = None if found is None else found.read_text(encoding="utf-8", errors="replace")
+    elif Path(urlsplit(url).path).suffix.lower() in _MEDIA:
+        text = _beside(url)
+    else:
+        text = _of_page(url, language)
+    segments = read_captions(text or "")
+    if not segments:
+        raise Problem("there are no captions; choose another engine, such as pocketsphinx or gpt-4o-mini-transcribe")
+    return segments
+
+
+def own_subtitles(settings: Settings, source: Path, target: Path) -> list[Segment]:
+    """Return the subtitles inside a media file."""
+    try:
+        extract_subtitles(settings, source, target)
+    except Problem as problem:
+        if problem.error_class != "permanent":
+            raise
+        raise Problem("the file has no subtitles; choose another engine, such as pocketsphinx") from None
+    return read_captions(target.read_text(encoding="utf-8", errors="replace"))
+
+
+def _beside(url: str) -> str | None:
+    parts = urlsplit(url)
+    stem = parts.path.rpartition(".")[0]
+    for suffix in _BESIDE:
+        try:
+            return fetch_text(parts._replace(path=f"{stem}{suffix}").geturl())
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in (403, 404, 410):
+                raise
+    return None
+
+
+def _of_page(url: str, language: str) -> str | None:
+    info = page_info(url, noplaylist=True)
+    for kind in ("subtitles", "automatic_captions"):
+        tracks: dict[str, list[dict[str, Any]]] = info.get(kind) or {}
+        order = sorted(tracks, key=lambda name: (name != language, not name.startswith(language), name))
+        for name in order:
+            for track in sorted(tracks[name], key=lambda each: each.get("ext") != "vtt"):
+                if track.get("ext") in ("vtt", "srt") and (track.get("url") or track.get("data")):
+                    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]))
+    return None

@@ -1,0 +1,90 @@
+"""Jobs: the content of a queue file, its checks, and which limit counts it."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from onerow import Addition, BadInput
+from onerow.engine.output.masking import NO_SECRETS
+from transcriber.engines import HEAVY
+
+_LISTS = (".m3u", ".txt")
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of a task. engine: if empty, that of the settings. playlist: the list that the job comes from."""
+
+    url: str
+    engine: str = ""
+    video_id: str = ""
+    title: str = ""
+    timestamps: bool = False
+    summary: bool = False
+    translate: bool = False
+    srt: bool = False
+    video: bool = False
+    force: bool = False
+    job_id: str | int | None = None
+    timestamp: str | None = None
+    playlist: str = ""
+
+
+def job_of(given: Mapping[str, Any], engine: str) -> Job:
+    """Return a checked job from the keys of a queue file; keys that are not a job's are left out. Raise BadInput."""
+    known = {key: value for key, value in given.items() if key in Job.__struct_fields__ and value is not None}
+    try:
+        job = msgspec.convert({"engine": engine} | known, Job)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error), field="job") from None
+    url = _checked_url(job.url)
+    if not job.engine or job.engine.startswith("-") or not job.engine.isprintable():
+        raise BadInput(f"engine {job.engine[:60]!r} is not the name of an engine", field="engine")
+    return msgspec.structs.replace(job, url=url, video_id=job.video_id or video_id_of(url))
+
+
+def addition_of(job: Job, given: Addition) -> Addition:
+    """Return the addition of a job: its payload and title. A URL as the title has no password and no key in it."""
+    title = given.title or job.title or NO_SECRETS.text(job.url)
+    return msgspec.structs.replace(given, payload=msgspec.to_builtins(job), title=title[:500])
+
+
+def limit_key_of(engine: str) -> str:
+    """Return the key whose limit counts a job: one for all engines that need much memory."""
+    return "heavy" if engine in HEAVY else ""
+
+
+def is_playlist(url: str) -> bool:
+    """Whether a URL is a list of recordings, not a recording."""
+    parts = urlsplit(url)
+    if parts.path.lower().endswith(_LISTS):
+        return True
+    query = parse_qs(parts.query)
+    return parts.scheme in ("http", "https") and "list" in query and "v" not in query
+
+
+def video_id_of(url: str) -> str:
+    """Return the id of a video: that in the URL's query, or the name of the file."""
+    parts = urlsplit(url)
+    return (parse_qs(parts.query).get("v") or [os.path.basename(unquote(parts.path)).partition(".")[0]])[0][:200]
+
+
+def _checked_url(url: str) -> str:
+    """Return an http(s) URL, or the absolute and normalised path of a file."""
+    if not url.isprintable() or not url or len(url) > 4_000:
+        raise BadInput("url must be printable and have 1 to 4,000 characters", field="url")
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    if scheme in ("http", "https"):
+        if not urlsplit(url).hostname:
+            raise BadInput(f"url {url[:200]!r} has no host", field="url")
+        return url
+    path = unquote(urlsplit(url).path) if scheme == "file" else url
+    if scheme not in ("", "file") or not os.path.isabs(path):
+        raise BadInput(
+            f"url {url[:200]!r} is neither an http(s) URL nor an absolute path",
+            fix="write /the/whole/path",
+            field="url",
+        )
+    return os.path.normpath(path)

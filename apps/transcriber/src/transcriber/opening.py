@@ -1,0 +1,152 @@
+"""The pipeline and the queue: a playlist becomes its videos, a video is transcribed by main.py."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from onerow import (
+    Addition,
+    Context,
+    Finish,
+    Jump,
+    Labels,
+    Permanent,
+    Pipeline,
+    Queue,
+    Retry,
+    Tab,
+    Task,
+    TaskCancelled,
+    TaskCompleted,
+)
+from transcriber.jobs import Job, addition_of, is_playlist, job_of, limit_key_of
+from transcriber.playlists import entries_of
+from transcriber.problems import EXIT_CODES, Problem, problem_of
+from transcriber.program import work_folder
+from transcriber.settings import Settings
+
+MAIN = Path(__file__).parent / "run" / "main.py"
+FLAGS = ("timestamps", "summary", "translate", "srt", "video", "force")
+LABELS = Labels(
+    statuses={"waiting": "queued", "processing": "running"},
+    tabs=(
+        Tab("queued", "status:waiting"),
+        Tab("running", "status:processing"),
+        Tab("completed", "status:completed"),
+        Tab("failed", "status:failed"),
+        Tab("cancelled", "status:cancelled"),
+    ),
+    columns=("task_id", "title", "status", "progress", "payload.engine", "started_at", "error"),
+)
+
+
+def pipeline_of(settings: Settings) -> Pipeline[Job]:
+    """Return the pipeline for these settings."""
+    transcribe = Pipeline("transcribe", title="{title}", payload=Job, labels=LABELS)
+    # Authentication is not retried: a key that is wrong now is wrong in 45 seconds.
+    retry = Retry(3, wait=settings.retry_wait, factor=3)
+
+    # One at a time: jobs enter the next phase one after the other, so that the oldest stays first.
+    transcribe.phase(name="playlist", concurrency=1, retry=retry, timeout="2m", errors=_class_of)(expand)
+    transcribe.command(
+        "transcribe",
+        [sys.executable, MAIN, "{url}", "{engine?--engine}", "{engine?}", *(f"{{{flag}?--{flag}}}" for flag in FLAGS)],
+        cwd=settings.home,
+        env=["TRANSCRIBER_*", "OPENAI_*", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PYTHONPATH"],
+        set_env={"TRANSCRIBER_HOME": str(settings.home), "OPEN_SCRIBE_TUI_LOG": "{ctx.log_file?}"},
+        umask=0o027,
+        exits={code: error_class for error_class, code in EXIT_CODES.items()} | {2: "permanent"},  # 2: wrong arguments
+        progress=r"^progress (?P<percent>\d+)% (?P<note>.*)",
+        result="file",
+        steps=True,
+        timeout=settings.timeout,
+        retry=retry,
+        per_key=settings.heavy_jobs,
+    )
+    return transcribe
+
+
+def expand(job: Job, ctx: Context) -> Any:
+    """Add a job for each video of a list, and wait for them; a single video goes on to its transcription.
+
+    Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
+    """
+    if job.playlist or not is_playlist(job.url):
+        return Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
+    # The list is read once: later attempts, and the run after the wait, find the same videos.
+    videos: list[dict[str, str]] = ctx.step("entries", lambda: _entries(job))
+    ctx.spawn("transcribe", [addition_of(each, Addition()) for each in _jobs(job, videos)])
+    counts = ctx.join()
+    return Finish({"videos": counts.total, "completed": counts.completed, "failed": counts.failed})
+
+
+def _entries(job: Job) -> list[dict[str, str]]:
+    try:
+        return entries_of(job.url)
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        raise (Permanent(str(problem)) if problem.error_class == "permanent" else problem) from None
+
+
+def _jobs(job: Job, videos: Sequence[dict[str, str]]) -> list[Job]:
+    given = msgspec.to_builtins(job) | {"job_id": None, "playlist": job.url, "engine": _engine_of(job)}
+    return [job_of(given | {"title": "", "video_id": ""} | video, job.engine) for video in videos]
+
+
+def _engine_of(job: Job) -> str:
+    return job.engine or Settings.of_environment().engine
+
+
+def _class_of(error: BaseException) -> str | None:
+    return error.error_class if isinstance(error, Problem) else None
+
+
+def open_queue() -> Queue:
+    """Return the queue in TRANSCRIBER_HOME; the same object each time, connected on first use."""
+    return _queue_at(Settings.of_environment())
+
+
+@lru_cache(maxsize=32)
+def _queue_at(settings: Settings) -> Queue:
+    for name in ("queue", "logs", "transcript", "audio", "video", "archive"):
+        settings.folder(name).mkdir(mode=0o750, parents=True, exist_ok=True)
+    store = f"sqlite:///{quote(str(settings.database))}"
+    queue = Queue(store, log_files=settings.folder("logs"), secrets=["OPENAI_API_KEY"])
+    queue.serve(pipeline_of(settings))
+
+    def remove_work(event: TaskCompleted | TaskCancelled) -> None:
+        """Remove the work folder of a job that has ended for good: its results are in other folders."""
+        task = event.task
+        with suppress(OSError):
+            shutil.rmtree(work_folder(settings, f"{task.task_id}:transcribe:{task.generation}"))
+
+    queue.on(TaskCompleted, remove_work)
+    queue.on(TaskCancelled, remove_work)
+    return queue
+
+
+def add_job(
+    url: str, *, task_id: str | None = None, priority: int = 0, run_at: datetime | str | None = None, **options: Any
+) -> Task:
+    """Add a job; options are the keys of a queue file, such as engine, title and srt."""
+    settings = Settings.of_environment()
+    job = job_of({"url": url, **options}, settings.engine)
+    given = addition_of(job, Addition(task_id=task_id, priority=priority, run_at=run_at))
+    return open_queue().add(
+        "transcribe",
+        given.payload,
+        task_id=task_id,
+        title=given.title,
+        priority=priority,
+        run_at=run_at,
+    )

@@ -1,0 +1,60 @@
+"""Playlists: the recordings of an m3u or text file, or with yt-dlp of a page."""
+
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.problems import Problem
+
+_MOST = 10_000
+
+
+def entries_of(url: str) -> list[dict[str, str]]:
+    """Return url, title and video_id of each recording of a playlist, in order and without repetitions; raise Problem."""
+    if urlsplit(url).path.lower().endswith((".m3u", ".txt")):
+        if is_local(url) and not local_path(url).is_file():
+            raise Problem(f"there is no file {local_path(url)}")
+        found = read_list(fetch_text(url), url)
+    else:
+        found = _of_page(page_info(url, extract_flat="in_playlist"))
+    unique: dict[str, dict[str, str]] = {}
+    for each in found:
+        unique.setdefault(each["url"], each)
+    if not unique:
+        raise Problem("the playlist is empty")
+    if len(unique) > _MOST:
+        raise Problem(f"the playlist has {len(unique):,} entries; at most {_MOST:,} are allowed")
+    return list(unique.values())
+
+
+def read_list(text: str, base: str) -> list[dict[str, str]]:
+    """Return the entries of an m3u or text file; relative ones are beside it. An #EXTINF line has the title."""
+    found: list[dict[str, str]] = []
+    title = ""
+    for line in (each.strip() for each in text.removeprefix("\ufeff").splitlines()):
+        if line.startswith("#EXTINF:"):
+            title = line.partition(",")[2].strip()
+        if not line or line.startswith("#"):
+            continue
+        url = line if "://" in line else _beside(base, line)
+        if is_local(url) and not is_local(base):
+            raise Problem(f"a list from elsewhere may not name files of this host: {line[:100]}")
+        found.append({"url": url, "title": title})
+        title = ""
+    return found
+
+
+def _beside(base: str, name: str) -> str:
+    if is_local(base):
+        return str(PurePosixPath(local_path(base)).parent / name)  # an absolute name stays as it is
+    return urljoin(base, name)
+
+
+def _of_page(info: dict[str, Any]) -> list[dict[str, str]]:
+    found = []
+    for entry in info.get("entries") or []:
+        url = entry.get("webpage_url") or entry.get("url") or ""
+        if url.startswith(("http://", "https://")):
+            found.append({"url": url, "title": str(entry.get("title") or ""), "video_id": str(entry.get("id") or "")})
+    return found

@@ -1,0 +1,50 @@
+"""Why main.py fails: each problem has an error class, which its exit code tells the worker."""
+
+import errno
+
+import httpx
+
+EXIT_CODES = {"permanent": 65, "network": 69, "unknown": 70, "resource": 71, "limit": 75, "auth": 77}
+"""Error class → exit code of main.py."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Problem(Exception):
+    """A failure that main.py reports in one line."""
+
+    def __init__(self, message: str, error_class: str = "permanent") -> None:
+        super().__init__(message)
+        self.error_class = error_class
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """Return a known failure as a Problem; None for a defect of the program."""
+    match error:
+        case Problem():
+            return error
+        case httpx.HTTPStatusError():
+            return _of_status(error.response)
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return Problem(f"the URL can't be used: {error}")
+        case httpx.HTTPError():
+            return Problem(f"{type(error).__name__}: {error}", "network")
+        case MemoryError():
+            return Problem("out of memory", "resource")
+        case OSError() if error.errno in _FULL:
+            return Problem(f"{error.strerror}: {error.filename or 'disk'}", "resource")
+    return None
+
+
+def _of_status(response: httpx.Response) -> Problem:
+    where = f"{response.request.method} {response.request.url.copy_with(query=None)}"
+    said = f"{where}: {response.status_code} {response.reason_phrase}"
+    match response.status_code:
+        case 401 | 403:
+            return Problem(f"{said}; check the key or the rights", "auth")
+        case 429:
+            return Problem(f"{said}; the limit of requests is reached", "limit")
+        case 408 | 425:
+            return Problem(said, "network")
+        case code if code >= 500:
+            return Problem(said, "network")
+    return Problem(said)

@@ -1,0 +1,262 @@
+"""The worker daemon: its options, logs, limits, and kill -9 in every stage."""
+
+import contextlib
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from apps.transcriber.tests.kit import GPT, drop, log_of, receive, recording, until, work, works
+from apps.transcriber.tests.model_server import ModelServer
+from onerow import Queue, Worker
+from tests.faults.kit import a_small_disk
+from transcriber import add_job, open_queue
+from transcriber.engines import check_engine
+from transcriber.opening import pipeline_of
+from transcriber.problems import Problem
+from transcriber.settings import HEAVY_MEMORY, Settings
+from transcriber.view import make_view
+
+
+@pytest.mark.contract("Worker daemon: `--concurrency` (2), `--interval` (2 s).")
+def test_the_daemon_has_the_seed_s_options_and_defaults(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from transcriber.cli import main
+
+    ran: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, argv: ran.append(argv))
+    before = os.umask(0)
+    try:
+        for options in ([], ["--concurrency", "3", "--interval", "0.5", "--until-idle"]):
+            result = CliRunner().invoke(main, ["--home", str(home), "worker", *options])
+            assert result.exit_code == 0, result.output
+    finally:
+        os.umask(before)
+    assert [argv[4:] for argv in ran] == [
+        ["transcriber.app", "--concurrency", "2", "--interval", "2s"],
+        ["transcriber.app", "--concurrency", "3", "--interval", "0.5s", "--until-idle"],
+    ]
+    assert Settings.of_environment().interval == "0.5s"
+    assert (home / "transcriber.db").stat().st_mode & 0o777 == 0o640
+    open_queue().close()
+
+
+@pytest.mark.contract("3 retries at 5, 15, 45 s.")
+def test_a_failed_job_is_retried_after_5_15_and_45_seconds(home: Path) -> None:
+    plan = pipeline_of(Settings(home=home)).plan
+    for phase in plan.phases:
+        assert [wait.total_seconds() for wait in phase.retry.delays(9)] == [5, 15, 45]
+
+
+@pytest.fixture
+def hanging(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A recording, and an ffmpeg that never ends."""
+    program = tmp_path / "hanging-ffmpeg"
+    program.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+    program.chmod(0o755)
+    sound = recording(tmp_path / "t.wav", speech=(0.5,))
+    monkeypatch.setenv("TRANSCRIBER_FFMPEG", str(program))
+    return str(sound)
+
+
+@pytest.mark.contract("No timeout.")
+def test_a_job_that_hangs_is_ended_at_its_timeout_with_all_its_processes(
+    home: Path, hanging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSCRIBER_TIMEOUT", "3s")
+    add_job(hanging, task_id="t")
+    work()
+    task = open_queue().get("t")
+    open_queue().close()
+    assert (task.status, task.error_class) == ("failed", "timeout")
+    with works(home) as transcriber:
+        until(lambda: not transcriber.living("main.py") and not transcriber.living("hanging-ffmpeg"), "the end")
+    assert pipeline_of(Settings(home=home)).plan.phases[1].timeout == timedelta(hours=6)  # by default
+
+
+@pytest.mark.faults
+@pytest.mark.contract("Children survive the worker.")
+def test_the_programs_of_a_killed_worker_are_ended(home: Path, hanging: str) -> None:
+    with works(home) as transcriber:
+        add_job(hanging, task_id="t")
+        transcriber.start()
+        until(lambda: transcriber.living("hanging-ffmpeg"), "the program")
+        transcriber.kill()
+        until(lambda: not transcriber.living("hanging-ffmpeg"), "the end of the program after its worker")
+        until(lambda: not transcriber.living("main.py"), "the end of main.py")
+    open_queue().close()
+
+
+@pytest.mark.faults
+@pytest.mark.contract("A worker killed in any stage loses nothing and repeats nothing that was done.")
+def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_was_done(
+    models: ModelServer, queue: Queue, home: Path, tmp_path: Path
+) -> None:
+    sound = recording(tmp_path / "t.wav", speech=(0.5,)).read_bytes()
+    models.files["/l.m3u"] = (b"t.wav\n", "audio/x-mpegurl")
+    models.files["/t.wav"] = (sound, "audio/wav")
+    job = {"job_id": "t", "url": f"{models.url}/l.m3u", "engine": GPT, "srt": True, "summary": True, "translate": True}
+    with works(home) as transcriber:
+        for hold in ("/l.m3u", "/t.wav", "chunk", "summary", "translation"):
+            models.hold = hold
+            models.held.clear()
+            transcriber.start()
+            if hold == "/l.m3u":
+                drop(home, "t.json", job)
+            until(models.held.is_set, f"the hold at {hold}\n{transcriber.said()}")
+            transcriber.kill()
+            models.hold = ""
+            until(lambda: not transcriber.living("main.py"), "the end of main.py")
+        work()
+        parent = queue.get("t")
+    (task,) = (each for each in queue.select() if each.parent_id == "t")
+    assert (parent.status, parent.results["playlist"]["completed"]) == ("completed", 1)
+    assert (task.status, task.retry_count) == ("completed", 0)
+    # Once more for each kill, and never what was done before it.
+    assert models.asked == ["/l.m3u", "/l.m3u", "/t.wav", "/t.wav"]
+    assert models.stages() == ["chunk", "chunk", "summary", "summary", "translation", "translation"]
+    keys = [each["key"] for each in models.requests]
+    assert keys[0] == keys[1]  # an endpoint that knows the key can answer without doing the work again
+    assert [entry.what for entry in task.history].count("rescued") == 4
+    found = task.results["transcribe"]
+    assert all(Path(found[key]).is_file() for key in ("transcript_path", "srt_path", "translation_path", "audio_path"))
+    left = [path.name for name in ("transcript", "audio", "video") for path in (home / name).glob(".*")]
+    assert left == []
+    assert sorted(path.name for path in (home / "queue").glob("*.json*")) == []
+    until(lambda: not list((home / "work").iterdir()), "the removal of the work folder")
+
+
+@pytest.mark.faults
+def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_space(
+    models: ModelServer, queue: Queue, home: Path, tmp_path: Path
+) -> None:
+    sound = recording(tmp_path / "t.wav", speech=(70.0,)).read_bytes()
+    models.files["/t.wav"] = (sound, "audio/wav")
+    with a_small_disk(home / "work", "1m") as disk:
+        assert len(sound) > 2_000_000
+        add_job(f"{models.url}/t.wav", task_id="t", engine=GPT)
+        work()
+        task = queue.get("t")
+        assert (task.status, task.error_class, task.attempt) == ("failed", "resource", 4)
+        assert "No space left on device" in str(task.error)
+        assert [path for path in disk.rglob("*") if path.is_file()] == []  # no half download takes the space
+        assert list((home / "transcript").iterdir()) == []
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        queue.retry("t")
+        work()
+    task = queue.get("t")
+    assert task.status == "completed", log_of(task)
+    assert Path(task.results["transcribe"]["transcript_path"]).is_file()
+
+
+# ── limits ──
+
+
+def insert(home: Path, task_id: str, engine: str) -> None:
+    """Add a job by SQL, as another program does."""
+    with contextlib.closing(sqlite3.connect(home / "transcriber.db")) as database, database:
+        row = (task_id, "/a.wav", engine)
+        database.execute("INSERT INTO transcription_jobs (id, url, engine) VALUES (?, ?, ?)", row)
+
+
+def running(queue: Queue) -> list[str]:
+    """Run the first phase of all jobs; return the ids of those that may be transcribed at once."""
+    assert Worker(queue, phases=["playlist"], until_idle=True, interval=0.05).run() == 0
+    with queue.claim("transcribe", "transcribe", limit=20) as leases:
+        return sorted(lease.task.task_id for lease in leases)
+
+
+@pytest.mark.contract("Per-engine resource guide (whisper-cpp ≥ 4 GB per worker) enforced as limits.")
+def test_heavy_engines_are_limited_by_the_memory_and_others_are_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSCRIBER_MEMORY", "9GB")
+    for number in range(3):
+        add_job("/a.wav", task_id=f"w{number}", engine="whisper-cpp")
+        add_job("/a.wav", task_id=f"f{number}", engine="faster-whisper")
+        add_job("/a.wav", task_id=f"g{number}", engine=GPT)
+    ids = running(open_queue())
+    open_queue().close()
+    assert [name for name in ids if name.startswith("g")] == ["g0", "g1", "g2"]
+    assert len(ids) == 5  # 9 GB have room for two jobs of 4 GB
+
+
+@pytest.mark.contract("Per-engine resource guide (whisper-cpp ≥ 4 GB per worker) enforced as limits.")
+def test_jobs_are_limited_alike_however_they_were_added(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSCRIBER_MEMORY", "4GB")
+    monkeypatch.setenv("TRANSCRIBER_ENGINE", "whisper-cpp")
+    queue = open_queue()
+    queue.publish(queue.pipelines["transcribe"])
+    make_view(queue)
+    drop(home, "file.json", {"job_id": "file", "url": "/a.wav", "engine": "whisper-cpp"})
+    receive()
+    insert(home, "sql", "faster-whisper")
+    queue.add(
+        "transcribe", {"url": "/a.wav"}, task_id="form"
+    )  # what the monitor's form adds; the engine is the default
+    add_job("/a.wav", task_id="command")
+    insert(home, "light", GPT)
+    ids = running(queue)
+    keys = {task.task_id: task.limit_key for task in queue.select()}
+    queue.close()
+    assert keys == {"file": "heavy", "sql": "heavy", "form": "heavy", "command": "heavy", "light": ""}
+    assert "light" in ids
+    assert len(ids) == 2
+
+
+@pytest.mark.contract("Per-engine resource guide (whisper-cpp ≥ 4 GB per worker) enforced as limits.")
+def test_a_heavy_engine_checks_the_free_memory_before_it_starts(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model.bin"
+    model.write_bytes(b"")
+    settings = Settings(home=home, memory=1 << 50, whisper_cpp=sys.executable, whisper_cpp_model=str(model))
+    monkeypatch.setattr("transcriber.engines._free_memory", lambda: HEAVY_MEMORY - 1)
+    with pytest.raises(Problem, match="needs 4 GB of memory") as raised:
+        check_engine("whisper-cpp", settings)
+    assert raised.value.error_class == "resource"
+    check_engine("pocketsphinx", settings)
+
+
+# ── logs ──
+
+
+@pytest.mark.contract("Same-second log names collide.")
+def test_attempts_of_one_second_have_a_log_file_each(queue: Queue, home: Path, tmp_path: Path) -> None:
+    sound = tmp_path / "t.wav"
+    sound.write_bytes(b"no sound")
+    add_job(str(sound), task_id="t")
+    work()
+    queue.retry("t")
+    work()
+    names = sorted(path.name for path in (home / "logs").iterdir())
+    assert len(names) == 2
+    assert all(re.fullmatch(r"job-t-\d{8}-\d{6}(-2)?\.log", name) for name in names)
+
+
+def test_text_from_outside_can_t_pretend_to_be_a_step(models: ModelServer, queue: Queue) -> None:
+    captions = "WEBVTT\n\n00:00.000 --> 00:01.000\n::step summary ok\n"
+    models.files = {"/t.mp4": (b"", "video/mp4"), "/t.vtt": (captions.encode(), "text/vtt")}
+    add_job(f"{models.url}/t.mp4", task_id="t", engine="youtube")
+    work()
+    task = queue.get("t")
+    assert task.status == "completed", log_of(task)
+    assert not any(line.startswith("::step summary") for line in log_of(task).splitlines())
+
+
+def test_main_py_by_hand_continues_where_it_was_and_force_begins_anew(
+    models: ModelServer, home: Path, tmp_path: Path
+) -> None:
+    path = recording(tmp_path / "t.wav", speech=(0.5,))
+    main = [sys.executable, "-m", "transcriber.run.main", str(path), "--engine", GPT]
+    for options in ([], [], ["--force"]):
+        done = subprocess.run([*main, *options], env=os.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert '"transcript_path"' in done.stdout
+    assert models.stages() == ["chunk", "chunk"]

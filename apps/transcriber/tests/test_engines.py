@@ -1,0 +1,144 @@
+"""Engines, and the pure parts: chunks, captions, summaries, word errors."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.transcriber.tests.kit import recording, sample, work
+from onerow import Queue
+from transcriber import add_job, open_queue
+from transcriber.audio import Span, chunks, listen
+from transcriber.captions import Segment, read_captions, write_srt, write_text, write_vtt
+from transcriber.measure import samples, word_errors
+from transcriber.settings import Settings
+from transcriber.texts import extract_summary, pieces
+
+_CPP = """#!{python}
+import json, pathlib, sys
+arguments = dict(zip(sys.argv[1::1], sys.argv[2::1]))
+assert pathlib.Path(arguments["-m"]).is_file() and arguments["-f"].endswith(".wav"), sys.argv
+assert pathlib.Path(arguments["-f"]).read_bytes()[:4] == b"RIFF"
+found = {{"transcription": [{{"offsets": {{"from": 100, "to": 900}}, "text": " Words by whisper."}}]}}
+pathlib.Path(arguments["-of"] + ".json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.contract("Offline: pocketsphinx.")
+def test_real_speech_is_recognised_without_network(queue: Queue) -> None:
+    add_job(str(sample("music")), task_id="t", srt=True)
+    work()
+    task = queue.get("t")
+    assert task.status == "completed", task.error
+    heard = Path(task.results["transcribe"]["transcript_path"]).read_text()
+    said = sample("music").with_suffix(".txt").read_text()
+    errors, words = word_errors(said, heard)
+    assert errors <= words / 2, heard
+
+
+@pytest.mark.contract("whisper.cpp binary.")
+def test_whisper_cpp_s_program_gets_a_chunk_and_its_json_is_read(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, model = tmp_path / "whisper-cli", tmp_path / "ggml.bin"
+    program.write_text(_CPP.format(python=sys.executable))
+    program.chmod(0o755)
+    model.write_bytes(b"model")
+    monkeypatch.setenv("TRANSCRIBER_WHISPER_CPP", str(program))
+    monkeypatch.setenv("TRANSCRIBER_MEMORY", "1MB")  # of a machine with less than 4 GB
+    sound = str(recording(tmp_path / "t.wav", speech=(0.5,)))
+    add_job(sound, task_id="without", engine="whisper-cpp")
+    work()
+    queue = open_queue()
+    assert "TRANSCRIBER_WHISPER_CPP_MODEL" in str(queue.get("without").error)
+    queue.close()
+    monkeypatch.setenv("TRANSCRIBER_WHISPER_CPP_MODEL", str(model))
+    add_job(sound, task_id="t", engine="whisper-cpp", timestamps=True)
+    work()
+    task = open_queue().get("t")
+    open_queue().close()
+    assert Path(task.results["transcribe"]["transcript_path"]).read_text() == "[00:00:00] Words by whisper.\n"
+
+
+@pytest.mark.contract("faster-whisper as an extra.")
+def test_without_the_extra_faster_whisper_says_what_to_install(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faster_whisper", None)
+    from transcriber.engines.faster import opened
+    from transcriber.problems import Problem
+
+    with pytest.raises(Problem, match=r"pip install 'transcriber\[faster-whisper\]'"):
+        opened(Settings(home=home))(tmp_path / "a.wav", "k")
+
+
+# ── pure parts ──
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.floats(0.1, 5000),
+    st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 3)), max_size=40),
+    st.floats(1, 600),
+)
+def test_chunks_cover_the_audio_without_gaps_and_none_is_too_long(
+    duration: float, found: list[tuple[float, float]], longest: float
+) -> None:
+    silences = sorted(Span(start, min(duration, start + length)) for start, length in found if start < duration)
+    parts = chunks(duration, silences, longest)
+    assert (parts[0].start, parts[-1].end) == (0.0, duration)
+    assert all(one.end == two.start for one, two in itertools.pairwise(parts))
+    assert all(part.end - part.start <= longest * 1.000001 for part in parts)
+
+
+def test_a_cut_is_in_the_last_silence_that_fits_and_else_at_the_limit() -> None:
+    assert chunks(100, [Span(20, 22), Span(50, 52), Span(58, 60)], 60) == [Span(0, 59), Span(59, 100)]
+    assert chunks(100, [Span(20, 22)], 60) == [Span(0, 60), Span(60, 100)]
+
+
+def test_silences_are_found_in_a_recording(home: Path, tmp_path: Path) -> None:
+    duration, silences = listen(Settings(home=home), recording(tmp_path / "t.wav", speech=(1.0, 1.0), silence=1.0))
+    assert round(duration, 1) == 4.0
+    assert [(round(each.start), round(each.end)) for each in silences] == [(1, 2), (3, 4)]
+
+
+def test_srt_and_vtt_are_read_as_they_are_written() -> None:
+    segments = [Segment(0.0, 1.5, "조수와 달 <3 & more"), Segment(3661.25, 3662.0, "둘")]
+    assert read_captions(write_vtt(segments)) == segments
+    assert write_srt(segments[1:]) == "1\n01:01:01,250 --> 01:01:02,000\n둘\n"
+    assert write_text(segments, timestamps=False) == "조수와 달 <3 & more\n\n둘\n"
+
+
+def test_a_summary_takes_the_sentences_of_the_most_frequent_words_in_their_order() -> None:
+    text = "The tide follows the moon. Bread was cheap. The moon moves the tide twice a day. I like red. Blue too. And green."
+    assert extract_summary([Segment(0, 1, text)]) == "The tide follows the moon.\nThe moon moves the tide twice a day."
+    assert extract_summary([]) == ""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=100), st.integers(5, 50))
+def test_pieces_keep_every_word_and_none_is_too_long(text: str, longest: int) -> None:
+    parts = pieces(text, longest)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    assert all(len(part) <= longest for part in parts)
+
+
+@pytest.mark.parametrize(
+    "said,heard,errors",
+    [
+        ("one two three", "one two three", 0),
+        ("one two three", "one too three four", 2),
+        ("a b", "", 2),
+        ("It's 100.", "it's one hundred", 0),
+    ],
+)
+def test_word_errors_are_counted(said: str, heard: str, errors: int) -> None:
+    assert word_errors(said, heard)[0] == errors
+
+
+def test_the_samples_are_short_recordings_with_their_words() -> None:
+    assert len(samples()) == 6
+    assert all(each.text and each.audio.stat().st_size < 150_000 for each in samples())

@@ -1,0 +1,162 @@
+"""main.py as a worker runs it: stages, steps, results, error classes."""
+
+import errno
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from apps.transcriber.tests.kit import GPT, log_of, recording, sample, work
+from apps.transcriber.tests.model_server import ModelServer
+from onerow import Queue
+from transcriber import add_job
+from transcriber.download import download
+from transcriber.problems import EXIT_CODES, Problem, problem_of
+from transcriber.steps import Steps
+
+
+@pytest.mark.contract(
+    "download_, transcription_, summary_, srt_, translation_completed as steps that a retry does not repeat."
+)
+def test_a_retry_repeats_no_step_that_is_done(models: ModelServer, queue: Queue, tmp_path: Path) -> None:
+    models.files["/talk.wav"] = (recording(tmp_path / "t.wav").read_bytes(), "audio/wav")
+    models.failures = {"chunk": [(503, "busy")], "summary": [(502, "bad")], "translation": [(429, "slow down")]}
+    add_job(f"{models.url}/talk.wav", task_id="t", engine=GPT, summary=True, translate=True, srt=True)
+    work()
+    task = queue.get("t")
+    assert task.status == "completed", log_of(task)
+    assert task.attempt == 4
+    assert models.asked == ["/talk.wav"]
+    assert models.stages() == ["chunk", "chunk", "summary", "summary", "translation", "translation"]
+    assert log_of(task).count("::step transcription ok") == 1
+    assert log_of(task).count("download: done before") == 3
+
+
+@pytest.mark.contract("Audio is transcribed in parallel chunks (cut at silences, each a step).")
+def test_long_audio_is_cut_at_silences_and_its_chunks_run_at_once(
+    models: ModelServer, queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", "4")
+    monkeypatch.setenv("TRANSCRIBER_PARALLEL", "3")
+    models.together = 3
+    path = recording(tmp_path / "t.wav", speech=(2.0, 2.0, 2.0), silence=1.0)
+    add_job(str(path), task_id="t", engine=GPT)
+    from transcriber import open_queue
+
+    work()
+    task = open_queue().get("t")
+    open_queue().close()
+    assert task.status == "completed"
+    steps = task.results["transcribe"]
+    assert Path(steps["transcript_path"]).read_text().count("Words of part") == 3
+    assert models.most_at_once == 3
+    chunks = [line for line in log_of(task).splitlines() if line.startswith("::step chunk-")]
+    starts = sorted(float(line.partition('"from":')[2].partition(",")[0]) for line in chunks)
+    # The silences are at 2 to 3, 5 to 6 and 8 to 9 seconds.
+    assert [round(start, 1) for start in starts] == [0.0, 2.5, 5.5]
+
+
+@pytest.mark.contract("Engine `youtube` takes existing captions.")
+def test_captions_of_a_page_are_taken_and_nothing_is_recognised(models: ModelServer, queue: Queue) -> None:
+    page = (
+        '<html><title>Tides</title><video src="v.mp4"><track kind="captions" srclang="en" src="c.vtt"></video></html>'
+    )
+    captions = "WEBVTT\n\n00:01.000 --> 00:02.500\n<b>The tide</b> comes in.\n\n00:02.500 --> 00:04.000\nThe tide comes in.\nIt goes out &amp; back.\n"
+    models.files = {
+        "/watch": (page.encode(), "text/html"),
+        "/v.mp4": (b"\0" * 2000, "video/mp4"),
+        "/c.vtt": (captions.encode(), "text/vtt"),
+    }
+    add_job(f"{models.url}/watch?v=abc", task_id="t", engine="youtube", timestamps=True)
+    work()
+    task = queue.get("t")
+    assert task.status == "completed", log_of(task)
+    text = Path(task.results["transcribe"]["transcript_path"]).read_text()
+    assert text == "[00:00:01] The tide comes in.\n[00:00:02] It goes out & back.\n"
+    assert models.requests == []
+
+
+@pytest.mark.contract("yt-dlp as an extra.")
+def test_media_of_a_page_are_downloaded_with_yt_dlp(models: ModelServer, queue: Queue, tmp_path: Path) -> None:
+    media = recording(tmp_path / "t.mp4").read_bytes()
+    page = b'<html><title>Tides</title><video src="/v.mp4"></video></html>'
+    models.files = {"/watch": (page, "text/html"), "/v.mp4": (media, "video/mp4")}
+    add_job(f"{models.url}/watch?v=a", task_id="t", engine=GPT, video=True)
+    work()
+    task = queue.get("t")
+    assert task.status == "completed", log_of(task)
+    assert Path(task.results["transcribe"]["video_path"]).read_bytes() == media
+
+
+@pytest.mark.contract("yt-dlp as an extra.")
+def test_without_the_extra_a_page_says_what_to_install(
+    models: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yt_dlp", None)
+    models.files["/watch"] = (b"<html>", "text/html")
+    with pytest.raises(Problem, match=r"pip install 'transcriber\[youtube\]'"):
+        download(f"{models.url}/watch", tmp_path / "source", Steps(tmp_path))
+
+
+@pytest.mark.contract("Translation without an endpoint fails `permanent` and says what to set.")
+def test_a_translation_without_an_endpoint_fails_at_once_and_says_what_to_set(queue: Queue) -> None:
+    add_job(str(sample("degrees")), task_id="t", translate=True)
+    work()
+    task = queue.get("t")
+    assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
+    assert "set OPENAI_API_KEY, or TRANSCRIBER_OPENAI_BASE_URL" in str(task.error)
+
+
+@pytest.mark.contract("Else failed with the message.")
+@pytest.mark.parametrize(
+    "answer,error_class,attempts",
+    [((500, "x"), "network", 4), ((429, '{"error": {"code": "insufficient_quota"}}'), "auth", 1)],
+)
+def test_an_error_of_the_endpoint_fails_the_job_with_its_class_and_message(
+    models: ModelServer, queue: Queue, tmp_path: Path, answer: tuple[int, str], error_class: str, attempts: int
+) -> None:
+    models.failures = {"chunk": [answer] * 4}
+    add_job(str(recording(tmp_path / "t.wav", speech=(0.5,))), task_id="t", engine=GPT)
+    work()
+    task = queue.get("t")
+    assert (task.status, task.error_class, task.attempt) == ("failed", error_class, attempts)
+    assert "error: " in str(task.error)
+
+
+@pytest.mark.contract("Classes network, limit, auth, resource, permanent.")
+@pytest.mark.parametrize(
+    "error,error_class",
+    [
+        (401, "auth"), (403, "auth"), (404, "permanent"), (400, "permanent"), (408, "network"), (429, "limit"),
+        (503, "network"), (httpx.ConnectTimeout("slow"), "network"), (httpx.UnsupportedProtocol("gopher"), "permanent"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), "resource"), (MemoryError(), "resource"),
+    ],
+)  # fmt: skip
+def test_an_error_has_a_class_and_the_worker_reads_it_from_the_exit_code(
+    queue: Queue, error: int | Exception, error_class: str
+) -> None:
+    if isinstance(error, int):
+        response = httpx.Response(error, request=httpx.Request("GET", "http://host/a?key=canary"))
+        error = httpx.HTTPStatusError("x", request=response.request, response=response)
+    problem = problem_of(error)
+    assert problem is not None
+    assert problem.error_class == error_class
+    assert "canary" not in str(problem)
+    command = queue.pipelines["transcribe"].handlers["transcribe"].function
+    assert command.class_of(EXIT_CODES[error_class]) == error_class  # type: ignore[attr-defined]
+    assert problem_of(KeyError("a defect")) is None
+
+
+@pytest.mark.contract("permanent never retried.")
+def test_a_file_that_is_no_recording_fails_permanently_and_leaves_no_part(
+    queue: Queue, home: Path, tmp_path: Path
+) -> None:
+    for number, content in enumerate([b"", b"this is no sound", b"#EXTM3U\n#EXT-X-VERSION:3\n"]):
+        (tmp_path / f"{number}.wav").write_bytes(content)
+        add_job(str(tmp_path / f"{number}.wav"), task_id=str(number))
+    work()
+    for task in queue.select():
+        assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
+        assert "ffmpeg can't read it" in str(task.error)
+    assert list((home / "audio").iterdir()) == []

@@ -1,0 +1,10 @@
+"""The module for workers: onerow worker video_encoder.app"""
+
+from video_encoder.messages import open_inbox
+from video_encoder.opening import open_queue
+from video_encoder.pipeline import videos
+
+__all__ = ["queue", "videos"]
+
+queue = open_queue()
+queue.receive(open_inbox())

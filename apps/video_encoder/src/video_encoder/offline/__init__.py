@@ -1,0 +1,1 @@
+"""What the offline demonstration and the tests need: drawn clips, a bucket and queues."""

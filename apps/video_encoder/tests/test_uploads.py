@@ -1,0 +1,177 @@
+"""Uploads and messages: files, presigned URLs, the bucket's events; the ladder; settings; the command line."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from apps.video_encoder.tests.kit import Cloud, reading, work
+from onerow import BadInput, Permanent, Queue
+from onerow.inboxes import AddTasks, BadMessage, Message
+from video_encoder import VideoRepository, VideoStatus, create_upload, find_video, list_videos, upload_file, uploaded
+from video_encoder.bucket import Bucket
+from video_encoder.checking import check_ladder
+from video_encoder.cli import main
+from video_encoder.ladder import Ladder, encode, renditions
+from video_encoder.messages import read_message
+from video_encoder.offline import cloud
+from video_encoder.probing import Media, probe_upload
+from video_encoder.settings import Settings
+from video_encoder.work_folder import work_folder
+
+
+def encoder(*words: str) -> Result:
+    return CliRunner().invoke(main, words, catch_exceptions=False)
+
+
+@pytest.mark.contract("The stored ladder is checked by ffprobe before the video is READY.")
+def test_a_ladder_that_can_not_be_played_is_never_ready(queue: Queue, aws: Cloud, clip: Path, tmp_path: Path) -> None:
+    upload_file(clip, "v1")
+    work(queue)
+    ladder = msgspec.convert(queue.get("v1").results["encode"], Ladder)
+    bucket = Bucket(Settings.of_environment())
+    assert check_ladder(ladder, bucket, tmp_path) == 3
+    size = ladder.sizes["60p/00000.m4s"]
+    aws.s3.put_object(Bucket="videos", Key="hls/v1/60p/00000.m4s", Body=b"\0" * size)
+    with pytest.raises(Permanent, match=r"60p/00000\.m4s"):
+        check_ladder(ladder, bucket, tmp_path)
+    aws.s3.delete_object(Bucket="videos", Key="hls/v1/60p/00000.m4s")
+    with pytest.raises(Permanent, match="has 0 bytes"):
+        check_ladder(ladder, bucket, tmp_path)
+    upload_file(clip, "v2")
+    with VideoRepository(queue) as repository:
+        assert repository.try_claim_video("v2", "w1")
+        assert repository.complete_video("v2", msgspec.structs.replace(ladder, prefix="hls/v2/"))
+    work(queue)
+    assert find_video("v2").status is VideoStatus.FAILED
+    assert len(aws.keys("raw/v2/")) == 1  # kept: it can be encoded again
+
+
+@pytest.fixture
+def events(home: Path, sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that reports its new objects to the queue."""
+    monkeypatch.setenv("ENCODER_BUCKET", cloud.create(sqs_endpoint, "events", events=True)["ENCODER_BUCKET"])
+
+
+def put(url: str, body: bytes) -> int:
+    """Upload with nothing but the URL; return the status of the answer."""
+    request = urllib.request.Request(url, body, {"Content-Type": "video/mp4"}, method="PUT")
+    with urllib.request.urlopen(request, timeout=900) as answer:
+        return int(answer.status)
+
+
+@pytest.mark.contract("A presigned URL takes an upload without credentials.")
+def test_a_presigned_url_takes_an_upload_without_credentials(queue: Queue, aws: Cloud) -> None:
+    made = create_upload("../휴가 2026.mp4", "42")
+    assert made.key == "raw/42/휴가 2026.mp4"
+    assert put(made.url, b"a video") == 200
+    assert aws.s3.get_object(Bucket="videos", Key=made.key)["Body"].read() == b"a video"
+    assert uploaded("42").task_id == "42"
+    assert find_video("42").status is VideoStatus.UPLOADED
+
+
+@pytest.mark.usefixtures("events")
+@pytest.mark.contract("A bucket's own event is the message.")
+def test_the_event_of_the_bucket_makes_the_row_and_only_one(queue: Queue, aws: Cloud, clip: Path) -> None:
+    put(create_upload("휴가 2026.mp4", "42").url, clip.read_bytes())
+    with reading(queue, "fast") as reader:
+        reader.receive()
+        assert find_video("42").status is VideoStatus.UPLOADED
+        assert uploaded("42").task_id == "42"  # said too: the same row
+        work(queue)
+        reader.receive()  # events of the objects that the encoder wrote
+    assert [video.video_id for video in list_videos()] == ["42"]
+    assert (find_video("42").name, find_video("42").status) == ("휴가 2026.mp4", VideoStatus.READY)
+    assert (aws.counts(), aws.counts(aws.dead)) == ((0, 0), (0, 0))
+
+
+def test_messages_that_name_no_upload_add_nothing() -> None:
+    def event(name: str, key: str) -> Message:
+        record = {"eventSource": "aws:s3", "eventName": name, "s3": {"bucket": {"name": "b"}, "object": {"key": key}}}
+        return Message("m", json.dumps({"Records": [record]}))
+
+    for message in (event("ObjectRemoved:Delete", "raw/1/a.mp4"), event("ObjectCreated:Put", "hls/1/master.m3u8")):
+        assert read_message(message) == AddTasks("videos", ())
+    for bad in (event("ObjectCreated:Put", "raw/a.mp4"), Message("m", "{}"), Message("m", '{"video_id": true}')):
+        with pytest.raises(BadMessage):
+            read_message(bad)
+
+
+@pytest.mark.contract("UPLOADED, PROCESSING, READY, FAILED, FAILED_TRANSIENT at the edge.")
+def test_the_words_at_the_edge(queue: Queue, aws: Cloud, clip: Path) -> None:
+    ids = ["uploaded", "processing", "ready", "failed", "transient"]
+    for video_id in ids:
+        upload_file(clip, video_id)
+    with VideoRepository(queue) as repository:
+        for video_id in ("processing", "failed", "transient"):
+            assert repository.try_claim_video(video_id, "w1")
+        repository.fail_video("failed", "no picture in it", transient=False)
+        repository.fail_video("transient", ConnectionError("reset"))
+        queue.finish("ready")
+        words = ["UPLOADED", "PROCESSING", "READY", "FAILED", "FAILED_TRANSIENT"]
+        assert [str(find_video(video_id).status) for video_id in ids] == words
+        for video_id, word in zip(ids, words, strict=True):
+            assert [video.video_id for video in list_videos(word)] == [video_id]
+            assert encoder("list", word).output.split()[:2] == [word, video_id]
+
+
+@pytest.mark.contract(
+    "A real ffmpeg encode to HLS: master playlist, three renditions, thumbnails, poster, with progress."
+)
+def test_an_encode_reports_its_progress_in_seconds_of_the_video(clip: Path, tmp_path: Path) -> None:
+    reported: list[float] = []
+    media = probe_upload(clip, clip.name)
+    steps = encode(clip, media, (72, 60, 48), tmp_path / "hls", reported.append)
+    assert [step.name for step in steps] == ["72p", "60p", "48p"]
+    assert reported == sorted(reported)
+    assert round(reported[-1]) == round(media.seconds)
+
+
+def test_a_ladder_has_three_sizes_and_is_never_larger_than_its_source() -> None:
+    heights = (720, 480, 240)
+    wide, tall, small = (Media(*size, 1.0, "h264", "") for size in ((1920, 1080), (1080, 1920), (160, 90)))
+    assert [(step.width, step.height) for step in renditions(wide, heights)] == [(1280, 720), (854, 480), (426, 240)]
+    assert [(step.width, step.height) for step in renditions(tall, heights)] == [(720, 1280), (480, 854), (240, 426)]
+    assert [step.name for step in renditions(small, heights)] == ["90p", "60p", "30p"]
+
+
+def test_a_playlist_is_no_upload(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    playlist = tmp_path / "a.mp4"
+    playlist.write_text(f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/secret\n#EXT-X-ENDLIST\n")
+    with pytest.raises(Permanent, match=r"a\.mp4 is not a video"):
+        probe_upload(playlist, "a.mp4")
+
+
+def test_a_folder_of_a_living_attempt_is_kept_and_that_of_a_dead_one_removed(tmp_path: Path) -> None:
+    (tmp_path / "dead-1").mkdir()
+    with work_folder(tmp_path, "v1") as first, work_folder(tmp_path, "v2") as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "variable, value", [("ENCODER_MODE", "slow"), ("ENCODER_HEIGHTS", "240,480,720"), ("ENCODER_MAX_SIZE", "big")]
+)
+def test_a_wrong_variable_is_named(variable: str, value: str) -> None:
+    with pytest.raises(BadInput, match=variable):
+        Settings.of_environment({variable: value})
+
+
+def test_the_command_line_uploads_lists_and_says_what_is_wrong(
+    queue: Queue, aws: Cloud, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert encoder("upload", str(clip), "--id", "v1").output == "v1\n"
+    assert json.loads(encoder("list", "--json").output)["status"] == "UPLOADED"
+    assert json.loads(encoder("presign", "a.mp4", "--id", "v2").output)["video_id"] == "v2"
+    for words, says in {
+        ("uploaded", "v2"): "nothing was uploaded", ("upload", str(clip), "--id", "../x"): "not the id of a video",
+        ("presign", "/"): "not the name of a file",
+    }.items():  # fmt: skip
+        answer = encoder(*words)
+        assert (answer.exit_code, says in answer.output) == (1, True), answer.output
+    monkeypatch.delenv("ENCODER_BUCKET")
+    assert "ENCODER_BUCKET is not set" in encoder("presign", "a.mp4").output

@@ -1,0 +1,95 @@
+"""Recorded arrivals and durations in CSV files."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from onerow.core.suggest import did_you_mean
+from onerow.core.times import parse_time, since_epoch
+from onerow.simulator.arrivals import Arrivals, counted
+from onerow.simulator.section import PlanError
+
+_Row = tuple[int, dict[str, str]]
+
+
+def read_arrivals(path: Path, key: str, *, random: bool) -> Arrivals:
+    """Read a CSV file with a column `at`: ISO times, or seconds. The first one is the start of the simulation.
+
+    With a column `count`, a row is the beginning of an interval with this number of arrivals, which lasts until the time
+    of the next row; the last interval is as long as the one before it.
+    """
+    rows = list(_rows(path, key, ("at",), ("count",)))
+    times = [_time(row["at"], path, line, key) for line, row in rows]
+    for (line, _), earlier, later in zip(rows[1:], times, times[1:], strict=False):
+        if later < earlier:
+            raise PlanError(key, f"{path.name}, line {line}: the time is before that of the line above it")
+    times = [at - times[0] for at in times]
+    if "count" not in rows[0][1]:
+        return Arrivals(times=tuple(times))
+    if len(rows) < 2:
+        raise PlanError(key, f"{path.name} has one interval, whose length is unknown", fix="add the row after it")
+    counts = [_number(row["count"], path, line, key) for line, row in rows]
+    ends = [*times[1:], 2 * times[-1] - times[-2]]
+    return Arrivals(random=random, segments=counted(list(zip(times, ends, counts, strict=True))))
+
+
+def read_durations(path: Path, key: str) -> Counter[int]:
+    """Read a CSV file with a column `seconds` of measured durations, and perhaps a column `count` of how often each."""
+    found: Counter[int] = Counter()
+    for line, row in _rows(path, key, ("seconds",), ("count",)):
+        count = _number(row["count"], path, line, key) if "count" in row else 1
+        found[max(1, round(_number(row["seconds"], path, line, key) * 1000))] += round(count)
+    if not found.total():
+        raise PlanError(key, f"{path.name} has no durations")
+    return found
+
+
+def _rows(path: Path, key: str, required: tuple[str, ...], optional: tuple[str, ...]) -> Iterator[_Row]:
+    """Yield the line number and the values of each row."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            names = list(reader.fieldnames or ())
+            for name in required:
+                if name not in names:
+                    raise PlanError(
+                        key, f"{path.name} has no column {name!r}", fix=f"its columns are {', '.join(names)}"
+                    )
+            for name in names:
+                if name not in required + optional:
+                    fix = did_you_mean(name, required + optional)
+                    raise PlanError(key, f"{path.name} has a column {name!r}, which is not known", fix=fix)
+            empty = True
+            for row in reader:
+                empty = False
+                yield reader.line_num, row
+            if empty:
+                raise PlanError(key, f"{path.name} has no rows")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise PlanError(key, f"can't read {path}: {error}") from None
+
+
+def _time(value: str, path: Path, line: int, key: str) -> int:
+    """Read seconds, or an ISO time; return milliseconds."""
+    try:
+        return round(float(value) * 1000)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return since_epoch(parse_time(datetime.fromisoformat(value), "at"))
+    except ValueError:
+        raise PlanError(
+            key, f"{path.name}, line {line}: {value!r} is not a time", fix="write seconds, or 2026-11-15T09:00:00Z"
+        ) from None
+
+
+def _number(value: str, path: Path, line: int, key: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e12:
+        raise PlanError(key, f"{path.name}, line {line}: {value!r} is not a number of 0 or more")
+    return found

@@ -1,0 +1,2 @@
+-- policies_closed: a table of which tenants read nothing.
+REVOKE ALL ON TABLE {table} FROM {tenants};

@@ -1,0 +1,1 @@
+"""What onerow tells other systems about itself: Prometheus metrics, OpenTelemetry traces, Sentry events."""

@@ -1,0 +1,1 @@
+"""The terminal monitor, `onerow monitor`. Only this package imports Textual."""

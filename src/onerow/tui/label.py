@@ -1,0 +1,53 @@
+"""A text of some lines that is drawn only when it changes, and laid out only when its height may change."""
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widgets import Static
+
+
+class Label(Static):
+    """A text; `tell` costs nothing if it is the text that is shown."""
+
+    class Chosen(Message):
+        """A part of the text was clicked."""
+
+        def __init__(self, label: "Label", part: str) -> None:
+            self.label = label
+            self.part = part
+            super().__init__()
+
+        @property
+        def control(self) -> "Label":
+            return self.label
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._told: tuple[Text, int] | None = None
+
+    def tell(self, text: Text) -> None:
+        """Show a text."""
+        width = self.size.width
+        before, self._told = self._told, (text, width)
+        if before is not None and before == (text, width):
+            return
+        lines = text.plain.split("\n")
+        fits = all(cell_len(line) <= width for line in lines)
+        same_height = fits and before is not None and len(before[0].plain.split("\n")) == len(lines)
+        self.update(text, layout=not same_height or before is None or not _fitted(before))
+
+    def on_click(self, event: events.Click) -> None:
+        if part := event.style.meta.get("part"):
+            self.post_message(self.Chosen(self, part))
+
+
+def clickable(style: str, part: str) -> Style:
+    """Return a style whose text, when it is clicked, names a part."""
+    return Style.parse(style) + Style(meta={"part": part})
+
+
+def _fitted(drawn: tuple[Text, int]) -> bool:
+    text, width = drawn
+    return all(cell_len(line) <= width for line in text.plain.split("\n"))

@@ -1,0 +1,1 @@
+"""The pages of the monitor, one module each."""

@@ -1,0 +1,160 @@
+"""The list of tasks, and the list of parked tasks: query, columns, facets, pages, completion, export."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from onerow.core.errors import BadQuery, OnerowError
+from onerow.core.labels import Labels
+from onerow.core.status import Status
+from onerow.engine.views import Lane, Row
+from onerow.web.pages.page import Ask, Page
+from onerow.web.problems import problem_of
+
+COLUMNS = (
+    "task", "title", "phase", "status", "progress", "attempt", "added", "due", "ended", "run time", "worker", "user",
+    "priority", "waits for", "error",
+)  # fmt: skip
+DEFAULT_COLUMNS = ("task", "title", "phase", "status", "progress", "attempt", "added", "run time", "error")
+WAITING_COLUMNS = ("task", "title", "phase", "status", "waits for", "added", "due")
+NUMBERS = frozenset({"attempt", "added", "due", "ended", "run time", "priority"})
+COOKIE = "onerow_columns"
+PAGE = 50
+MOST_EXPORTED = 100_000
+_LOOK_FOR = timedelta(milliseconds=15)
+_TERM = re.compile(r'(?:"[^"]*"|[^\s"])+')
+
+
+def lane_query(lane: Lane) -> str:
+    """Return the query for the tasks of one phase."""
+    return f"pipeline:{quoted(lane.pipeline)} phase:{quoted(lane.phase)}"
+
+
+def quoted(text: str) -> str:
+    return f'"{text}"' if re.search(r'[\s()"]', text) else text
+
+
+def read_tasks(ask: Ask) -> dict[str, Any]:
+    query = ask.get("q").strip()
+    columns = [name for name in ask.all("col") if name in COLUMNS] or list(DEFAULT_COLUMNS)
+    return _listed(ask, query, query, columns, "Tasks")
+
+
+def read_waiting(ask: Ask) -> dict[str, Any]:
+    """Return the waiting room: tasks parked for a signal or for their children."""
+    query = ask.get("q").strip()
+    return _listed(ask, query, f"status:parked {query}".strip(), list(WAITING_COLUMNS), "Waiting room")
+
+
+def _listed(ask: Ask, typed: str, query: str, columns: list[str], heading: str) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "q": query, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
+        "rows": [], "next": None, "looked_back_to": None, "mistake": None, "terms": [],
+        "facets": list(_facets(ask, query)), "extra": [], "cells": [], "words": {}, "tabs": [],
+    }  # fmt: skip
+    pipeline, labels = ask.views.labels_of_query(query)
+    extra = [column for column in labels.columns if "." in column]
+    values |= {"extra": extra, "words": labels.statuses, "tabs": list(_tabs(ask, query, pipeline, labels))}
+    try:
+        table = ask.views.table(query, extra, limit=PAGE, after=ask.get("after") or None)
+    except BadQuery as error:
+        return values | {"mistake": problem_of(error)}
+    page = table.page
+    if not page.tasks and typed:
+        values["terms"] = list(_without_each(ask, typed))
+    return values | {"rows": page.tasks, "cells": table.cells, "next": page.next, "looked_back_to": page.looked_back_to}
+
+
+def _facets(ask: Ask, query: str) -> Iterator[dict[str, Any]]:
+    """Yield filters by status with their counts; counts only while no query narrows the list."""
+    terms = _TERM.findall(query)
+    counts: dict[str, int] = {}
+    if not terms:
+        overview = ask.views.overview()
+        counts = {name: getattr(overview, name) for name in (*(status.value for status in Status), "parked")}
+    for name in ("waiting", "processing", "parked", "failed", "completed", "cancelled"):
+        term = f"status:{name}"
+        others = [each for each in terms if not each.startswith("status:")]
+        wanted = others if term in terms else [*others, term]
+        yield {
+            "name": name, "on": term in terms, "count": counts.get(name),
+            "href": ask.link("tasks", q=" ".join(wanted)),
+        }  # fmt: skip
+
+
+def _tabs(ask: Ask, query: str, pipeline: str, labels: Labels) -> Iterator[dict[str, Any]]:
+    """Yield the tabs that the definition of the pipeline has, each with the address of its tasks."""
+    for tab in labels.tabs:
+        wanted = f"pipeline:{quoted(pipeline)} ({tab.query})"
+        yield {"name": tab.name, "on": query == wanted, "href": ask.link("tasks", q=wanted)}
+
+
+def _without_each(ask: Ask, query: str) -> Iterator[dict[str, str]]:
+    """Yield each term of a query that matches nothing, with the address of the query without it."""
+    found = _TERM.findall(query)
+    words = " ".join(each for each in found if ":" not in each)
+    terms = [*(each for each in found if ":" in each), *([words] if words else [])]
+    if re.search(r"[()]|\b(or|and|not)\b", query, re.IGNORECASE) or not 1 < len(terms) <= 8:
+        return
+    for number, term in enumerate(terms):
+        rest = " ".join(terms[:number] + terms[number + 1 :])
+        if ask.views.find(rest, limit=1, within=_LOOK_FOR).tasks:
+            yield {"text": term, "href": f"tasks?{urlencode({'q': rest})}"}
+
+
+def exported(ask: Ask, form: str) -> Iterator[bytes]:
+    """Yield all matching tasks as CSV or as JSON lines, page by page."""
+    query, after, left = ask.get("q"), None, MOST_EXPORTED
+    if form == "csv":
+        yield _csv([Row.__struct_fields__])
+    while left > 0:
+        page = ask.views.find(query, limit=min(500, left), after=after)
+        if form == "csv":
+            yield _csv([[_cell(getattr(row, name)) for name in Row.__struct_fields__] for row in page.tasks])
+        else:
+            yield b"".join(msgspec.json.encode(row) + b"\n" for row in page.tasks)
+        left -= len(page.tasks)
+        after = page.next
+        if after is None:
+            return
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode().strip('"')
+    # A spreadsheet would run these as formulas.
+    return f"'{text}" if text[:1] in ("=", "+", "@", "\t") or (text[:1] == "-" and not text[1:2].isdigit()) else text
+
+
+def _csv(rows: Any) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def matched_text(ask: Ask, spelled: Callable[[int], str]) -> str:
+    """Return the number of tasks that match, as a text; '≥' if not all could be read in time."""
+    try:
+        found = ask.views.count(ask.get("q"))
+    except OnerowError:
+        return ""
+    return ("≥ " if found.looked_back_to else "") + spelled(found.count)
+
+
+def complete(ask: Ask) -> list[dict[str, str]]:
+    """Return completions at the cursor, each with the whole query that it makes."""
+    text, at = ask.get("q"), ask.get("at")
+    found = ask.views.query_completions(text, int(at) if at.isdecimal() else None)
+    before, after = text[: found.start], text[found.end :]
+    return [{"value": f"{before}{each.text}{after}", "label": each.text, "note": each.hint} for each in found.items]
+
+
+TASK_LISTS = [
+    Page(path="tasks", title="Tasks", template="tasks.html", read=read_tasks),
+    Page(path="waiting", title="Waiting room", template="tasks.html", read=read_waiting),
+]

@@ -1,0 +1,1 @@
+"""Who may call which route: roles, credentials, sessions, checks of requests, headers."""

@@ -1,0 +1,41 @@
+"""What all endpoints of one dashboard share."""
+
+from onerow.core.scaling import Decision, ScaleSettings, ScaleState
+from onerow.engine.queue.queue import Queue
+from onerow.scaling.scaler import Scaler
+from onerow.scaling.server import ScaleAnswers
+from onerow.telemetry.prometheus import StoreMetrics
+from onerow.web.background import BackgroundWork
+from onerow.web.cached_metrics import CachedMetrics
+from onerow.web.pool import Pool
+from onerow.web.pull_watch import PullWatch
+from onerow.web.security.authentication import Authenticator
+from onerow.web.security.log_in_rate import LogInRate
+from onerow.web.security.requests import Hosts
+from onerow.web.security.sessions import Sessions
+
+
+class Site:
+    """The queue, the credentials and the threads of one dashboard."""
+
+    def __init__(self, queue: Queue, authenticator: Authenticator, sessions: Sessions, hosts: Hosts) -> None:
+        self.queue = queue
+        self.authenticator = authenticator
+        self.sessions = sessions
+        self.hosts = hosts
+        self.pool = Pool()
+        self.counting = Pool(1, "onerow-count")  # threads of the other pool wait for it
+        self.background = BackgroundWork()
+        self.log_in_rate = LogInRate()
+        self.pull_watch = PullWatch(queue)
+        self.scale = ScaleAnswers(lambda pipeline, state: _decide(queue, pipeline, state))
+        self.metrics = CachedMetrics(StoreMetrics(queue))
+
+    def close(self) -> None:
+        """End the threads; the queue stays open, because its owner may use it elsewhere."""
+        self.pool.close()
+        self.counting.close()
+
+
+def _decide(queue: Queue, pipeline: str, state: ScaleState) -> Decision:
+    return Scaler(queue, ScaleSettings(), scope=[pipeline] if pipeline else ()).decide(state)

@@ -1,0 +1,180 @@
+"""Auto Scaling groups, ECS services, SQS counts and the Lambda handler, against moto over HTTP."""
+
+from typing import Any
+
+import boto3
+import pytest
+from msgspec.structs import replace
+
+from onerow import Queue
+from onerow.core.errors import BadInput, ScalingUnavailable
+from onerow.core.scaling import ScaleSettings, ScaleState
+from onerow.engine.control import notes
+from onerow.scaling import Scaler
+from onerow.scaling.aws_client import AwsClient
+from onerow.scaling.aws_lambda import VARIABLES, handler, scale, settings_of, with_scale_result
+from onerow.scaling.scaler import SCALE
+from onerow.scaling.targets import open_target, sqs_counts
+from tests.scaling.conftest import lease
+
+SETTINGS = ScaleSettings(slots=2, maximum=100)
+
+
+@pytest.fixture
+def group(aws: str) -> Any:
+    """An Auto Scaling group `encoders` of 0 to 5 instances; return its client."""
+    client = boto3.client("autoscaling")
+    client.create_launch_configuration(LaunchConfigurationName="lc", ImageId="ami-12c6146b", InstanceType="t3.micro")
+    client.create_auto_scaling_group(
+        AutoScalingGroupName="encoders",
+        LaunchConfigurationName="lc",
+        MinSize=0,
+        MaxSize=5,
+        DesiredCapacity=0,
+        AvailabilityZones=["eu-central-1a"],
+    )
+    yield client
+    client.close()
+
+
+def desired(client: Any) -> int:
+    (found,) = client.describe_auto_scaling_groups(AutoScalingGroupNames=["encoders"])["AutoScalingGroups"]
+    return int(found["DesiredCapacity"])
+
+
+def test_a_group_grows_with_the_work_up_to_its_own_maximum(group: Any, queue: Queue) -> None:
+    scaler = Scaler(queue, SETTINGS, target=open_target("asg:encoders"))
+    queue.add_many("clips", [{"n": n} for n in range(3)])
+    decision = scaler.decide()
+    assert (decision.decision, decision.workers, desired(group)) == ("scale_out", 2, 0)
+    assert scaler.apply(decision) is True
+    assert desired(group) == 2
+    queue.add_many("clips", [{"n": n} for n in range(40)])
+    assert scaler.apply(scaler.decide()) is True
+    assert desired(group) == 5  # MaxSize, which AWS would enforce and moto does not
+    decision = scaler.decide()
+    assert (decision.decision, scaler.apply(decision), desired(group)) == ("at_max", False, 5)
+
+
+def test_a_group_shrinks_after_the_surplus_has_lasted_and_its_state_is_in_the_store(group: Any, queue: Queue) -> None:
+    settings = replace(SETTINGS, scale_in_after=600.0, scale_in_cooldown=0.0)
+    group.set_desired_capacity(AutoScalingGroupName="encoders", DesiredCapacity=3)
+    scaler = Scaler(queue, settings, target=open_target("asg:encoders"))
+    first = scaler.decide()
+    scaler.apply(first)
+    assert (first.decision, desired(group)) == ("hold", 3)
+    note = notes.find(queue.store, SCALE, "asg:encoders")
+    assert note is not None
+    assert note.body["surplus_since"] == first.signal.at
+    # Ten minutes later, in another process.
+    earlier = note.body | {"surplus_since": first.signal.at - 600}
+    notes.put(queue.store, replace(note, body=earlier))
+    again = Scaler(queue, settings, target=open_target("asg:encoders"))
+    decision = again.decide()
+    assert decision.decision == "scale_in"
+    again.apply(decision)
+    assert desired(group) == 0
+
+
+def test_running_leases_keep_the_group(group: Any, queue: Queue) -> None:
+    queue.add_many("clips", [{"n": n} for n in range(4)])
+    lease(queue, 4)
+    group.set_desired_capacity(AutoScalingGroupName="encoders", DesiredCapacity=2)
+    scaler = Scaler(
+        queue, replace(SETTINGS, scale_in_after=0.0, scale_in_cooldown=0.0), target=open_target("asg:encoders")
+    )
+    decision = scaler.decide()
+    assert (decision.decision, decision.workers) == ("hold", 2)
+
+
+def test_a_service_is_scaled(aws: str, queue: Queue) -> None:
+    client = boto3.client("ecs")
+    client.create_cluster(clusterName="media")
+    client.register_task_definition(family="worker", containerDefinitions=[{"name": "w", "image": "w", "memory": 64}])
+    client.create_service(cluster="media", serviceName="encoders", taskDefinition="worker", desiredCount=0)
+    queue.add_many("clips", [{"n": n} for n in range(5)])
+    scaler = Scaler(queue, SETTINGS, target=open_target("ecs:media/encoders"))
+    assert scaler.apply(scaler.decide()) is True
+    (service,) = client.describe_services(cluster="media", services=["encoders"])["services"]
+    assert service["desiredCount"] == 3
+    client.close()
+
+
+def test_messages_of_a_queue_count_before_they_are_rows(aws: str, queue: Queue) -> None:
+    client = boto3.client("sqs")
+    url = client.create_queue(QueueName="videos")["QueueUrl"]
+    for number in range(5):
+        client.send_message(QueueUrl=url, MessageBody=str(number))
+    client.receive_message(QueueUrl=url, MaxNumberOfMessages=1)
+    client.close()
+    counts = sqs_counts(url, AwsClient("sqs"))
+    assert counts == (4, 1)
+    scaler = Scaler(queue, replace(SETTINGS, mode="inflight"), messages=lambda: counts)
+    decision = scaler.decide(ScaleState())
+    assert decision.fields("video")["video_desired_raw"] == 1 + 2
+    assert Scaler(queue, SETTINGS, messages=lambda: counts).decide(ScaleState()).raw == 2
+
+
+def test_the_lambda_handler_scales_and_answers_with_the_fields_of_the_decision(
+    group: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add_many("clips", [{"n": n} for n in range(3)])
+    monkeypatch.setenv("ONEROW_STORE", queue.url)
+    monkeypatch.setenv("ONEROW_SCALE_TARGET", "asg:encoders")
+    monkeypatch.setenv("ONEROW_SCALE_SLOTS", "2")
+    monkeypatch.setenv("ONEROW_SCALE_PHASES", "clips.video")
+    monkeypatch.setenv("VIDEO_SCALE_VISIBLE_ONLY", "1")
+    monkeypatch.setenv("ONEROW_SCALE_WARM_POOL", "1")
+    answer = handler({"source": "aws.events"}, None)
+    assert answer["video_scale_result"] == {
+        "video_visible": 3,
+        "video_inflight": 0,
+        "video_backlog_add": 2,
+        "video_desired_raw": 3,
+        "video_new_desired": 3,
+        "video_decision": "scale_out",
+        "stable_zero_since_epoch": None,
+    }
+    assert (answer["target"], answer["changed"]) == ("asg:encoders", True)
+    assert desired(group) == 3
+
+
+def test_the_result_is_merged_beside_the_other_keys_of_an_answer(queue: Queue) -> None:
+    decision = Scaler(queue, SETTINGS).decide()
+    answer = with_scale_result({"ai": 1, "messaging": 2, "video": 3}, decision)
+    assert sorted(answer) == ["ai", "messaging", "video", "video_scale_result"]
+    assert answer["video_scale_result"]["video_decision"] == "hold"
+
+
+@pytest.mark.parametrize(
+    "environment, field",
+    [
+        ({}, "target"),
+        ({"ONEROW_SCALE_TARGET": "vm:x"}, "apply"),
+        ({"ONEROW_SCALE_TARGET": "ecs:x"}, "apply"),
+        ({"ONEROW_SCALE_TARGET": "asg:x?zone=1"}, "apply"),
+    ],
+)
+def test_a_wrong_target_is_rejected(environment: dict[str, str], field: str, queue: Queue) -> None:
+    with pytest.raises(BadInput) as found:
+        scale({"ONEROW_STORE": queue.url} | environment)
+    assert found.value.field == field
+    assert found.value.fix
+
+
+@pytest.mark.parametrize(
+    "values", [{"ONEROW_SCALE_SLOTS": "two"}, {"ONEROW_SCALE_MODE": "fast"}, {"ONEROW_SCALE_IN_AFTER": "soon"}]
+)
+def test_a_wrong_setting_of_the_handler_is_rejected(values: dict[str, str]) -> None:
+    assert set(values) <= set(VARIABLES)
+    with pytest.raises(BadInput):
+        settings_of(values, "video")
+
+
+def test_an_unknown_group_and_a_refusal_are_errors_that_say_so(aws: str, queue: Queue) -> None:
+    with pytest.raises(BadInput, match="no Auto Scaling group 'none'"):
+        Scaler(queue, SETTINGS, target=open_target("asg:none")).decide()
+    with pytest.raises(ScalingUnavailable, match="ClusterNotFound"):
+        Scaler(queue, SETTINGS, target=open_target("ecs:none/none")).decide()
+    with pytest.raises(ScalingUnavailable):
+        sqs_counts("https://sqs.eu-central-1.amazonaws.com/1/none", AwsClient("sqs"))

@@ -1,0 +1,301 @@
+"""`onerow deploy`: the printed files are valid for their tools, and their commands are commands of onerow."""
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import kubernetes_validate
+import psycopg
+import pymongo
+import pytest
+import yaml
+
+from conftest import start
+from onerow import Pipeline, Queue
+from onerow.cli.main import COMMANDS, main
+from onerow.cli.maintain.deploy import KINDS, keda_filter, keda_sql, render
+from onerow.core.errors import BadInput
+from onerow.scaling.aws_lambda import VARIABLES
+from onerow.wiring import open_store
+from tests.scaling.conftest import lease
+from tests.servers import CACHE, Missing
+
+QUEUE_URL = "https://sqs.eu-central-1.amazonaws.com/123456789012/videos"
+KEDAS = [
+    {"via": "metrics-api"},
+    {"via": "postgresql", "phases": ("clips.video", "it's.영상")},
+    {"via": "mongodb", "phases": ("clips.video",)},
+    {"via": "aws-sqs-queue", "sqs": QUEUE_URL},
+]
+
+
+def documents(text: str) -> list[Any]:
+    assert "{{" not in text
+    return list(yaml.safe_load_all(text))
+
+
+def check_command(words: list[str]) -> dict[str, Any]:
+    """Parse a command line of onerow as onerow does, without running it; return its options."""
+    assert words[0] in COMMANDS
+    with main.make_context("onerow", words, resilient_parsing=False) as context:
+        name, command, rest = main.resolve_command(context, words)
+        assert command is not None
+        with command.make_context(name, rest, parent=context) as parsed:
+            return parsed.params
+
+
+def test_every_kind_is_printed_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in KINDS:
+        with pytest.raises(SystemExit) as ended:
+            main(["deploy", kind, "media.app:queue", "--max", "5"], prog_name="onerow")
+        assert not ended.value.code
+        assert "media-app" in capsys.readouterr().out
+
+
+# ── one host ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_unit_is_valid_for_systemd(tmp_path: Path) -> None:
+    def program() -> str:
+        if (found := shutil.which("systemd-analyze")) is None:
+            raise Missing("systemd-analyze is missing: apt install systemd")
+        return found
+
+    analyze = start(program, optional=sys.platform != "linux")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "onerow").symlink_to(sys.executable)
+    unit = tmp_path / "media.service"
+    unit.write_text(render("systemd", "media.app", folder=str(tmp_path), user="root", grace="2m"))
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=900)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "media.service" in line]) == (0, [])
+
+
+def test_the_unit_drains_within_its_stop_timeout() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(render("systemd", "media.app", grace="2m", slots=4))
+    service = unit["Service"]
+    assert (service["Type"], service["KillMode"], service["TimeoutStopSec"]) == ("notify", "mixed", "130")
+    words = service["ExecStart"].split()
+    assert words[0] == "/srv/media-app/.venv/bin/onerow"
+    options = check_command(words[1:])
+    assert (options["processes"], options["concurrency"], options["grace"]) == ((1, 8), 4, "2m")
+
+
+def test_the_image_has_no_root_and_its_command_is_a_worker() -> None:
+    text = render("docker", "media.app:queue", slots=4)
+    steps = [line.partition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    names = [name for name, _, _ in steps]
+    assert names[0] == "FROM"
+    user = next(rest for name, _, rest in steps if name == "USER")
+    assert user == "10001:10001"
+    assert names.index("USER") > max(nth for nth, name in enumerate(names) if name == "RUN")
+    command = {name: json.loads(rest) for name, _, rest in steps if name in ("ENTRYPOINT", "CMD")}
+    assert command["ENTRYPOINT"] == ["onerow"]
+    assert check_command(command["CMD"])["app"] == "media.app:queue"
+    health = next(rest for name, _, rest in steps if name == "HEALTHCHECK")
+    compile(json.loads(health[health.index("[") :])[2], "health", "exec")
+
+
+def test_compose_starts_workers_after_the_database_is_migrated() -> None:
+    (found,) = documents(render("compose", "media.app", grace="45s"))
+    services = found["services"]
+    assert set(services) == {"db", "migrate", "worker"}
+    assert check_command(services["worker"]["command"])["processes"] == (1, 8)
+    check_command(services["migrate"]["command"])
+    assert services["worker"]["stop_grace_period"] == "55s"
+    assert services["worker"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    store = services["worker"]["environment"]["ONEROW_STORE"].replace("${POSTGRES_PASSWORD:?write it to .env}", "x")
+    assert open_store(store).url.startswith("postgresql://")
+    assert "password" not in str(services["db"]["environment"]["POSTGRES_PASSWORD"]).lower().replace(
+        "postgres_password", ""
+    )
+    assert "ports" not in services["db"]  # it is reached from the other containers only
+
+
+# ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_manifests_are_valid_for_kubernetes() -> None:
+    found = documents(render("k8s", "media.app", grace="1h", slots=3, least=0, most=20))
+    assert [each["kind"] for each in found] == ["Deployment", "Deployment", "Service"]
+    for each in found:
+        kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+    worker, scale, service = found
+    pod = worker["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 3610
+    assert "replicas" not in worker["spec"]
+    options = check_command(pod["containers"][0]["args"])
+    assert (options["health"], options["concurrency"], options["grace"]) == ("0.0.0.0:8081", 3, "1h")
+    probes = [
+        pod["containers"][0][name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")
+    ]
+    assert probes == ["/readyz", "/readyz", "/livez"]
+    options = check_command(scale["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert (options["serve"], options["slots"], options["minimum"], options["maximum"]) == ("0.0.0.0:8082", 3, 0, 20)
+    assert service["spec"]["selector"] == scale["spec"]["template"]["metadata"]["labels"]
+
+
+CHECK_KEDA = """
+const keda = require('@kubernetes-models/keda/keda.sh/v1alpha1');
+for (const found of JSON.parse(require('fs').readFileSync(0, 'utf8'))) {
+  if (found.apiVersion !== 'keda.sh/v1alpha1') throw new Error('not KEDA: ' + found.kind);
+  new keda[found.kind](found).validate();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def keda_schemas() -> Path:
+    def find() -> Path:
+        if not (CACHE / "keda" / ".ready").exists() or shutil.which("node") is None:
+            raise Missing("KEDA's schemas are missing: make servers")
+        return CACHE / "keda"
+
+    return start(find)
+
+
+def validate_keda(schemas: Path, found: list[Any]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["node", "-e", CHECK_KEDA], cwd=schemas, input=json.dumps(found), capture_output=True, text=True, timeout=100
+    )
+
+
+@pytest.mark.parametrize("job", [False, True])
+@pytest.mark.parametrize("options", KEDAS, ids=lambda options: options["via"])
+def test_the_manifests_are_valid_for_keda(options: dict[str, Any], job: bool, keda_schemas: Path) -> None:
+    found = documents(render("keda", "media.app", least=0, most=20, job=job, **options))
+    assert [each["kind"] for each in found] == ["TriggerAuthentication", "ScaledJob" if job else "ScaledObject"]
+    done = validate_keda(keda_schemas, found)
+    assert done.returncode == 0, done.stderr
+    for trigger in found[1]["spec"]["triggers"]:
+        assert all(type(value) is str for value in trigger["metadata"].values())
+    if job:
+        (container,) = found[1]["spec"]["jobTargetRef"]["template"]["spec"]["containers"]
+        assert check_command(container["args"])["until_idle"] is True
+
+
+def test_kedas_schemas_find_a_mistake(keda_schemas: Path) -> None:
+    found = documents(render("keda", "media.app"))
+    found[1]["spec"]["maxReplicaCount"] = "many"
+    assert "maxReplicaCount" in validate_keda(keda_schemas, found).stderr
+
+
+def test_keda_reads_the_need_at_the_server_of_the_manifests() -> None:
+    _, _, service = documents(render("k8s", "media.app", namespace="work"))
+    sign_in, scaled = documents(render("keda", "media.app", namespace="work"))
+    (trigger,) = scaled["spec"]["triggers"]
+    metadata = service["metadata"]
+    assert trigger["metadata"]["url"] == f"http://{metadata['name']}.{metadata['namespace']}.svc:8082/scale"
+    assert trigger["metadata"]["valueLocation"] == "desired_workers"
+    assert (trigger["metricType"], trigger["metadata"]["targetValue"]) == ("AverageValue", "1")
+    assert trigger["authenticationRef"]["name"] == sign_in["metadata"]["name"]
+
+
+@pytest.fixture(params=["postgres_url", "mongo_url"])
+def served(request: pytest.FixtureRequest) -> Iterator[Queue]:
+    """A queue with 3 due tasks, 2 running, 1 not due and 1 elsewhere."""
+    queue = Queue(open_store(request.getfixturevalue(request.param)))
+    clips, other = Pipeline("clips"), Pipeline("other")
+    for pipeline in (clips, other):
+        pipeline.phase(name="video")(lambda job: None)
+    queue.publish(clips, other)
+    queue.add_many(clips, [{"n": n} for n in range(3)], limit_key="a")
+    queue.add_many(clips, [{"n": n} for n in range(2)], priority=3)
+    queue.add(clips, {}, run_at="2100-01-01T00:00:00Z")
+    queue.add(other, {})
+    lease(queue, 2)
+    yield queue
+    queue.close()
+
+
+def test_the_queries_for_kedas_own_scalers_count_leases_and_due_tasks(
+    served: Queue, request: pytest.FixtureRequest
+) -> None:
+    if served.url.startswith("postgresql"):
+        with psycopg.connect(request.getfixturevalue("postgres_url")) as connection:
+            for places, count in (([("clips", "video")], 5), ([("clips", "video"), ("other", "video")], 6)):
+                row = connection.execute(keda_sql(places, 100).encode()).fetchone()
+                assert row == (count,)
+            assert connection.execute(keda_sql([("it's", "  영상")], 9).encode()).fetchone() == (0,)
+    else:
+        with pymongo.MongoClient[dict[str, Any]](request.getfixturevalue("mongo_url")) as client:
+            tasks = client.get_default_database()["task_queue"]
+            assert tasks.count_documents(keda_filter([("clips", "video")])) == 5
+            assert tasks.count_documents(keda_filter([("clips", "video"), ("other", "video")])) == 6
+
+
+# ── Lambda ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("target", ["asg:encoders", "ecs:media/encoders"])
+def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str, target: str) -> None:
+    text = render("lambda", "media.app", target=target, sqs=QUEUE_URL, slots=2)
+    (template,) = documents(text)
+    rights = template["Resources"]["Role"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    wide = [statement["Action"] for statement in rights if statement["Resource"] == "*"]
+    assert wide == ([["autoscaling:DescribeAutoScalingGroups"]] if target.startswith("asg") else [])
+    function = template["Resources"]["Function"]["Properties"]
+    assert set(function["Environment"]["Variables"]) <= set(VARIABLES)
+    module, _, name = function["Handler"].rpartition(".")
+    assert callable(getattr(__import__(module, fromlist=[name]), name))
+    s3, iam = boto3.client("s3"), boto3.client("iam")
+    s3.create_bucket(Bucket="code", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    s3.put_object(Bucket="code", Key="onerow.zip", Body=b"PK\x05\x06" + bytes(18))
+    stacks = boto3.client("cloudformation")
+    stacks.create_stack(
+        StackName="scale",
+        TemplateBody=text,
+        Capabilities=["CAPABILITY_IAM"],
+        Parameters=[
+            {"ParameterKey": "CodeBucket", "ParameterValue": "code"},
+            {"ParameterKey": "Store", "ParameterValue": "postgresql://db/onerow"},
+        ],
+    )
+    (stack,) = stacks.describe_stacks(StackName="scale")["Stacks"]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+    (role,) = iam.list_roles()["Roles"]
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="scale")["PolicyDocument"]
+    assert all(action in str(policy) for statement in rights for action in statement["Action"])
+    for client in (s3, iam, stacks):
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        ("k8s", {"name": "Media App"}),
+        ("k8s", {"namespace": "a\nb"}),
+        ("systemd", {"folder": "srv/x"}),
+        ("systemd", {"folder": "/srv/x y"}),
+        ("systemd", {"user": "root\nExecStartPre=x"}),
+        ("k8s", {"image": "x # y"}),
+        ("k8s", {"least": 9, "most": 8}),
+        ("k8s", {"grace": "soon"}),
+        ("keda", {"via": "postgresql"}),
+        ("keda", {"via": "mongodb", "phases": ("clips",)}),
+        ("keda", {"via": "aws-sqs-queue"}),
+        ("keda", {"via": "aws-sqs-queue", "sqs": "videos"}),
+        ("lambda", {"target": "vm:x"}),
+        ("lambda", {"target": "asg:x\n"}),
+        ("lambda", {"sqs": "http://x"}),
+        ("lambda", {"prefix": "Video-1"}),
+    ],
+)
+def test_values_that_would_break_a_file_are_rejected(kind: str, options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as found:
+        render(kind, "media.app", **options)
+    assert found.value.field
+
+
+def test_an_app_that_is_no_module_is_rejected() -> None:
+    for app in ("app.py; rm", "a b", "", "1app"):
+        with pytest.raises(BadInput, match=re.escape(repr(app))):
+            render("docker", app)

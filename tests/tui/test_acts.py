@@ -1,0 +1,186 @@
+"""Every operation: its key, the dialog with the number of tasks and the command, and the stored result."""
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from onerow.cli.main import main
+from onerow.core.status import Status
+from onerow.engine.queue.queue import Queue
+from tests.tui.conftest import Session, opened, run
+
+
+async def open_task(session: Session, task_id: str) -> None:
+    await session.press("colon")
+    await session.type(f"task {task_id}")
+    await session.press("enter")
+    await session.until(lambda: session.monitor.trail.here.page == "task")
+    await session.sees("attempts", task_id)
+
+
+def test_retry_of_one_task_needs_one_confirmation_and_shows_its_command(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "failed")
+            await session.press("r")
+            await session.sees("Retry task failed?", "$ onerow retry failed")
+            await session.press("y")
+            await session.until(lambda: queue.get("failed").status is Status.WAITING)
+            await session.sees("retry: 1 task")
+            assert queue.get("failed").history[-1].by == "ann"
+
+    run(test)
+
+
+def test_escape_in_the_dialog_changes_nothing(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            before = queue.get("failed")
+            await open_task(session, "failed")
+            for refuse in ("escape", "n"):
+                await session.press("C")
+                await session.sees("Cancel task failed?")
+                await session.press(refuse)
+                await session.until(lambda: "Cancel task failed?" not in session.text)
+            assert queue.get("failed") == before
+
+    run(test)
+
+
+def test_enter_alone_does_not_confirm_a_final_operation(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "waits")
+            await session.press("C")
+            await session.sees("Cancel task waits?")
+            await session.press("enter")
+            await session.until(lambda: "Cancel task waits?" not in session.text)
+            assert queue.get("waits").status is Status.WAITING
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "task_id,key,question,typed,command,status",
+    [
+        ("waits", "C", "Cancel task waits?", {}, "onerow cancel waits", Status.CANCELLED),
+        ("done", "R", "Replay", {"phase": "script"}, "onerow replay done --phase script", Status.WAITING),
+        ("failed", "F", "Mark as completed", {"result": "7"}, "onerow finish failed --result 7", Status.COMPLETED),
+    ],
+)
+def test_final_operations_on_one_task(
+    queue: Queue, task_id: str, key: str, question: str, typed: dict[str, str], command: str, status: Status
+) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, task_id)
+            await session.press(key)
+            await session.sees(question)
+            for name, value in typed.items():
+                session.monitor.screen.query_one(f"#field-{name}").focus()
+                await session.type(value)
+            await session.sees(f"$ {command}")
+            await session.press("ctrl+s")
+            await session.until(lambda: queue.get(task_id).status is status)
+
+    run(test)
+
+
+def test_reschedule_priority_and_signal(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "later")
+            await session.press("s")
+            await session.sees("Reschedule task later?", "$ onerow reschedule later --run-at now")
+            await session.press("enter")
+            await session.until(lambda: queue.get("later").run_at <= queue.store.now())
+            await session.press("P")
+            await session.sees("Set the priority of task later?")
+            await session.press("backspace")
+            await session.type("-500")
+            await session.sees("a priority is a whole number from -100 to 100")
+            await session.press("enter")
+            assert queue.get("later").priority == 0
+            await session.press("backspace")
+            await session.sees("$ onerow set-priority later --priority -50")
+            await session.press("enter")
+            await session.until(lambda: queue.get("later").priority == -50)
+            await open_task(session, "parked")
+            await session.press("m")
+            await session.sees("Send a signal to task parked?", "$ onerow signal parked images.ready")
+            session.monitor.screen.query_one("#field-payload").focus()
+            await session.type('["a.png"')
+            await session.sees("this is not JSON")
+            await session.type("]")
+            await session.press("enter")
+            await session.until(lambda: not queue.get("parked").parked)
+
+    run(test)
+
+
+def test_marked_tasks_are_cancelled_together_with_their_exact_number(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2")
+            await session.sees("Tides")
+            await session.press("space", "space")
+            await session.sees("2 marked")
+            await session.press("C")
+            await session.sees("Cancel 2 tasks?", "onerow cancel later waits")
+            await session.press("y")
+            await session.until(lambda: queue.get("waits").status is Status.CANCELLED)
+            await session.until(lambda: queue.get("later").status is Status.CANCELLED)
+            assert queue.get("again").status is Status.WAITING
+
+    run(test)
+
+
+def test_all_matching_tasks_are_meant_by_the_query_of_the_page(queue: Queue) -> None:
+
+    async def test() -> None:
+        async with opened(queue, query="phase:script") as session:
+            await session.sees("Tides")
+            await session.press("asterisk")
+            await session.sees("all matching marked")
+            await session.press("C")
+            await session.sees("Cancel 3 tasks?", "$ onerow cancel --where phase:script")
+            words = shlex.split("onerow cancel --where phase:script")[1:]
+            shown = CliRunner().invoke(main, [*words, "--dry-run", "--store", queue.url]).output
+            assert "would cancel 3 tasks" in shown
+            await session.press("y")
+            for task_id in ("waits", "again", "failed"):
+                await session.until(lambda task_id=task_id: queue.get(task_id).status is Status.CANCELLED)  # type: ignore[misc]
+
+    run(test)
+
+
+def test_a_read_only_monitor_changes_nothing(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, read_only=True) as session:
+            before = queue.get("failed")
+            await session.sees("read-only")
+            await open_task(session, "failed")
+            for key in ("r", "C", "R", "F", "m", "s", "P", "n"):
+                await session.press(key)
+                assert not session.monitor.screen.is_modal, key
+            assert queue.get("failed") == before
+            await session.press("1", "p", "L")
+            assert not session.monitor.screen.is_modal
+
+    run(test)
+
+
+def test_a_refused_operation_says_why(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "done")
+            await session.press("r")
+            await session.press("y")
+            await session.sees("1 refused")
+
+    run(test)
+
+
+def test_main_is_the_command_line_that_the_dialogs_name() -> None:
+    assert {"retry", "cancel", "replay", "finish", "signal", "reschedule", "set-priority", "drain"} <= set(main.list_commands(None))  # type: ignore[arg-type]  # fmt: skip

@@ -1,0 +1,100 @@
+"""The monitor survives the absence of its store, hanging reads and resizing."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from onerow.core.errors import StoreUnavailable
+from onerow.engine.queue.queue import Queue
+from onerow.engine.views import Views
+from tests.tui.conftest import opened, run
+
+
+def test_the_last_data_stay_while_the_store_is_away_and_it_continues_by_itself(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("Wolken")
+            with monkeypatch.context() as patch:
+                patch.setattr(Views, "board", _away)
+                session.monitor.poke()
+                await session.sees("store unavailable", "connection refused", "old")
+                assert "Wolken" in session.text
+            await session.sees("● live")
+
+    run(test)
+
+
+def _away(*_: Any, **__: Any) -> None:
+    raise StoreUnavailable("connection refused")
+
+
+def test_a_read_that_hangs_does_not_delay_keys_or_other_pages(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def hang(self: Views, *_: Any, **__: Any) -> None:
+        release.wait(900)
+        raise StoreUnavailable("too late")
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            with monkeypatch.context() as patch:
+                patch.setattr(Views, "board", hang)
+                session.monitor.poke()
+                await session.pilot.pause(0.1)
+                await session.press("4")
+                await session.sees("w1", "alive")
+                assert not release.is_set()
+            release.set()
+
+    run(test)
+
+
+def test_stopped_updates_say_so_and_continue(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("full_stop")
+            await session.sees("stopped")
+            reads = session.monitor.reads_done
+            await session.pilot.pause(1.3)
+            assert session.monitor.reads_done == reads
+            await session.press("ctrl+r")
+            await session.until(lambda: session.monitor.reads_done > reads)
+            await session.press("full_stop")
+            await session.sees("● live")
+
+    run(test)
+
+
+def test_a_resized_terminal_is_drawn_again(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, size=(120, 40)) as session:
+            await session.press("2")
+            await session.sees("Tides")
+            await session.pilot.resize_terminal(70, 15)
+            await session.read()
+            await session.sees("Tides")
+            assert all(len(line) <= 70 for line in session.text.split("\n"))
+
+    run(test)
+
+
+def test_a_wrong_query_and_an_unknown_task_are_explained(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2", "slash")
+            await session.type("stats:x")
+            await session.press("enter")
+            await session.sees("no key stats:", "did you mean 'status:'?")
+            await session.press("colon")
+            await session.type("task nowhere")
+            await session.press("enter")
+            await session.sees("no task 'nowhere'")
+            await session.press("colon")
+            await session.type("boards")
+            await session.press("enter")
+            await session.sees("did you mean 'board'?")
+
+    run(test)

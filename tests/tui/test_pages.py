@@ -1,0 +1,83 @@
+"""Every page shows the sample store."""
+
+import pytest
+from msgspec.structs import replace
+
+from onerow.core.labels import Labels, Tab
+from onerow.engine.control import definitions
+from onerow.engine.queue.queue import Queue
+from tests.cli.conftest import VIDEOS
+from tests.tui.conftest import opened, run
+
+
+def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
+            assert "wait for" in session.text
+
+    run(test)
+
+
+def test_enter_on_a_phase_opens_its_tasks_and_escape_goes_back(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("down", "down", "enter")
+            await session.sees("pipeline:videos phase:script", "Tides")
+            assert "Wolken" not in session.text
+            await session.press("escape")
+            await session.sees("latest failures")
+
+    run(test)
+
+
+def test_tabs_show_tasks_of_one_status(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2")
+            await session.sees("Tides", "조수와 달", "月の満ち欠け", "Les marées", "failed 1")
+            await session.press("tab", "tab")
+            await session.sees("status:processing", "Wolken")
+            await session.until(lambda: "Tides" not in session.text)
+            await session.press("shift+tab")
+            await session.sees("status:waiting", "Tides")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "key,texts",
+    [
+        ("3", ("no such topic", "videos.script", "permanent")),
+        ("4", ("w1", "alive", "Wolken", "30s")),
+        ("5", ("No schedule",)),
+        ("6", ("script", "video", "3 retries")),
+        ("7", ("all phases", "completed", "wait p95", "backlog now")),
+        ("8", ("looking for", "it is not there", "script#1")),
+    ],
+)
+def test_each_number_opens_its_page(queue: Queue, key: str, texts: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press(key)
+            await session.sees(*texts)
+
+    run(test)
+
+
+def test_labels_of_the_definition_name_tabs_statuses_and_columns(queue: Queue) -> None:
+    labels = Labels(
+        statuses={"failed": "broken"}, tabs=(Tab("mine", "user:u1"), Tab("filmed", "phase:video")),
+        columns=("title", "payload.topic"),
+    )  # fmt: skip
+    definitions.publish(queue.store, [replace(VIDEOS, labels=labels)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2")
+            await session.sees("broken", "mine", "filmed", "topic", "tides")
+            await session.press("tab")
+            await session.sees("(user:u1)", "조수와 달")
+            await session.until(lambda: "Tides" not in session.text)
+
+    run(test)

@@ -1,0 +1,189 @@
+"""The event stream: who reads the store, what is sent, and what happens when the store does not answer."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from onerow import Queue
+from onerow.web.pages.live import live_of
+from onerow.web.pages.page import Ask, Page
+from tests.web.pages.kit import served
+
+PATIENCE = 900.0
+
+
+async def messages(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in response.aiter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+async def first(response: httpx.Response, kind: str, **having: str) -> dict[str, Any]:
+    """Return the first message of a kind whose fields contain the given texts."""
+    async with asyncio.timeout(PATIENCE):
+        async for message in messages(response):
+            if message["kind"] == kind and all(text in message[field] for field, text in having.items()):
+                return message
+    raise AssertionError("the stream ended")
+
+
+async def open_stream(stack: AsyncExitStack, base: str, *views: str) -> httpx.Response:
+    client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
+    query = "&".join(f"view={quote(view, safe='')}" for view in views)
+    response = await stack.enter_async_context(client.stream("GET", f"{base}live?{query}"))
+    assert response.status_code == 200
+    return response
+
+
+def test_a_change_in_the_store_is_sent_to_the_pages_that_show_it(queue: Queue, ids: dict[str, str]) -> None:
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks", "failures")
+            lines = messages(response)
+            async with asyncio.timeout(PATIENCE):
+                seen: set[tuple[str, str]] = set()
+                async for message in lines:
+                    seen.add((message["kind"], message.get("view", "")))
+                    if {("view", "tasks"), ("view", "failures"), ("rail", "rail")} <= seen:
+                        break
+                added = await asyncio.to_thread(queue.add, "mails", {"to": "a new one"})
+                async for message in lines:
+                    if message.get("view") == "tasks" and added.task_id in message["html"]:
+                        break
+
+    with served(queue) as (base, _):
+        asyncio.run(watch(base))
+
+
+def test_an_unchanged_page_is_not_sent_again(queue: Queue, ids: dict[str, str]) -> None:
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
+            page = (await client.get(f"{base}schedules", headers={"accept": "text/html"})).text
+            have = page.partition('data-digest="')[2].partition('"')[0]
+            response = await stack.enter_async_context(client.stream("GET", f"{base}live?view=schedules&have={have}"))
+            beats = 0
+            async with asyncio.timeout(PATIENCE):
+                async for message in messages(response):
+                    assert message["kind"] != "view", message["html"][:300]
+                    beats += message["kind"] == "beat"
+                    if beats == 2:
+                        return
+
+    with served(queue) as (base, _):
+        asyncio.run(watch(base))
+
+
+@pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_clients_cause_as_many_reads_as_one(queue: Queue, ids: dict[str, str], clients: int) -> None:
+    async def watch(base: str, app: Any) -> None:
+        async with AsyncExitStack() as stack:
+            streams = await asyncio.gather(*(open_stream(stack, base, "tasks") for _ in range(clients)))
+            await asyncio.gather(*(first(stream, "view", view="tasks") for stream in streams))
+            live = live_of(app.site)
+            assert len(live.readers) == 2  # the page and the rail
+            reads = {key: reader.reads for key, reader in live.readers.items()}
+            numbers = {key: reader.number for key, reader in live.readers.items()}
+            assert all(reads[key] - numbers[key] <= 1 for key in reads)  # each read serves every client
+
+    with served(queue) as (base, app):
+        asyncio.run(watch(base, app))
+
+
+def test_readers_end_with_their_last_client(queue: Queue, ids: dict[str, str]) -> None:
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            await first(await open_stream(stack, base, "tasks"), "view")
+
+    with served(queue) as (base, app):
+        asyncio.run(watch(base))
+        from tests.engine.kit import until
+
+        until(lambda: not live_of(app.site).readers, "the end of the readers")
+
+
+def test_a_store_that_does_not_answer_is_reported_and_heals(queue: Queue, ids: dict[str, str]) -> None:
+    path = Path(queue.url.removeprefix("sqlite:///"))
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks")
+            lines = messages(response)
+            async with asyncio.timeout(PATIENCE):
+                async for message in lines:
+                    if message["kind"] == "view":
+                        break
+                await asyncio.to_thread(_break, queue, path)
+                async for message in lines:
+                    if message["kind"] == "away":
+                        assert "does not answer" in message["html"]
+                        break
+                client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
+                page = await client.get(f"{base}tasks", headers={"accept": "text/html"})
+                assert page.status_code == 503
+                assert 'data-failed="1"' in page.text
+                assert 'data-view="tasks"' in page.text  # it shows itself again when the store answers
+                await asyncio.to_thread(_mend, queue, path)
+                async for message in lines:
+                    if message["kind"] == "view":
+                        break
+
+    with served(queue) as (base, _):
+        asyncio.run(watch(base))
+
+
+def test_a_page_that_can_not_be_read_is_reported_and_read_again(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = Page.values
+    broken = True
+
+    def values(page: Page, ask: Ask) -> dict[str, Any]:
+        if broken and page.path == "tasks":
+            raise ValueError("a mistake of this server")
+        return read(page, ask)
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks")
+            assert "its log has the traceback" in (await first(response, "away", view="tasks"))["html"]
+
+    async def watch_again(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            await first(await open_stream(stack, base, "tasks"), "view", view="tasks")
+
+    monkeypatch.setattr(Page, "values", values)
+    with served(queue) as (base, _):
+        asyncio.run(watch(base))
+        broken = False
+        asyncio.run(watch_again(base))
+    assert "a mistake of this server" in caplog.text
+
+
+def _break(queue: Queue, path: Path) -> None:
+    queue.close()
+    for each in path.parent.glob(f"{path.name}*"):
+        os.rename(each, each.with_name(f"away-{each.name}"))
+    path.mkdir()  # a directory can't be opened as a database
+    queue.close()  # a reader may have opened the file before it was moved
+
+
+def _mend(queue: Queue, path: Path) -> None:
+    queue.close()
+    path.rmdir()
+    for each in path.parent.glob("away-*"):
+        os.rename(each, each.with_name(each.name.removeprefix("away-")))
+
+
+def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, ids: dict[str, str]) -> None:
+    with served(queue) as (base, _):
+        assert httpx.get(f"{base}live?view=act").status_code == 404
+        assert httpx.get(f"{base}live?view=..%2Fstatic").status_code == 404
