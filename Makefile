@@ -13,7 +13,12 @@ UV := $(shell command -v uv 2>/dev/null)
 # A pip outside of .venv can fill it, which saves its set-up; Debian's Python may have only the one or the other.
 PIP = $(if $(shell $(PYTHON) -m pip --version 2>/dev/null),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip)
 INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(PIP) install) -q -c constraints.txt
+# Downloads for the next clone too: not every package server lets pip's own cache keep them. uv has its own.
+PACKAGES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/onerow/packages
+DOWNLOADED = $(PIP) install -q -c constraints.txt --no-index --find-links $(PACKAGES) $(PARTS)
 
+# Without bytecode files each of the tests' some thousand processes would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
@@ -36,7 +41,12 @@ endif
 
 .venv/.ready: pyproject.toml constraints.txt $(wildcard apps/*/pyproject.toml) | .venv/bin/python
 	@echo "installing onerow and the tools for its tests into .venv"
+ifneq ($(UV),)
 	@$(INSTALL) $(PARTS)
+else
+	@$(DOWNLOADED) >/dev/null 2>&1 || { \
+	    $(PIP) download -q -c constraints.txt -d $(PACKAGES) $(subst -e,,$(PARTS)) hatchling editables && $(DOWNLOADED); }
+endif
 	@touch $@ .venv/packages.txt
 
 # What the demo needs: the packages that the library itself uses. It runs from src/, so nothing has to be built.
@@ -50,7 +60,7 @@ servers: setup ## fetch what the test servers need into .cache (PostgreSQL and S
 	@$(BIN)/python -m tests.servers.fetch
 
 test: servers ## set up, then every test that isn't slow: ARGS=--random tries new examples
-	$(BIN)/python -m tests.runner -n $(JOBS) --durations=20 --durations-min=20 $(ARGS)
+	$(BIN)/python -m tests.runner -n $(JOBS) --dist loadgroup --durations=20 --durations-min=20 $(ARGS)
 
 # The fast tests of the code that needs no server: tracing makes them about twice as slow, and would change the timing of
 # the rest. Code in other processes is not counted.

@@ -2,25 +2,37 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from tests.servers import Missing
-from tests.servers.mongo import MongoDatabases, MongoServer, open_mongo
+from tests.servers.mongo import MongoDatabases, MongoServer
 from tests.servers.pgbouncer import PgBouncer
-from tests.servers.postgres import DEBIAN_15, Databases, PostgresServer, open_postgres
-from tests.servers.replica_set import MongoReplicaSet, open_replica_set, shared_replica_set
+from tests.servers.postgres import Databases, PostgresServer
+from tests.servers.replica_set import MongoReplicaSet
+from tests.servers.shared import begin_run, end_run, shared
 
 if TYPE_CHECKING:
     from tests.servers.sqs import SqsServer
 
-pytest_plugins = ["tests.runner.limits", "tests.runner.record", "tests.runner.seed"]
+pytest_plugins = [f"tests.runner.{name}" for name in ("limits", "record", "schedule", "seed")]
 
 UNDER_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 T = TypeVar("T")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        begin_run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        end_run()
 
 
 def start(server: Callable[[], T], *, optional: bool = False) -> T:
@@ -42,10 +54,18 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Databases]:
-    """Shared by all tests of this process: don't stop it. `own_postgres` is for that."""
-    server = start(open_postgres)
-    yield server
-    server.close()
+    """Shared by all tests of the run: don't stop it. `own_postgres` is for that. The URL is of this process's database."""
+    with _own_database("postgres") as server:
+        yield server
+
+
+@contextmanager
+def _own_database(kind: str, *, optional: bool = False) -> Iterator[Databases]:
+    # Notifications and advisory locks reach as far as a database.
+    server = Databases(start(lambda: shared(kind), optional=optional))
+    own = Databases(server.fresh_database())
+    yield own
+    server.drop_database(own.url)
 
 
 @pytest.fixture
@@ -65,15 +85,14 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_15_server() -> Iterator[PostgresServer]:
+def postgres_15_server() -> Iterator[Databases]:
     """The oldest PostgreSQL that is supported, where Debian's package of it is installed."""
-    server = start(lambda: PostgresServer(DEBIAN_15), optional=True)
-    yield server
-    server.close()
+    with _own_database("postgres-15", optional=True) as server:
+        yield server
 
 
 @pytest.fixture
-def postgres_15_url(postgres_15_server: PostgresServer) -> Iterator[str]:
+def postgres_15_url(postgres_15_server: Databases) -> Iterator[str]:
     """A fresh database on the oldest PostgreSQL that is supported."""
     url = postgres_15_server.fresh_database()
     yield url
@@ -94,11 +113,9 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def mongo_server() -> Iterator[MongoDatabases]:
-    """Shared by all tests of this process: don't stop it. `own_mongo` is for that."""
-    server = start(open_mongo)
-    yield server
-    server.close()
+def mongo_server() -> MongoDatabases:
+    """Shared by all tests of the run: don't stop it. `own_mongo` is for that."""
+    return MongoDatabases(start(lambda: shared("mongo")))
 
 
 @pytest.fixture
@@ -118,13 +135,9 @@ def own_mongo() -> Iterator[MongoServer]:
 
 
 @pytest.fixture(scope="session")
-def mongo_replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoDatabases]:
-    """Shared by all processes of the session: don't stop it. `own_replica_set` is for that."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    with shared_replica_set(folder, lambda: start(open_replica_set)) as replica_set:
-        yield replica_set
+def mongo_replica_set() -> MongoDatabases:
+    """Shared by all tests of the run: don't stop it. `own_replica_set` is for that."""
+    return MongoDatabases(start(lambda: shared("mongo-replica-set")))
 
 
 @pytest.fixture
@@ -144,6 +157,12 @@ def own_replica_set() -> Iterator[MongoReplicaSet]:
     )
     yield replica_set
     replica_set.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "sqs_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("moto"))  # one process has the server, and may empty it
 
 
 @pytest.fixture(scope="session")

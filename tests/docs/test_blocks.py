@@ -81,6 +81,9 @@ OUTPUT = {
 }
 """Text that the blocks of a page must print."""
 
+ON_AWS = ("docs/how-to/scaling-aws.md", "docs/how-to/sqs.md")
+"""The pages whose fixtures ask for moto."""
+
 CODE = {page: blocks_of(page) for page in PAGES if page not in RENDERED}
 
 
@@ -97,7 +100,14 @@ def page_run(
             del sys.modules[name]  # the `app` of this page, not of the next one
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in CODE.items() if any(not b.not_run for b in blocks)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.xdist_group("moto")] if page in ON_AWS else [])
+        for page, blocks in CODE.items()
+        if any(not block.not_run for block in blocks)
+    ],
+)
 def test_the_code_of_a_page_runs(page: str, page_run: PageRun) -> None:
     for block in CODE[page]:
         if not block.not_run:

@@ -2,8 +2,7 @@
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from onerow import Pipeline, Task, Worker
 from onerow.engine.queue.queue import Queue
 from onerow.wiring import open_store
 from tests.conformance.stores import ENTRIES, Entry
+from tests.engine.kit import until as until
 
 PATIENCE = 900.0
 """Seconds after which an expected change counts as missing."""
@@ -57,16 +57,6 @@ def working(queue: Queue, *pipelines: Pipeline, **options: Any) -> Iterator[Work
         worker.stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-def until(holds: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:
-    """Poll until the function returns a true value; return it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := holds():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"this did not come about in {seconds:.0f} seconds: {what or holds}")
 
 
 def ended(queue: Queue, task_id: str, seconds: float = PATIENCE) -> Task:

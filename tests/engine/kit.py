@@ -19,13 +19,15 @@ ON_SQLITE = pytest.mark.parametrize("queue", ["sqlite"], indirect=True)
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str = "", seconds: float = PATIENCE) -> T:
+def until(look: Callable[[], T | None], what: str = "", seconds: float = PATIENCE) -> T:
     """Poll `look` until it returns a true value; return it."""
     deadline = time.monotonic() + seconds
+    pause = 0.01
     while not (found := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what or 'it'} did not come in {seconds:.0f} s; the last look found {found!r}")
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.1)  # a look costs time that the others need
     return found
 
 

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from onerow import Pipeline, Retry, Status, Task
+from onerow.engine.processes import Exit
 from onerow.engine.queue.queue import Queue
+from onerow.engine.runners.attempt_process import ended_with_the_worker
 from onerow.ports import LogLine
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.conftest import ended, until, working
@@ -283,6 +286,20 @@ def test_a_drained_worker_hands_its_commands_back(queue: Queue, films: Pipeline)
         until(lambda: lines(queue, task) == ["ready"])
     found = queue.get(task.task_id)
     assert (found.status, found.attempt, found.retry_count) == (Status.WAITING, 0, 0)
+
+
+@pytest.mark.parametrize("code, handed_back", [(255, True), (0, False)])
+def test_a_program_may_end_by_the_workers_sigterm_before_the_worker_knows_of_it(code: int, handed_back: bool) -> None:
+    signalled = False
+
+    def stop_follows(seconds: float) -> bool:
+        nonlocal signalled
+        signalled = True
+        return True
+
+    in_flight = SimpleNamespace(stop_asked=stop_follows, was_signalled=lambda: signalled)
+    attempt: Any = SimpleNamespace(in_flight=in_flight)
+    assert ended_with_the_worker(attempt, Exit(code=code, signal=None, stopped=False)) is handed_back
 
 
 @linux

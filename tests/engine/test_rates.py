@@ -29,19 +29,18 @@ def completed(queue: Queue) -> int:
 def test_two_workers_together_do_not_exceed_the_rate(entry: Entry, request: pytest.FixtureRequest) -> None:
     address = entry.fresh(request)
     one, two = (Queue(entry.open(address, None)) for _ in range(2))
-    begun: list[float] = []
     calls = Pipeline("calls")
 
     @calls.phase(rate="10/s")
-    def call(job: Any) -> None:
-        begun.append(time.monotonic())
+    def call(job: Any) -> None: ...
 
     one.add_many(calls, range(35))
     with working(one, calls), working(two, calls):
         until(lambda: completed(one) == 35)
+    # The store's time of the claim: a busy machine may start the handler much later.
+    begun = [task.started_at.timestamp() for task in one.find(DONE, limit=35).tasks if task.started_at]
     assert len(begun) == 35
-    # Handlers start a little after they were admitted, so the measured period is slightly shorter.
-    assert most_in(0.9, begun) <= 10
+    assert most_in(0.99, begun) <= 10
     assert {task.attempt for task in one.find(DONE).tasks} == {1}
     one.close()
     two.close()

@@ -14,10 +14,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-_SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "mongo")]
-
-
-@pytest.fixture(params=["sqlite", *_SERVERS])  # tests/soak kills workers of every store in the normal run
+@pytest.fixture(params=["sqlite", "postgres", "mongo"])
 def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """The same on each store that several processes can share."""
     url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")

@@ -37,15 +37,25 @@ def test_two_hundred_tasks_complete_while_a_worker_is_killed_every_two_seconds_f
     trial(any_place, 200, 30, 2.0)
 
 
-@pytest.mark.slow  # tests/soak kills workers of every store in the normal run
-def test_twenty_tasks_complete_while_workers_are_killed(any_place: Place) -> None:
-    trial(any_place, 20, 2, 1.0)
+def test_ten_tasks_complete_while_workers_are_killed(any_place: Place) -> None:
+    trial(any_place, 10, 2, 1.0)
 
 
-def test_p10_tasks_that_kill_their_process_end_failed_and_their_fifty_neighbours_complete(any_place: Place) -> None:
-    place = any_place
+def test_p10_a_task_that_kills_its_process_ends_failed_and_its_neighbours_complete(any_place: Place) -> None:
+    poisoned(any_place, 1, neighbours=8)
+
+
+@pytest.mark.slow
+def test_p10_two_tasks_that_kill_their_process_end_failed_and_their_fifty_neighbours_complete(any_place: Place) -> None:
+    poisoned(any_place, 2, neighbours=50)
+
+
+def poisoned(place: Place, poison: int, neighbours: int) -> None:
+    """Add tasks, some of which kill their process, and check the outcome of each."""
     place.queue.publish(app.poison)
-    tasks = place.queue.add_many(app.poison, [number in (10, 11) for number in range(52)])
+    before = neighbours // 5
+    kills = [before <= number < before + poison for number in range(poison + neighbours)]
+    tasks = place.queue.add_many(app.poison, kills)
     place.worker("--concurrency", "6")
     until(lambda: all(task.ended for task in place.everything()), "the end of all tasks", seconds=500)
     found = {task.task_id: task for task in place.everything()}

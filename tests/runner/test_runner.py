@@ -25,7 +25,7 @@ class Suite:
         self.folder = folder
         (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         (folder / "conftest.py").write_text(
-            'pytest_plugins = ["tests.runner.limits", "tests.runner.record", "tests.runner.seed"]\n'
+            'pytest_plugins = [f"tests.runner.{name}" for name in ("limits", "record", "schedule", "seed")]\n'
         )
 
     def write(self, name: str, content: str) -> Path:
@@ -43,7 +43,13 @@ class Suite:
         return subprocess.Popen(
             [sys.executable, "-m", program, "-p", "no:cacheprovider", "--rootdir=.", *arguments],
             cwd=self.folder,
-            env=outside | {"PYTHONPATH": f"{self.folder}{os.pathsep}{ROOT}"},
+            env=outside
+            | {
+                "PYTHONPATH": f"{self.folder}{os.pathsep}{ROOT}",
+                # The other plugins that are installed take two seconds to import, in each process.
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTEST_PLUGINS": "xdist.plugin,_hypothesis_pytestplugin,pytest_timeout",
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -116,22 +122,48 @@ def test_a_test_that_cannot_be_interrupted_costs_its_process_and_the_run_continu
         import ctypes, signal
         import pytest
 
-        def test_holds_the_gil():
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-            ctypes.PyDLL(None).sleep(600)
-
         @pytest.mark.parametrize("number", range(8))
         def test_passes(number):
             pass
+
+        @pytest.mark.xdist_group("group")
+        @pytest.mark.parametrize("number", range(4))
+        def test_of_a_group(number):
+            if number == 1:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+                ctypes.PyDLL(None).sleep(600)  # holds the GIL
         """,
     )
 
-    code, output = suite.run("-n1", "--timeout=1")
+    code, output = suite.run("-n1", "--dist=loadgroup", "--timeout=1")
 
     assert code == 1, output
-    assert output.splitlines()[-1] == "8 passed, 1 failed, 0 skipped"
-    assert "failed twice: test_stuck.py::test_holds_the_gil" in output
-    assert 'test_stuck.py", line 7 in test_holds_the_gil' in output  # the stack
+    assert output.splitlines()[-1] == "11 passed, 1 failed, 0 skipped"
+    assert "failed twice: test_stuck.py::test_of_a_group[1] (" in output
+    assert 'test_stuck.py", line 14 in test_of_a_group' in output  # the stack
+
+
+def test_the_tests_of_a_group_run_in_one_process(suite: Suite) -> None:
+    suite.write(
+        "test_groups.py",
+        """
+        import os
+        import pytest
+
+        @pytest.mark.parametrize("number", range(12))
+        @pytest.mark.parametrize("group", [pytest.param(g, marks=pytest.mark.xdist_group(g)) for g in "ab"])
+        def test_of_a_group(group, number):
+            with open(group, "a") as file:
+                print(os.getpid(), file=file)
+        """,
+    )
+
+    code, output = suite.run("-n2", "--dist=loadgroup")
+
+    assert code == 0, output
+    processes = [set((suite.folder / group).read_text().split()) for group in "ab"]
+    assert [len(found) for found in processes] == [1, 1]
+    assert processes[0] != processes[1]
 
 
 def test_a_warning_of_the_test_runner_is_no_failure(suite: Suite) -> None:

@@ -1,8 +1,7 @@
 """Real servers for the tests: started on first use, stopped when the tests end.
 
-Each pytest-xdist worker starts its own servers, so that they need no locks; only the replica set, which is slow to
-start, is shared. To use a running server, set ONEROW_TEST_POSTGRES_URL, ONEROW_TEST_MONGO_URL or
-ONEROW_TEST_MONGO_REPLICA_SET_URL.
+All processes of a run share one server of each kind (`shared`); a test that stops or kills a server starts its own. To
+use a running server, set ONEROW_TEST_POSTGRES_URL, ONEROW_TEST_MONGO_URL or ONEROW_TEST_MONGO_REPLICA_SET_URL.
 """
 
 from pathlib import Path

@@ -80,7 +80,8 @@ class Process:
                 extra_groups=[] if as_root else None,
             )
         self._watchdog = subprocess.Popen(
-            ["sh", "-c", f"read _; kill -QUIT {self.pid}"],  # for PostgreSQL, an immediate shutdown
+            # For PostgreSQL, an immediate shutdown. Others inherit it as ignored, if a shell runs the tests with '&'.
+            ["sh", "-c", f"read _; kill -QUIT {self.pid}; sleep 2; kill -KILL {self.pid}"],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -1,16 +1,14 @@
 """A MongoDB replica set: mongod 7.0 for aarch64 on loopback ports, under qemu on other machines.
 
-Under qemu the start of a member takes about 30 s of CPU time, to translate its code. So the processes of a test session
-share one set; `ONEROW_TEST_MONGO_MEMBERS` is its number of members.
+Under qemu the start of a member takes about 30 s of CPU time, to translate its code. `ONEROW_TEST_MONGO_MEMBERS` is
+the number of members of the set that a run shares.
 """
 
 import contextlib
-import fcntl
 import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,45 +145,9 @@ def _runner(fetched: Path) -> list[str | Path]:
     return [fetched / "qemu-aarch64-static", "-L", root]
 
 
-def open_replica_set() -> MongoReplicaSet:
-    return MongoReplicaSet(int(os.environ.get("ONEROW_TEST_MONGO_MEMBERS", "1")))
-
-
-@contextlib.contextmanager
-def shared_replica_set(folder: Path, start: Callable[[], MongoDatabases]) -> Iterator[MongoDatabases]:
-    """Share one set between the processes of a test session: the first starts it, and ends it after the last use."""
+def open_replica_set() -> MongoDatabases:
+    """Return the set at ONEROW_TEST_MONGO_REPLICA_SET_URL, or start one."""
     given = os.environ.get("ONEROW_TEST_MONGO_REPLICA_SET_URL")
     if given:
-        yield MongoDatabases(given)
-        return
-    address = folder / "mongo-replica-set.url"
-    with (folder / "mongo-replica-set.users").open("a") as users:
-        started = None
-        with (folder / "mongo-replica-set.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            fcntl.flock(users, fcntl.LOCK_SH)
-            found = address.read_text() if address.exists() else ""
-            if not found:
-                started = start()
-                address.write_text(started.url)
-        try:
-            yield started or MongoDatabases(found)
-        finally:
-            if started is not None:
-                # New users take the lock first, so that none can start between the end of the last user and the removal.
-                with (folder / "mongo-replica-set.lock").open("a") as lock:
-                    _wait_for_others(users, lock)
-                    address.unlink()
-                started.close()
-
-
-def _wait_for_others(users: Any, lock: Any) -> None:
-    """Wait until no other process uses the set; return with the lock held."""
-    while True:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            time.sleep(0.2)
+        return MongoDatabases(given)
+    return MongoReplicaSet(int(os.environ.get("ONEROW_TEST_MONGO_MEMBERS", "1")))

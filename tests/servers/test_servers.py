@@ -1,5 +1,6 @@
 """The test servers: each starts, answers a request, and restarts after SIGKILL."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pymongo
 import pytest
 from pymongo import WriteConcern
 
+from tests.engine.kit import until
 from tests.servers.mongo import MongoServer
 from tests.servers.postgres import PostgresServer
 
@@ -115,9 +117,10 @@ def test_a_server_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys, time; from pathlib import Path; from tests.servers.process import Process\n"
-            "server = Process(['sleep', '60'], log=Path(sys.argv[1]) / 'log')\n"
-            "print(server.pid, flush=True); time.sleep(60)",
+            "import signal, sys, time; from pathlib import Path; from tests.servers.process import Process\n"
+            "signal.signal(signal.SIGQUIT, signal.SIG_IGN)\n"
+            "server = Process(['sleep', '600'], log=Path(sys.argv[1]) / 'log')\n"
+            "print(server.pid, flush=True); time.sleep(600)",
             tmp_path,
         ],
         cwd=Path(__file__).parents[2],
@@ -130,7 +133,34 @@ def test_a_server_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    server.wait(timeout=900)
+    server.wait(timeout=200)  # before its own end
+
+
+@pytest.mark.faults
+def test_a_shared_server_ends_when_its_run_is_killed() -> None:
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, time; from tests.servers.shared import begin_run, shared\n"
+            "begin_run(); first = shared('postgres'); assert shared('postgres') == first\n"
+            "print(first, os.environ['ONEROW_TEST_RUN'], flush=True); time.sleep(600)",
+        ],
+        cwd=Path(__file__).parents[2],
+        env={name: value for name, value in os.environ.items() if name != "ONEROW_TEST_POSTGRES_URL"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    url, folder = run.stdout.readline().split()
+    psycopg.connect(url).close()
+
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    until(lambda: not Path(folder).exists(), "the end of the server")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
 
 
 def _one(connection: psycopg.Connection[Any], query: Any) -> Any:

@@ -143,7 +143,10 @@ def test_a_kill_while_it_waits_for_the_lock_changes_nothing(pg: Database, file: 
         program.execute("SELECT 1 FROM transcription_jobs LIMIT 1")  # holds a lock until its transaction ends
         first = _start(pg, file)
         try:
-            asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE %' AND wait_event_type = 'Lock'"
+            asks = (
+                "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE %' AND wait_event_type = 'Lock' "
+                "AND datname = current_database()"
+            )
             _until(lambda: bool(pg.sql(asks)), first)
             os.kill(first.pid, signal.SIGKILL)
         finally:

@@ -12,8 +12,6 @@ from tests.servers.sqs import SqsServer
 from video_encoder import VideoStatus, find_video, upload_file, videos
 from video_encoder.pipeline import Job
 
-pytestmark = [pytest.mark.xdist_group("encoder, events")]
-
 
 class Day(NamedTuple):
     """The tasks at their ends, the worker's log, and the messages that are left."""

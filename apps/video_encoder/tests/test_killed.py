@@ -13,7 +13,7 @@ from tests.servers.sqs import SqsServer
 from video_encoder import VideoStatus, find_video, upload_file
 
 # The workers are started one after the other, which takes long on a loaded machine.
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("encoder, killed")]
+pytestmark = pytest.mark.faults
 
 
 class Killed(NamedTuple):

@@ -17,8 +17,6 @@ from video_encoder.ladder import Ladder
 from video_encoder.probing import Media, probe
 from video_encoder.settings import Settings
 
-pytestmark = pytest.mark.xdist_group("encoder, ladder")
-
 
 class Encoded(NamedTuple):
     """The task, the stored files, and what boto3 saw on the way."""

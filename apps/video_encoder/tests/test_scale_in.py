@@ -13,7 +13,7 @@ from tests.scaling.local_server import Answer, serving
 from tests.servers.sqs import SqsServer
 from video_encoder import VideoStatus, upload_file
 
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("encoder, scale-in")]
+pytestmark = pytest.mark.faults
 
 
 class Stopped(NamedTuple):

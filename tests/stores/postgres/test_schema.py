@@ -11,6 +11,7 @@ from onerow.core.task import COLUMN, DEFAULTS, FIELDS
 from onerow.stores.postgres import PostgresStore, schema
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from tests.conformance.kit import claim_one, put, stored
+from tests.runner.seed import new_name
 
 
 def test_the_error_for_missing_tables_names_the_command(postgres_url: str) -> None:
@@ -69,12 +70,12 @@ def test_code_that_is_too_old_is_refused(store: PostgresStore, sql: psycopg.Conn
 
 def test_a_role_without_create_rights_works_on_existing_tables(store: PostgresStore, sql: psycopg.Connection) -> None:
     database = sql.info.dbname
-    sql.execute("DROP ROLE IF EXISTS onerow_worker")
-    sql.execute("CREATE ROLE onerow_worker LOGIN")
+    role = new_name("worker_")
+    sql.execute(f"CREATE ROLE {role} LOGIN")
     try:
-        sql.execute("GRANT USAGE ON SCHEMA onerow TO onerow_worker")
-        sql.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA onerow TO onerow_worker")
-        url = f"postgresql://onerow_worker@{sql.info.host}:{sql.info.port}/{database}"
+        sql.execute(f"GRANT USAGE ON SCHEMA onerow TO {role}")
+        sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA onerow TO {role}")
+        url = f"postgresql://{role}@{sql.info.host}:{sql.info.port}/{database}"
         worker = PostgresStore(url)
         worker.prepare()
         put(worker)
@@ -85,8 +86,8 @@ def test_a_role_without_create_rights_works_on_existing_tables(store: PostgresSt
             stranger.prepare()
         stranger.close()
     finally:
-        sql.execute("DROP OWNED BY onerow_worker")
-        sql.execute("DROP ROLE onerow_worker")
+        sql.execute(f"DROP OWNED BY {role}")
+        sql.execute(f"DROP ROLE {role}")
 
 
 def test_concurrent_prepares_succeed(postgres_url: str) -> None:

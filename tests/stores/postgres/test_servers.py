@@ -16,7 +16,7 @@ from onerow.stores.postgres import PostgresStore
 from onerow.wiring import open_store
 from tests.conformance.kit import put, stored
 from tests.engine.kit import until
-from tests.runner.seed import seeded
+from tests.runner.seed import new_name, seeded
 from tests.servers.postgres import Databases, PostgresServer
 
 notes = Pipeline("notes")
@@ -28,9 +28,8 @@ def read(payload: str) -> str:
 
 
 def encoded(server: Databases, encoding: str) -> str:
-    name = f"onerow_{encoding.lower()}"
+    name = new_name(f"onerow_{encoding.lower()}_")
     with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name}")
         connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
     return urlsplit(server.url)._replace(path=f"/{name}").geturl()
 
@@ -89,21 +88,19 @@ def test_a_waker_works_in_a_schema_with_capital_letters(postgres_url: str) -> No
     store.close()
 
 
-@pytest.fixture(scope="module")
-def standby(postgres_server: Databases) -> Iterator[PostgresServer]:
-    if not isinstance(postgres_server, PostgresServer):
-        pytest.skip("a standby needs a server of our own: unset ONEROW_TEST_POSTGRES_URL")
-    server = PostgresServer(replica_of=postgres_server)
+@pytest.fixture
+def standby(own_postgres: PostgresServer) -> Iterator[PostgresServer]:
+    server = PostgresServer(replica_of=own_postgres)
     yield server
     server.close()
 
 
 @pytest.mark.faults
-def test_a_standby_as_the_store_is_reported(postgres_url: str, standby: PostgresServer) -> None:
-    primary = PostgresStore(postgres_url)
+def test_a_standby_as_the_store_is_reported(own_postgres: PostgresServer, standby: PostgresServer) -> None:
+    primary = PostgresStore(own_postgres.url)
     primary.prepare()
     put(primary)
-    url = urlsplit(standby.url)._replace(path=urlsplit(postgres_url).path).geturl()
+    url = standby.url
     store = PostgresStore(url)
     until(lambda: _has_task(store), "the task on the standby")
     assert "standby" in " ".join(finding.what for finding in store.inspect() if finding.level == "bad")

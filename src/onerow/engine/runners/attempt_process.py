@@ -20,6 +20,7 @@ _HOST_STOPS_AT, _HOST_KILLS_AFTER = 0.9, 0.05
 
 # A child may get a SIGTERM for the whole service before the worker does.
 _SIGNAL_ARRIVES_WITHIN = 1.0
+_STOP_FOLLOWS_WITHIN = 0.2
 
 _CHUNK = 16_384
 # Seconds to pause after a full chunk, so that other threads can run; longer once it wrote more than will be stored.
@@ -158,10 +159,13 @@ def ended_with_the_worker(attempt: Attempt, exit: Exit) -> bool:
 
     Service managers signal every process of a service at once (systemd: KillMode=control-group).
     """
+    if exit.code == 0:
+        return False
     if exit.signal == signal.SIGTERM or exit.code == 128 + signal.SIGTERM:
         return attempt.in_flight.stop_asked(_SIGNAL_ARRIVES_WITHIN)
-    # A program with a handler for SIGTERM ends with its own exit code.
-    return attempt.in_flight.was_signalled() and exit.code != 0
+    # A program with a handler for SIGTERM ends with its own exit code. A worker may learn of the signal after the
+    # program has ended; most programs with such a code failed, so the wait is short.
+    return attempt.in_flight.stop_asked(_STOP_FOLLOWS_WITHIN) and attempt.in_flight.was_signalled()
 
 
 def too_much_memory(attempt: Attempt, limit: int | None) -> Failure:

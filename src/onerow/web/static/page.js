@@ -279,7 +279,8 @@ window.onerow = (() => {
     decorate();
   });
   document.addEventListener("htmx:error", () => toast(document.body.dataset.unreachable, true));
-  dialog?.addEventListener("close", () => (dialog.textContent = ""));
+  // The event comes later than the close: by then the next dialog may be open.
+  dialog?.addEventListener("close", () => dialog.open || (dialog.textContent = ""));
   dialog?.addEventListener("click", (event) => event.target === dialog && dialog.close());
   document.addEventListener("DOMContentLoaded", () => decorate());
 
