@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test lint check format coverage wheel demo studio publisher tagger transcriber encoder bench
+.PHONY: help setup servers test collect lint check format coverage wheel demo studio publisher tagger transcriber encoder bench
 .PHONY: soak mutants pins clean
 
 help: ## this list
@@ -61,6 +61,9 @@ servers: setup ## fetch what the test servers need into .cache (PostgreSQL and S
 
 test: servers ## set up, then every test that isn't slow: ARGS=--random tries new examples
 	$(BIN)/python -m tests.runner -n $(JOBS) --dist loadgroup --durations=20 --durations-min=20 $(ARGS)
+
+collect: servers ## import every test, so that the processes of `make test` find the bytecode
+	@found=$$($(BIN)/python -m pytest --collect-only -q -n0 2>&1) || { echo "$$found"; exit 1; }
 
 # The fast tests of the code that needs no server: tracing makes them about twice as slow, and would change the timing of
 # the rest. Code in other processes is not counted.

@@ -1,5 +1,6 @@
 """Servers and databases that every test may ask for by name."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,16 @@ def start(server: Callable[[], T], *, optional: bool = False) -> T:
     if UNDER_CI and not optional:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # the collected tests are some hundred MB, which each collection of garbage would search
+
+
+def pytest_runtest_logfinish() -> None:
+    if not gc.get_freeze_count():
+        gc.freeze()  # the monitor's end undoes it
 
 
 @pytest.fixture
@@ -113,9 +124,11 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def mongo_server() -> MongoDatabases:
+def mongo_server() -> Iterator[MongoDatabases]:
     """Shared by all tests of the run: don't stop it. `own_mongo` is for that."""
-    return MongoDatabases(start(lambda: shared("mongo")))
+    server = MongoDatabases(start(lambda: shared("mongo")))
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -135,9 +148,11 @@ def own_mongo() -> Iterator[MongoServer]:
 
 
 @pytest.fixture(scope="session")
-def mongo_replica_set() -> MongoDatabases:
+def mongo_replica_set() -> Iterator[MongoDatabases]:
     """Shared by all tests of the run: don't stop it. `own_replica_set` is for that."""
-    return MongoDatabases(start(lambda: shared("mongo-replica-set")))
+    server = MongoDatabases(start(lambda: shared("mongo-replica-set")))
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -104,12 +104,20 @@ class Crew:
         self.kills = 0
 
     def kill_one(self) -> None:
-        """Send SIGKILL to the oldest worker process and start another."""
-        oldest = self._workers.pop(0)
-        oldest.kill()
-        oldest.wait(PATIENCE)
+        """Send SIGKILL to a worker process that holds a task, or to any when all have ended; start another."""
+        worker = until(self._worker_to_kill, "a worker that holds a task")
+        self._workers.remove(worker)
+        worker.kill()
+        worker.wait(PATIENCE)
         self.kills += 1
         self._workers.append(self._start())
+
+    def _worker_to_kill(self) -> "subprocess.Popen[bytes] | None":
+        tasks = self._place.everything()
+        if all(task.ended for task in tasks):
+            return self._workers[0]
+        holders = {task.leased_by.rsplit("-", 2)[1] for task in tasks if task.leased_by}
+        return next((worker for worker in self._workers if str(worker.pid) in holders), None)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return self._place.run([sys.executable, "-m", "tests.faults.bare_worker"])

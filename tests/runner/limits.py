@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from pytest_timeout import is_debugging
 
 _LIMIT = pytest.StashKey[float]()
 _STDERR = pytest.StashKey[int]()
+_TIMER = pytest.StashKey[tuple[float, float]]()  # when the timer in C was started, and for how many seconds
 
 
 class OverLimit(BaseException):
@@ -81,14 +83,35 @@ def _limited(item: pytest.Item) -> Iterator[None]:
     again_after = min(limit, 60)
     previous = signal.signal(signal.SIGALRM, end_test)
     signal.setitimer(signal.ITIMER_REAL, limit, again_after)
-    faulthandler.dump_traceback_later(limit + 2.5 * again_after, exit=True, file=item.config.stash[_STDERR])
+    _end_process_after(limit + 2.5 * again_after, item.config)
     try:
         yield
     finally:
         running = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, previous)
+
+
+def _end_process_after(seconds: float, config: pytest.Config) -> None:
+    """Start the timer in C anew, unless it was started a moment ago: each start costs a thread."""
+    started_at, length = config.stash.get(_TIMER, (0.0, 0.0))
+    now = time.monotonic()
+    if length != seconds or now - started_at > seconds / 50:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[_STDERR])
+        config.stash[_TIMER] = now, seconds
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
+    _stop_timer(config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _stop_timer(session.config)
+
+
+def _stop_timer(config: pytest.Config) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    config.stash[_TIMER] = 0.0, 0.0
 
 
 def _stacks() -> str:

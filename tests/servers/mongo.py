@@ -5,6 +5,7 @@ It has no sessions, transactions, change streams or TTL. Write with j=True where
 
 import os
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,10 +32,15 @@ class MongoDatabases:
         return urlsplit(self.url)._replace(path=f"/{new_name('onerow_')}").geturl()
 
     def drop_database(self, url: str) -> None:
-        with pymongo.MongoClient[dict[str, Any]](url) as client:
-            client.drop_database(client.get_default_database().name)
+        self.client.drop_database(urlsplit(url).path.removeprefix("/"))
 
-    def close(self) -> None: ...
+    @cached_property
+    def client(self) -> pymongo.MongoClient[dict[str, Any]]:
+        return pymongo.MongoClient(self.url)
+
+    def close(self) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
 
 
 class MongoServer(MongoDatabases):
@@ -82,6 +88,7 @@ class MongoServer(MongoDatabases):
             self._process.kill()
 
     def close(self) -> None:
+        super().close()
         self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -34,6 +34,7 @@ class PgBouncer:
             "default_pool_size = 5\n"
             "max_client_conn = 500\n"
         )
+        config.chmod(0o644)  # a module under test may have set the umask
         env = {"LD_LIBRARY_PATH": ":".join(str(readable_copy(path, self._directory)) for path in libraries)}
         binary = readable_copy(binary.parent, self._directory) / binary.name
         self._process = Process([binary, config], log=self._directory / "log", env=env if libraries else None)

@@ -89,6 +89,7 @@ class MongoReplicaSet(MongoDatabases):
                     raise  # otherwise no other member has caught up yet
 
     def close(self) -> None:
+        super().close()
         for process in self._processes.values():
             process.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
