@@ -52,11 +52,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # the collected tests are some hundred MB, which each collection of garbage would search
 
 
-def pytest_runtest_logfinish() -> None:
-    if not gc.get_freeze_count():
-        gc.freeze()  # the monitor's end undoes it
-
-
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """A database file that doesn't exist yet."""

@@ -27,7 +27,7 @@ def until(look: Callable[[], T | None], what: str = "", seconds: float = PATIENC
         if time.monotonic() > deadline:
             raise AssertionError(f"{what or 'it'} did not come in {seconds:.0f} s; the last look found {found!r}")
         time.sleep(pause)
-        pause = min(pause * 1.2, 0.1)  # a look costs time that the others need
+        pause = min(pause * 1.2, 0.05)  # a look costs time that the others need
     return found
 
 

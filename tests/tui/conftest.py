@@ -1,6 +1,7 @@
 """A monitor of the sample store, driven by keys."""
 
 import asyncio
+import gc
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -15,11 +16,19 @@ from textual.pilot import Pilot
 
 from onerow.engine.queue.queue import Queue
 from onerow.tui.app import Monitor
+from onerow.tui.garbage import Collector
 from onerow.wiring import open_store
 from tests.cli.conftest import frozen, town  # noqa: F401  fixtures
 
 PATIENCE = 900.0
 PICTURES = Path(__file__).parents[2] / "docs" / "monitor"
+
+
+@pytest.fixture(autouse=True)
+def no_freeze(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monitor would search all collected tests for garbage at its start, and undo the freeze of them at its end."""
+    monkeypatch.setattr(Collector, "start", lambda self: gc.disable())
+    monkeypatch.setattr(Collector, "stop", lambda self: gc.enable())
 
 
 class Session:

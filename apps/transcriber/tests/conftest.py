@@ -11,6 +11,7 @@ import pytest
 from apps.transcriber.tests.kit import home_at, model_server
 from apps.transcriber.tests.model_server import ModelServer
 from onerow import Queue
+from tests.tui.conftest import no_freeze  # noqa: F401  a fixture
 from transcriber import open_queue
 
 
