@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -251,4 +252,28 @@ def test_a_worker_adds_and_removes_its_registry_entry(queue: Queue, tmp_path: Pa
         assert note.body["phases"] == [["slow", "run"]]
     assert queue.store.notes("worker") == []
     work(queue)
+    assert queue.store.notes("worker") == []
+
+
+def test_a_worker_that_writes_its_registry_entry_while_it_ends_leaves_none(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, removed = threading.Event(), threading.Event()
+    with working(queue, slow()) as worker:
+        controls = worker._background.controls
+        register, unregister = controls.register, controls.unregister
+
+        def register_late(now: datetime) -> None:
+            writing.set()
+            removed.wait(1)
+            register(now)
+
+        def unregister_and_say() -> None:
+            unregister()
+            removed.set()
+
+        monkeypatch.setattr(controls, "register", register_late)
+        monkeypatch.setattr(controls, "unregister", unregister_and_say)
+        controls._register_at = 0.0
+        assert writing.wait(PATIENCE)
     assert queue.store.notes("worker") == []

@@ -136,11 +136,12 @@ class Background:
             reception.close()
             self._if_store_available(deadline, reception.write_last_counts)
         self._log.stop(left())  # two log writers at once would lose lines
-        self._if_store_available(deadline, lambda: self._write_last_lines(deadline), self.controls.unregister)
+        self._if_store_available(deadline, lambda: self._write_last_lines(deadline))
         for thread in (*self._alerts, *self._webhooks):
             thread.ask_to_stop()
         for thread in (self._heartbeat, self._deadlines, self._sweeps):
             thread.stop(left())
+        self._if_store_available(deadline, self.controls.unregister)  # its thread would write the entry again
         for thread in self._webhooks:
             thread.stop(min(1.0, left()))  # an unsent event stays behind the cursor
         alerts_until = min(monotonic() + LAST_CALLS, deadline())
