@@ -1,11 +1,10 @@
 """Build the wheel and check it as a user meets it: contents, a clean installation, a program, the demo, its types.
 
-`python -m tools.check_wheel`; needs uv, or a python3 with pip.
+`python -m tools.check_wheel [FOLDER]`: a folder with downloaded packages, to install from instead of the network.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,12 +97,9 @@ def install(wheel: Path, venv: Path) -> Path:
     """Install the wheel with every extra into a new environment; return its Python."""
     python = venv / "bin" / "python"
     what: list[str | Path] = ["-q", "-c", ROOT / "constraints.txt", f"{wheel}[all]"]
-    if uv := shutil.which("uv"):
-        run([uv, "venv", "-q", "--python", sys.executable, venv], ROOT)
-        run([uv, "pip", "install", "--python", python, *what], ROOT)
-    else:
-        run([sys.executable, "-m", "venv", "--without-pip", venv], ROOT)
-        run(["python3", "-m", "pip", "--python", python, "install", *what], ROOT)
+    downloaded = ["--offline", "--no-index", "--find-links", *sys.argv[1:]] if sys.argv[1:] else []
+    run([sys.executable, "-m", "venv", "--without-pip", venv], ROOT)
+    run([Path(sys.executable).with_name("uv"), "pip", "install", "--python", python, *downloaded, *what], ROOT)
     return python
 
 

@@ -1,9 +1,11 @@
-"""Every test of this folder that uses a queue runs once per store, with the store's own clock."""
+"""Every test of this folder that uses a queue runs with several stores, each with its own clock."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -15,6 +17,24 @@ from tests.engine.kit import until as until
 
 PATIENCE = 900.0
 """Seconds after which an expected change counts as missing."""
+
+
+FOLDER = Path(__file__).parent
+SERVERS = ("postgres", "mongo")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the two servers, each test uses always the same one; with the other, `make soak` runs it.
+
+    What a store does is tested on every store in tests/conformance; here it is what the engine makes of it.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and FOLDER in item.path.parents:
+            given = getattr(item, "callspec", None)
+            name = given.params["entry"].name if given is not None and "entry" in given.params else ""
+            if name in SERVERS and name != SERVERS[crc32(item.originalname.encode()) % 2]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(
