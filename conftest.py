@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -177,11 +178,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def sqs_server() -> Iterator["SqsServer"]:
+    from botocore.loaders import JSONFileLoader
+
     from tests.servers.sqs import SqsServer  # takes a second to import, and most runs don't need it
 
-    server = SqsServer()
-    yield server
-    server.close()
+    read = cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda self, path: read(path))  # else each session parses a megabyte
+        server = SqsServer()
+        yield server
+        server.close()
 
 
 @pytest.fixture

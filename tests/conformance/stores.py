@@ -15,21 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import psycopg
-from psycopg import sql
-from pymongo import MongoClient, WriteConcern
-from pymongo.database import Database
-
 from onerow.core.times import to_millis
 from onerow.ports import Store
 from onerow.stores.memory import MemoryStore
-from onerow.stores.mongo import MongoStore
-from onerow.stores.postgres import PostgresStore
-from onerow.stores.sqlite import SqliteStore
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 
-if TYPE_CHECKING:  # racing processes import this file and start faster without pytest
+# Racing processes import this file, and start faster without pytest and with the driver of one server only.
+if TYPE_CHECKING:
     import pytest
+    from pymongo.database import Database
 
     from tests.servers.mongo import MongoDatabases
 
@@ -99,6 +93,8 @@ def _fresh_sqlite(request: "pytest.FixtureRequest") -> str:
 
 
 def _open_sqlite(address: str, clock: Callable[[], datetime] | None) -> Store:
+    from onerow.stores.sqlite import SqliteStore
+
     return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
 
 
@@ -125,16 +121,24 @@ def _fresh_schema(request: "pytest.FixtureRequest", server: str) -> str:
 
 
 def _drop_schema(url: str) -> None:
+    import psycopg
+    from psycopg import sql
+
     server, _, schema = url.partition("?schema=")
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
 def _open_postgres(address: str, clock: Callable[[], datetime] | None) -> Store:
+    from onerow.stores.postgres import PostgresStore
+
     return PostgresStore(address, clock=clock)
 
 
 def _spoil_postgres(opened: "OpenedStore", task_id: str, column: str, value: Any) -> bool:
+    import psycopg
+    from psycopg import sql
+
     server, _, schema = opened.address.partition("?schema=")
     with psycopg.connect(server, autocommit=True) as connection:
         for domain, constraint in connection.execute(
@@ -160,6 +164,8 @@ def _spoil_mongo(opened: "OpenedStore", task_id: str, column: str, value: Any) -
             value = json.loads(value)
         except ValueError:
             return False  # MongoDB stores values, not JSON text, so broken JSON can't be written
+    from pymongo import MongoClient, WriteConcern
+
     with MongoClient[Any](opened.address) as client:
         tasks = client.get_default_database()["task_queue"].with_options(write_concern=WriteConcern(j=True))
         tasks.update_one({"_id": task_id}, {"$set": {column: value}}, bypass_document_validation=True)
@@ -189,6 +195,8 @@ def _empty_mongo(server: "MongoDatabases", url: str) -> None:
 
 @cache
 def _prepared_schema(server: "MongoDatabases") -> dict[str, Any]:
+    from onerow.stores.mongo import MongoStore
+
     url = server.fresh_database()
     store = MongoStore(url)
     store.prepare()
@@ -198,7 +206,7 @@ def _prepared_schema(server: "MongoDatabases") -> dict[str, Any]:
     return found
 
 
-def _schema_of_mongo(database: Database[Any]) -> dict[str, Any]:
+def _schema_of_mongo(database: "Database[Any]") -> dict[str, Any]:
     return {
         each["name"]: (each["options"], database[each["name"]].index_information())
         for each in database.list_collections()
@@ -211,10 +219,14 @@ def _fresh_replica_set(request: "pytest.FixtureRequest") -> str:
 
 
 def _open_mongo(address: str, clock: Callable[[], datetime] | None) -> Store:
+    from onerow.stores.mongo import MongoStore
+
     return MongoStore(address, clock=clock)
 
 
 def _open_mongo_7(address: str, clock: Callable[[], datetime] | None) -> Store:
+    from onerow.stores.mongo import MongoStore
+
     return MongoStore(address, clock=clock, bulk=False)
 
 

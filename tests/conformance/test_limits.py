@@ -28,7 +28,7 @@ from tests.conformance.kit import (
     swap,
     want,
 )
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.samples import BROKEN, PLAN, SECOND
 
 

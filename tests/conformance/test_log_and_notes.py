@@ -14,7 +14,7 @@ from onerow.core.plan import Plan
 from onerow.core.times import FAR
 from onerow.ports import LogLine, Note, Store
 from tests.conformance.kit import put, stored
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.samples import PLAN
 
 

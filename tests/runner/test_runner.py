@@ -297,7 +297,7 @@ def test_a_terminated_run_names_the_tests_that_were_running(suite: Suite) -> Non
 DRAWS = """
     import json, pathlib, random
     from hypothesis import given, strategies as st
-    from tests.runner.seed import new_name, seeded
+    from tests.runner.seeded import new_name, seeded
 
     found = []
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pymongo
 from pymongo.errors import PyMongoError
 
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.servers import CACHE, Missing
 from tests.servers.process import Process, free_port, make_directory, readable_copy
 

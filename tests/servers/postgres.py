@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.servers import Missing
 from tests.servers.process import UNPRIVILEGED, Process, free_port, make_directory, readable_copy
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.runner.seed import seeded
+from tests.runner.seeded import seeded
 
 UNPRIVILEGED = 65534
 

@@ -15,7 +15,7 @@ from onerow.core.adoption import Processing
 from onerow.core.errors import BadInput, IllegalMove, StoreError
 from onerow.core.table_mapping import TableMapping
 from onerow.engine.queue.adopt import Adopted, Adoption, undo
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.tables import old_tables
 from tests.tables.kit import ACCOUNT, POST, Database, database, pipeline, shipped
 

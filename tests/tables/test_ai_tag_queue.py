@@ -11,7 +11,7 @@ import pytest
 from onerow.core.filters import Filter
 from onerow.sql_ports import PolicySettings
 from onerow.stores.postgres.views import functions
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.tables.kit import ACCOUNT, POST, Database, database, pipeline, shipped
 
 tagging = pipeline("tagging", "tag")

@@ -21,7 +21,7 @@ from ai_tagger.posts import Post, sync_posts
 from ai_tagger.settings import Settings
 from onerow import Queue, Worker
 from tests.engine.kit import PATIENCE, until, work, working
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 from tests.servers.postgres import Databases
 
 __all__ = ["PATIENCE", "ROOT", "Desk", "a_desk", "a_model", "a_post", "until", "with_user"]

@@ -65,7 +65,7 @@ def model_server() -> Iterator[ModelServer]:
 
 def work(**options: Any) -> None:
     """Run all tasks in this process, retries and waits for children included; not those of a later time."""
-    terms: dict[str, Any] = {"grace": "1s", "interval": 0.05} | options
+    terms: dict[str, Any] = {"grace": "60s", "interval": 0.05} | options
     queue = open_queue()
 
     def is_done() -> bool:

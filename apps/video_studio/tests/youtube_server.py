@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 from apps.video_studio.tests.serving import Handler, Server
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 
 _PIECE = 256 * 1024
 

@@ -10,7 +10,7 @@ import psycopg
 from onerow.pipelines.pipeline import Pipeline
 from onerow.stores.postgres import PostgresStore
 from onerow.wiring import Queue
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 
 ANNS, BOBS = "0190a000-0000-7000-8000-00000000000a", "0190b000-0000-7000-8000-00000000000b"
 """Accounts, which own tasks: one of Ann's workspace, one of Bob's."""

@@ -11,7 +11,7 @@ from onerow.core.task import COLUMN, DEFAULTS, FIELDS
 from onerow.stores.postgres import PostgresStore, schema
 from onerow.stores.postgres.rows import KINDS, SQL_TYPE
 from tests.conformance.kit import claim_one, put, stored
-from tests.runner.seed import new_name
+from tests.runner.seeded import new_name
 
 
 def test_the_error_for_missing_tables_names_the_command(postgres_url: str) -> None:

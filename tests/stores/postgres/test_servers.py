@@ -16,7 +16,7 @@ from onerow.stores.postgres import PostgresStore
 from onerow.wiring import open_store
 from tests.conformance.kit import put, stored
 from tests.engine.kit import until
-from tests.runner.seed import new_name, seeded
+from tests.runner.seeded import new_name, seeded
 from tests.servers.postgres import Databases, PostgresServer
 
 notes = Pipeline("notes")
