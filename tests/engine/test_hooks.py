@@ -1,6 +1,8 @@
 """Hooks after the commit, and alerts to a webhook."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from onerow import BadInput, Permanent, Pipeline, Status, TaskCompleted, TaskFailed
-from onerow.engine.control.alerts import Webhook, watch
+from onerow.engine.control.alerts import Alert, Undelivered, Webhook, watch
 from onerow.engine.events.events import AlertLost
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles.alert_sender import AlertSender
@@ -23,6 +25,7 @@ class Receiver:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.refusals = 0
+        self.redirects = False
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,7 +35,12 @@ class Receiver:
                 receiver.refusals -= refuse
                 if not refuse:
                     receiver.bodies.append(body)
-                self.send_response(503 if refuse else 204)
+                self.send_response(302 if receiver.redirects else 503 if refuse else 204)
+                self.send_header("Location", receiver.url)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(204)
                 self.end_headers()
 
             def log_message(self, *args: Any) -> None: ...
@@ -163,3 +171,16 @@ def test_alerts_can_be_sent_to_a_function(queue: Queue) -> None:
 def test_an_invalid_webhook_url_is_refused() -> None:
     with pytest.raises(BadInput, match="http"):
         Webhook("ftp://example")
+
+
+def test_an_alert_that_is_redirected_is_not_delivered(receiver: Receiver) -> None:
+    receiver.redirects = True
+    alert = Alert(kind="failed", text="t", at="2026-01-01T00:00:00Z", pipeline="p", phase="run")
+    with pytest.raises(Undelivered, match="did not take it: Found") as caught:
+        Webhook(receiver.url)([alert])
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_program_with_a_queue_imports_http_only_to_send() -> None:
+    program = "import sys; from onerow import Pipeline, Queue; sys.exit('http.client' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,8 +1,5 @@
 """Alerts about failed, unserved and overdue tasks, and their receivers. Alerts never contain payloads."""
 
-import http.client
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
@@ -57,14 +54,13 @@ class Webhook:
         self._timeout = parse_duration(timeout, "timeout").total_seconds()
 
     def __call__(self, alerts: Sequence[Alert]) -> None:
+        from onerow.engine.control.http_post import NotAccepted, post
+
         body = _encode({"text": "\n".join(alert.text for alert in alerts), "alerts": alerts})
-        request = urllib.request.Request(self.url, body, self._headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                answer.read()
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            # The URL may contain a secret, so the message leaves it out.
-            raise Undelivered(f"the webhook did not take it: {getattr(error, 'reason', None) or error}") from None
+            post(self.url, body, self._headers, self._timeout)
+        except NotAccepted as error:
+            raise Undelivered(f"the webhook did not take it: {error}") from None
 
 
 class AlertRule(msgspec.Struct, frozen=True):

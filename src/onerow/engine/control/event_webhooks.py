@@ -2,9 +2,6 @@
 
 import base64
 import hmac
-import http.client
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,6 +43,8 @@ class EventWebhook(msgspec.Struct, frozen=True):
 
     def send(self, event_id: str, body: bytes, sent_at: int) -> None:
         """Post one signed event, as Standard Webhooks describes; raise NotTaken unless the answer is 2xx."""
+        from onerow.engine.control.http_post import NotAccepted, post
+
         signed = f"{event_id}.{sent_at}.".encode() + body
         signature = base64.b64encode(hmac.digest(self.secret, signed, "sha256")).decode()
         headers = {
@@ -56,27 +55,13 @@ class EventWebhook(msgspec.Struct, frozen=True):
             "webhook-timestamp": str(sent_at),
             "webhook-signature": f"v1,{signature}",
         }
-        request = urllib.request.Request(self.url, body, headers, method="POST")
         try:
-            with _opener.open(request, timeout=self.timeout) as answer:
-                answer.read(1_000_000)
-        except urllib.error.HTTPError as error:
-            error.close()
-            final = 300 <= error.code < 500 and error.code not in (401, 403, 404, 408, 425, 429)
-            raise NotTaken(f"it answered {error.code}", refused=final) from None
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            # The URL may contain a secret, so the message leaves it out.
-            raise NotTaken(str(getattr(error, "reason", None) or error)) from None
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer: following it would send events to an address that was not configured."""
-
-    def redirect_request(self, *arguments: Any, **options: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(_NoRedirect)
+            post(self.url, body, headers, self.timeout)
+        except NotAccepted as error:
+            if error.status is None:
+                raise NotTaken(str(error)) from None
+            final = 300 <= error.status < 500 and error.status not in (401, 403, 404, 408, 425, 429)
+            raise NotTaken(f"it answered {error.status}", refused=final) from None
 
 
 def event_webhook(
