@@ -54,7 +54,7 @@ def test_timed_out_and_cancelled_work_is_ended_for_real_before_its_slot_is_given
 ) -> None:
     for task_id in ("one", "two"):
         ready_for_video(task_id, tmp_path)
-    with works(home, STUDIO_PHASE_TIMEOUT="20s", **LONG) as studio:
+    with works(home, STUDIO_PHASE_TIMEOUT="12s", **LONG) as studio:
         studio.start()
         first = until(processing("video"), "the first video")[0].task_id
         until(lambda: studio.living(f"{first}-0.mp4"), "its ffmpeg")
