@@ -22,13 +22,13 @@ def levels(text: str) -> set[str]:
 
 def test_migrate_checks_and_applies_migrations(run: Run, tmp_path: Path) -> None:
     url = "sqlite:///new.db"
-    assert "needs schema 1 (it has 0)" in run("migrate", "--check", "--store", url, code=1).stdout
+    assert "needs schema 2 (it has 0)" in run("migrate", "--check", "--store", url, code=1).stdout
     sql = run("migrate", "--sql", "--store", url).stdout
     assert "CREATE TABLE task_queue" in sql
     assert not (tmp_path / "new.db").exists()
-    assert "now has schema 1" in run("migrate", "--store", url).stdout
-    assert "has schema 1" in run("migrate", "--check", "--store", url).stdout
-    assert json.loads(run("migrate", "--json", "--store", url).stdout)["stored"] == 1
+    assert "now has schema 2" in run("migrate", "--store", url).stdout
+    assert "has schema 2" in run("migrate", "--check", "--store", url).stdout
+    assert json.loads(run("migrate", "--json", "--store", url).stdout)["stored"] == 2
     with sqlite3.connect(tmp_path / "by_hand.db") as by_hand:
         by_hand.executescript(sql)
 

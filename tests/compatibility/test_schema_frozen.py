@@ -1,4 +1,4 @@
-"""Schema 1 is in use: it must not change. A new schema is a numbered migration beside it."""
+"""Schemas 1 and 2 are in use: they must not change. A new schema is a numbered migration beside them."""
 
 import hashlib
 import re
@@ -13,17 +13,17 @@ import onerow
 from onerow.stores.mongo import schema as mongo
 
 STORES = Path(onerow.__file__).parent / "stores"
-ADVICE = "schema 1 has changed; databases in use have the old one. Write a numbered migration instead."
+ADVICE = "this schema has changed; databases in use have the old one. Write a numbered migration instead."
 
 
-def statements(store: str) -> str:
-    """Return schema 1 of a SQL store without comments and line breaks."""
-    text = (STORES / store / "sql" / "schema_1.sql").read_text(encoding="utf-8")
+def statements(store: str, number: int) -> str:
+    """Return a migration of a SQL store without comments and line breaks."""
+    text = (STORES / store / "sql" / f"schema_{number}.sql").read_text(encoding="utf-8")
     return " ".join(re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE).split())
 
 
 def collection() -> str:
-    """Return the validator and the indexes of schema 1 on MongoDB."""
+    """Return the validator and the indexes of schema 2 on MongoDB."""
 
     def plain(value: Any) -> Any:
         return value.isoformat() if isinstance(value, datetime) else value
@@ -36,10 +36,12 @@ def collection() -> str:
 @pytest.mark.parametrize(
     "schema, expected",
     [
-        pytest.param(lambda: statements("sqlite"), "42df053db003f3b4", id="sqlite"),
-        pytest.param(lambda: statements("postgres"), "d4076592160d41c9", id="postgres"),
-        pytest.param(collection, "8c0511c87bcb6c03", id="mongo"),
+        pytest.param(lambda: statements("sqlite", 1), "42df053db003f3b4", id="sqlite 1"),
+        pytest.param(lambda: statements("sqlite", 2), "03038033bda24c79", id="sqlite 2"),
+        pytest.param(lambda: statements("postgres", 1), "d4076592160d41c9", id="postgres 1"),
+        pytest.param(lambda: statements("postgres", 2), "acdac12320995287", id="postgres 2"),
+        pytest.param(collection, "ac804906c48a5704", id="mongo 2"),
     ],
 )
-def test_schema_1_does_not_change(schema: Any, expected: str) -> None:
+def test_a_schema_does_not_change(schema: Any, expected: str) -> None:
     assert hashlib.sha256(schema().encode()).hexdigest()[:16] == expected, ADVICE

@@ -8,10 +8,11 @@ import msgspec
 
 from onerow.core import values
 from onerow.core.filters import Filter
+from onerow.core.rules.attempts import Done, decide
 from onerow.core.status import Status
 from onerow.core.task import Task
-from onerow.ports import Claim, Inserted, Move, PhaseClaim, Store, Swapped
-from tests.samples import a_task
+from onerow.ports import Claim, Inserted, Move, PhaseClaim, Searchable, Store, Swapped
+from tests.samples import PLAN, a_task
 
 BLINK = timedelta(milliseconds=150)
 """A duration short enough to wait for in a test of a store whose clock can't be set."""
@@ -94,3 +95,28 @@ def same(one: Task, other: Task) -> bool:
 def _plain(task: Task) -> dict[str, Any]:
     fields = msgspec.structs.asdict(task)
     return {name: values.decode(value) if name.endswith("_json") else value for name, value in fields.items()}
+
+
+def work_off(store: Store, limit: int = 500, **more: Any) -> list[str]:
+    """Claim tasks and complete them like a worker; return the claimed ids."""
+    tasks = claim(store, limit, **more)
+    now = store.now()
+    decided = [(task, decide(task, PLAN, Done('"ok"'), now, "w1")) for task in tasks]
+    store.swap([Move(task, after) for task, after in decided if after is not None])
+    return [task.task_id for task in tasks]
+
+
+def read_everything(store: Store) -> None:
+    """Call every operation that reads tasks; each must succeed beside an unreadable row."""
+    now = store.now()
+    store.ready(frozenset({("videos", "script")}), now)
+    for wanted in (want(), want(slots=100, key_slots=100)):
+        store.claimable(wanted, now)
+    store.due("videos", "script", now, 100)
+    store.leases(limit=100)
+    store.count(Filter())
+    store.find(Filter(text="nothing"))
+    assert sum(line.count for line in store.count(Filter())) == len(every_row(store))
+    if isinstance(store, Searchable):
+        store.store_counts()
+        store.search(Filter(title_text="nothing", text="nothing"), within=MINUTE)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onerow.core import rules, values
 from onerow.core.filters import Filter
-from onerow.core.status import Status
+from onerow.core.status import PROCESSING, Status
 from onerow.core.task import FIELDS, JSON_FIELDS, TIME_FIELDS, Task
 from onerow.core.times import FAR
 from onerow.ports import Existing, Inserted, Store
@@ -51,7 +51,11 @@ def tasks_of_any_kind() -> st.SearchStrategy[Task]:
         "metadata_json": objects,
     }
     assert set(FIELDS) - set(fields) == {"task_id", "slot", "key_slot", "held_key"}
-    return st.fixed_dictionaries(fields).map(lambda given_: a_task(**given_))
+    return st.fixed_dictionaries(fields).map(lambda given_: a_task(**given_)).filter(_has_lease_if_processing)
+
+
+def _has_lease_if_processing(task: Task) -> bool:
+    return task.status is not PROCESSING or (task.leased_by is not None and task.leased_until is not None)
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from onerow.engine.queue.compare_and_swap import operate
 from onerow.engine.queue.purge import purge
 from onerow.engine.queue.rescue import rescue_all
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
-from onerow.ports import Existing, Lease, Move, Searchable, Store
-from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored
+from onerow.ports import Existing, Lease, Lost, Move, Searchable, Store
+from tests.conformance.kit import HOUR, MINUTE, claim, new, put, stored, work_off
 from tests.conformance.stores import OpenedStore
 from tests.samples import PLAN
 
@@ -82,15 +82,6 @@ def rows(opened: OpenedStore) -> Spoiler:
     return Spoiler(opened)
 
 
-def work_off(store: Store, limit: int = 500) -> list[str]:
-    """Claim tasks and complete them like a worker; return the claimed ids."""
-    tasks = claim(store, limit)
-    now = store.now()
-    decided = [(task, decide(task, PLAN, Done('"ok"'), now, "w1")) for task in tasks]
-    store.swap([Move(task, after) for task, after in decided if after is not None])
-    return [task.task_id for task in tasks]
-
-
 def test_readable_rows_of_a_batch_are_claimed_and_settled_and_unreadable_ones_quarantined(
     store: Store, rows: Spoiler
 ) -> None:
@@ -119,6 +110,54 @@ def test_a_rescue_returns_the_readable_rows(store: Store, rows: Spoiler, later: 
     assert {stored(store, task_id).status for task_id in OTHERS} == {WAITING}
     for task_id in rows.bad:
         assert stored(store, task_id).status in (WAITING, FAILED)
+
+
+@pytest.mark.parametrize(
+    "column, value",
+    [
+        ("leased_until", "soon"),
+        ("leased_until", "-infinity"),
+        ("leased_until", "0044-03-15 BC"),
+        ("leased_until", None),
+        ("leased_by", None),
+    ],
+)
+def test_a_processing_row_without_a_readable_lease_is_quarantined_and_the_others_are_rescued(
+    store: Store, opened: OpenedStore, later: Callable[[timedelta], None], column: str, value: Any
+) -> None:
+    if opened.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    for task_id in ("a", "bad", "z"):
+        put(store, task_id)
+    held = claim(store, 3, lease_for=timedelta(milliseconds=100))
+    if not opened.entry.spoil(opened, "bad", column, value):
+        pytest.skip("the database refuses this value")
+    assert {lease.task_id for lease in store.leases(limit=10)} == {"a", "z"}
+    bad = stored(store, "bad")
+    assert (bad.status, bad.error_class) == (FAILED, "corrupt")
+    assert column in str(bad.error)
+    (answer,) = store.extend([Lease("bad", held[1].token)], MINUTE)
+    assert isinstance(answer, Lost)
+    later(timedelta(milliseconds=150))
+    rescue_all(store, Filter(), store.now(), Events(), by="rescuer", plan_of=lambda name: None)
+    assert {stored(store, task_id).status for task_id in ("a", "z")} == {WAITING}
+    operate(store, "bad", lambda task: rules.retry(task, PLAN, store.now()))
+    assert sorted(work_off(store)) == ["a", "bad", "z"]
+
+
+def test_whoever_reads_a_processing_row_without_a_lease_quarantines_it(store: Store, opened: OpenedStore) -> None:
+    if opened.entry.spoil is None:
+        pytest.skip("nothing but onerow can write to this store")
+    for task_id in ("fetched", "listed", "cancelled"):
+        put(store, task_id)
+        assert opened.entry.spoil(opened, task_id, "status", "processing")
+    assert stored(store, "fetched").error_class == "corrupt"
+    with suppress(IllegalMove):
+        operate(store, "cancelled", lambda task: rules.cancel(task, store.now()))
+    assert stored(store, "cancelled").ended
+    assert store.find(Filter(statuses=frozenset({PROCESSING}))).tasks == []
+    assert {task.task_id for task in store.find(Filter(error_class="corrupt")).tasks} >= {"fetched", "listed"}
+    assert store.leases(limit=10) == []
 
 
 def test_heartbeats_of_the_readable_rows_succeed(store: Store, rows: Spoiler) -> None:

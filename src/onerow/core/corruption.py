@@ -1,8 +1,9 @@
 """Unreadable rows: find what is wrong with them and keep the other rows working.
 
 A program that writes to the table without onerow can leave a row that no rule accepts: an invalid time, a number out
-of range, JSON of the wrong shape. Checking each row would slow down every task, so a row is examined only after
-an operation on it has failed. A row with a problem is then quarantined: its task fails with class `corrupt`.
+of range, JSON of the wrong shape, text that is not UTF-8. Checking each row would slow down every task, so a row is
+examined only after an operation on it has failed. A row with a problem is then quarantined: its task fails with class
+`corrupt`.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ NUMBERS = {
 }
 """The fields that are numbers, with the largest value of each."""
 _NAMES = {str: "text", int: "a whole number", bool: "true or false", datetime: "a time with a zone", Status: "a status"}
+LEASE_FIELDS = ("leased_by", "leased_until")
+"""The fields that every processing task has."""
 _LONGEST_ORIGINAL = 10_000
 _TRIES = 5
 
@@ -62,7 +65,7 @@ class UnreadableRows(CorruptRow):
         )
 
 
-def decoded(rows: Sequence[Row], decode: Callable[[Row], Task], id_of: Callable[[Row], Any]) -> list[Task]:
+def decoded(rows: Sequence[Row], decode: Callable[[Row], T], id_of: Callable[[Row], Any]) -> list[T]:
     """Decode the rows; raise UnreadableRows with the ids of the rows that can't be decoded."""
     try:
         return [decode(row) for row in rows]
@@ -81,7 +84,7 @@ def set_apart(
         return [decode(row) for row in good], [id_of(row) for row in rows if row not in good]
 
 
-def _can(decode: Callable[[Row], Task], row: Row) -> bool:
+def _can(decode: Callable[[Row], object], row: Row) -> bool:
     try:
         decode(row)
     except Exception:
@@ -118,6 +121,8 @@ def problems(task: Task) -> dict[str, str]:
             parse_duration(task.unique_for)
         except Exception:
             found["unique_for"] = f"{task.unique_for!r} is not a duration"
+    if task.status is PROCESSING:
+        found |= {field: "a processing task needs a lease" for field in LEASE_FIELDS if getattr(task, field) is None}
     return found
 
 
@@ -148,22 +153,31 @@ def _json_problem(field: str, value: Any) -> str:
 
 
 def quarantine(task: Task, now: datetime, *, by: str = "") -> Task:
-    """Fail an unreadable task with class `corrupt`, unless it has ended; its JSON columns are left unchanged."""
+    """Fail an unreadable task with class `corrupt`, unless it has ended; its JSON columns are left unchanged.
+
+    Bytes in a JSON column are replaced by text, so that every program can read the row; the history keeps the original.
+    """
     found = problems(task)
     if not found:
         raise IllegalMove(f"task {task.task_id} can be read", task_id=str(task.task_id), status=task.status)
     ended = "status" not in found and task.ended
     error = f"this row can't be read: {'; '.join(f'{COLUMN[field]}: {why}' for field, why in found.items())}"
-    changes = {field: _stand_in(field, getattr(task, field), now) for field in found if field not in JSON_FIELDS}
-    logs, note = ("[]", str(task.logs_json)[:_LONGEST_ORIGINAL]) if "logs_json" in found else (task.logs_json, "")
+    given = {field: getattr(task, field) for field in found}
+    changes = {field: _stand_in(field, value, now) for field, value in given.items() if field not in JSON_FIELDS}
+    bytes_in_json = {field: value for field, value in given.items() if field in JSON_FIELDS and type(value) is bytes}
+    changes |= {field: _json_text(field, value) for field, value in bytes_in_json.items()}
+    originals = bytes_in_json | ({"logs_json": task.logs_json} if "logs_json" in found else {})
+    note = "\n".join(_text(value)[:_LONGEST_ORIGINAL] for value in originals.values())
+    logs = "[]" if "logs_json" in found else task.logs_json
     phase = changes.get("phase", task.phase)
     entry = Entry(at=spell(now), what="quarantined", phase=phase, by=by, error=error, error_class="corrupt", note=note)
     changes |= {"error": error[:2_000], "error_class": "corrupt", "logs_json": history.append(logs, entry)}
     changes["updated_at"] = now
-    changes.setdefault("version", task.version + 1)
+    if "version" not in found:
+        changes["version"] = task.version + 1
     changes |= dict.fromkeys(("leased_by", "leased_until", "slot", "key_slot", "awaiting"))
-    if task.status is PROCESSING:
-        changes.setdefault("token", task.token + 1)  # the current holder loses its lease
+    if task.status is PROCESSING and "token" not in found:
+        changes["token"] = task.token + 1  # the current holder loses its lease
     if not ended:
         changes |= {"status": FAILED, "completed_at": now, "purged_at": None}
         changes |= _released(task, found, now)
@@ -185,7 +199,16 @@ def _stand_in(field: str, value: Any, now: datetime) -> Any:
         return since_epoch(now) + 1  # higher than any count of writes, and far below MOST_WRITES
     if field in DEFAULTS:
         return DEFAULTS[field]
-    return now if _KIND[field] is datetime else str(value)
+    return now if _KIND[field] is datetime else _text(value)
+
+
+def _json_text(field: str, value: bytes) -> str:
+    text = value.decode(errors="replace")
+    return str(DEFAULTS.get(field, "null")) if _json_problem(field, text) else text
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def applied(rule: Callable[[Task], T], task: Task, now: datetime, *, by: str = "") -> T | Task:

@@ -138,17 +138,17 @@ def test_a_newer_schema_is_reported_as_newer(kind: str, request: pytest.FixtureR
     store = open_store(url)
     store.prepare()
     store.close()
-    for min_code, level, code in ((1, "slow", 0), (2, "bad", 1)):
-        _record_schema(kind, url, 2, min_code)
+    for min_code, level, code in ((2, "slow", 0), (3, "bad", 1)):
+        _record_schema(kind, url, 3, min_code)
         doctor = CliRunner().invoke(main, ["doctor", "--store", url])
-        assert (doctor.exit_code, "schema 2" in doctor.stdout, "pip install -U onerow" in doctor.stdout) == (
+        assert (doctor.exit_code, "schema 3" in doctor.stdout, "pip install -U onerow" in doctor.stdout) == (
             code,
             True,
             True,
         )
         assert ("✗" in doctor.stdout) == (level == "bad")
         check = CliRunner().invoke(main, ["migrate", "--check", "--store", url])
-        assert (check.exit_code, "schema 2" in check.stdout) == (code, True)
+        assert (check.exit_code, "schema 3" in check.stdout) == (code, True)
 
 
 def _record_schema(kind: str, url: str, schema: int, min_code: int) -> None:

@@ -27,7 +27,7 @@ def test_a_healthy_database_has_no_findings(store: PostgresStore) -> None:
 
 def test_a_database_without_our_tables_is_not_ready(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
-    assert bad(store) == ["schema 0, not 1"]
+    assert bad(store) == ["schema 0, not 2"]
     store.close()
 
 

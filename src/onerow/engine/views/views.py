@@ -49,6 +49,7 @@ COUNT_FOR = timedelta(seconds=2)
 RECENT = timedelta(minutes=5)
 _QUICK_SEARCH = timedelta(milliseconds=10)
 _FULL_SEARCH = timedelta(minutes=1)
+_MOST_LEASES = 5_000
 _MOST_HELD = 1_000
 _MOST_FAILURES = 500
 _TRACE_LINES = 2_000
@@ -356,6 +357,8 @@ class Views:
         With `quick` only the latest failed tasks are searched for rows that can't be read, for some milliseconds.
         """
         search_for = _QUICK_SEARCH if quick else _FULL_SEARCH
+        if not quick:
+            self._queue.store.leases(limit=_MOST_LEASES)  # sets aside processing tasks without a readable lease
         corrupt = self._search(CORRUPT_ROWS, MOST_CORRUPT, None, search_for).tasks
         workers, last_hour = self.workers(holds=False), self.statistics(timedelta(hours=1))
         return examine(self._queue, self.board(), corrupt, workers, self.inboxes(), last_hour, self.schedules())

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import bson.errors
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient, ReadPreference, WriteConcern, errors
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -38,6 +38,13 @@ that without journaling, and lost acknowledged writes when it was killed."""
 JOURNALED_BY_MOST = WriteConcern(w="majority", j=True, wtimeout=20_000)
 """For a replica set: an acknowledged write is in the journals of a majority of the members."""
 
+# A value that another program wrote must not stop the query that meets it: a date beyond Python's years is returned as
+# DatetimeMS, and bytes that are not UTF-8 as escapes.
+CODEC: CodecOptions[Document] = CodecOptions(
+    tz_aware=False,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="backslashreplace",
+)
 _TIMEOUTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _IN_FLIGHT = 8
 _BULK_WRITE = 25  # wire version of MongoDB 8.0, the first to answer a bulk write per operation
@@ -66,7 +73,7 @@ class Collections:
         self.concern = JOURNALED_BY_MOST if self.has_members else JOURNALED
         found = client.get_database(
             database,
-            codec_options=CodecOptions(tz_aware=False),
+            codec_options=CODEC,
             read_preference=ReadPreference.PRIMARY,
             write_concern=self.concern,
             read_concern=ReadConcern("majority"),

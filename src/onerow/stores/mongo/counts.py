@@ -55,12 +55,10 @@ class CachedCounts:
 def count(collections: Collections, where: Filter) -> list[TaskCount]:
     """See ports.Store.count."""
     try:
-        counts = list(
-            _count_in_client(collections, where) if client_filter(where) else _count_in_server(collections, where)
-        )
-    except (ValueError, TypeError, AttributeError):
+        counts = _count_in_client(collections, where) if client_filter(where) else _count_in_server(collections, where)
+        return sorted(counts, key=lambda each: (each.pipeline, each.phase, each.status, each.parked))
+    except (ValueError, TypeError, AttributeError, KeyError):
         raise UnreadableRows(suspects(collections)) from None
-    return sorted(counts, key=lambda each: (each.pipeline, each.phase, each.status, each.parked))
 
 
 def _count_in_server(collections: Collections, where: Filter) -> Iterator[TaskCount]:

@@ -59,8 +59,13 @@ def values_of(document: Document) -> tuple[Any, ...]:
 
 
 def task_of(document: Document) -> Task:
-    """Return the task in a document."""
-    return _task(_of_all_keys(_DEFAULTS | document))
+    """Return the task in a document; raise TypeError if a value that queries and writes rely on has another type."""
+    task = _task(_of_all_keys(_DEFAULTS | document))
+    names = (task.task_id, task.pipeline, task.phase, task.user_id, task.limit_key)
+    numbers: tuple[Any, ...] = (task.version, task.token)
+    if {*map(type, names)} != {str} or not {*map(type, numbers)} <= {int, float}:
+        raise TypeError("a value has another type than its column")
+    return task
 
 
 def moment_of(value: datetime) -> datetime:

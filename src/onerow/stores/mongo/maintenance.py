@@ -83,12 +83,17 @@ def migration(connections: Connections) -> Migration:
     """See ports.Administrable.migration; the script is for mongosh."""
     with connections.open(checked=False) as collections:
         stored, min_code = schema.versions(collections)
-        script = _script(collections.tasks.name, collections.meta.name)
+        script = _script(collections.tasks.name, collections.meta.name, new=stored == 0)
     return Migration(stored, schema.SCHEMA, script if stored < schema.SCHEMA else "", min_code)
 
 
-def _script(collection: str, meta: str) -> str:
-    lines = [f"db.createCollection({_js(collection)}, {_js({'validator': schema.VALIDATOR})})"]
+def _script(collection: str, meta: str, *, new: bool) -> str:
+    validator = {"validator": schema.VALIDATOR}
+    lines = [
+        f"db.createCollection({_js(collection)}, {_js(validator)})"
+        if new
+        else f"db.runCommand({_js({'collMod': collection} | validator)})"
+    ]
     for index in schema.INDEXES:
         options: dict[str, Any] = {"name": index.name}
         if index.where:

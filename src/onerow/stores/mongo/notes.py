@@ -11,6 +11,7 @@ from onerow.stores.mongo.bulk_write import Insert, Outcome, Update, Write, write
 from onerow.stores.mongo.connections import Collections, Connections
 from onerow.stores.mongo.documents import Document, moment_of
 from onerow.stores.mongo.values import to_bson, to_json
+from onerow.stores.shared.readable_notes import readable_notes
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -20,10 +21,14 @@ def read_all(collections: Collections, kind: str, since: str, before: str) -> li
     """Return the notes of a kind, by name, optionally only names in [since, before)."""
     # Keys sort by kind, then by name, so a kind is a range of keys.
     where = {"_id": {"$gte": _key(kind, since), "$lt": _key(kind, before or MaxKey())}}
-    return [
-        Note(kind, each["_id"]["name"], _decode(to_json(each["body"])), int(each["version"]), moment_of(each["updated_at"]))
-        for each in collections.notes.find(where).sort("_id")
-    ]  # fmt: skip
+    return readable_notes(kind, collections.notes.find(where).sort("_id"), _note, lambda each: each["_id"])
+
+
+def _note(each: Document) -> Note:
+    key = each["_id"]
+    return Note(
+        key["kind"], key["name"], _decode(to_json(each["body"])), int(each["version"]), moment_of(each["updated_at"])
+    )
 
 
 def write(connections: Connections, collections: Collections, notes: Sequence[Note], now: datetime) -> list[bool]:

@@ -9,11 +9,12 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from onerow.core.errors import StoreError
 from onerow.core.status import Status
+from onerow.core.task import TIME_FIELDS
 from onerow.stores.mongo.connections import Collections
-from onerow.stores.mongo.documents import Document
+from onerow.stores.mongo.documents import KEY, Document
 from onerow.stores.shared.schema_version import check_code, check_version
 
-SCHEMA = 1
+SCHEMA = 2
 """The newest schema this code knows."""
 MIN_CODE = 1
 """The oldest SCHEMA of code that may use a store with this schema."""
@@ -31,6 +32,8 @@ CHILD_INDEX = "task_child"
 PROCESSING = {"status": "processing"}
 _A_TEXT = {"$gte": ""}  # 'not null' for text; partial indexes can't express that directly
 A_TIME: Document = {"$gte": datetime(1970, 1, 1, tzinfo=UTC)}  # the same for times; queries must repeat it
+FIRST_TIME, LAST_TIME = datetime.min, datetime(9999, 12, 31, 23, 59, 59, 999_000)
+"""What Python's dates can hold, without a zone, as the driver returns dates; MongoDB's own range is far larger."""
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -82,8 +85,7 @@ VALIDATOR: Document = {
         "bsonType": "object",
         "required": ["_id", "type", "status", "run_at", "version"],
         "properties": {
-            "_id": {"bsonType": "string"},
-            "type": {"bsonType": "string"},
+            **{key: {"bsonType": "string"} for key in ("_id", "type", "pipeline", "user_id", "limit_key")},
             "status": {"enum": [status.value for status in Status]},
             "run_at": {"bsonType": "date"},
             "priority": {"bsonType": "number", "minimum": -100, "maximum": 100},
@@ -91,7 +93,8 @@ VALIDATOR: Document = {
             "token": {"bsonType": "number", "maximum": 2**61},
             "logs": {"bsonType": ["array", "javascript"]},
         },
-    }
+    },
+    "$nor": [{KEY[field]: bound} for field in TIME_FIELDS for bound in ({"$lt": FIRST_TIME}, {"$gt": LAST_TIME})],
 }
 
 

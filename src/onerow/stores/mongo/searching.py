@@ -15,6 +15,9 @@ from onerow.stores.mongo.filters import client_filter, query_of
 from onerow.stores.mongo.schema import A_TIME, PROCESSING
 from onerow.stores.shared import paging
 from onerow.stores.shared.paging import find_page
+from onerow.stores.shared.task_rows import lease_reader
+
+_read_lease = lease_reader(time=moment_of)
 
 
 def find(collections: Collections, where: Filter, limit: int, order: Order, after: str | None) -> Page:
@@ -25,20 +28,17 @@ def find(collections: Collections, where: Filter, limit: int, order: Order, afte
 def leases(collections: Collections, pipeline: str | None, phase: str | None, limit: int) -> list[LeaseRecord]:
     """See ports.Store.leases."""
     named = {"pipeline": pipeline, "type": phase}
-    where = PROCESSING | {"leased_until": A_TIME} | {key: name for key, name in named.items() if name is not None}
+    where = PROCESSING | {key: name for key, name in named.items() if name is not None}
     shown = dict.fromkeys(("pipeline", "type", "token", "leased_by", "leased_until"), 1)
     rows = collections.tasks.find(where, shown).sort([("leased_until", 1), ("_id", 1)]).limit(limit)
-    return [
-        LeaseRecord(
-            row["_id"],
-            row.get("pipeline", ""),
-            row["type"],
-            int(row.get("token", 0)),
-            row.get("leased_by") or "",
-            moment_of(row["leased_until"]),
-        )
-        for row in rows
-    ]
+    return decoded(list(rows), _lease_of, ID)
+
+
+def _lease_of(row: Document) -> LeaseRecord:
+    names = (row["_id"], row.get("pipeline", ""), row["type"])
+    if {*map(type, names)} != {str}:
+        raise TypeError("a name is not text")
+    return _read_lease((*names, row.get("token", 0), row.get("leased_by"), row.get("leased_until")))
 
 
 def search(

@@ -160,8 +160,7 @@ class MongoStore:
         return self._without_refused(extend)
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        with self._connections.open() as collections:
-            return searching.leases(collections, pipeline, phase, limit)
+        return self._reading(lambda collections: searching.leases(collections, pipeline, phase, limit))
 
     def fetch(self, ids: Sequence[str]) -> list[Task]:
         if not ids:
@@ -179,8 +178,9 @@ class MongoStore:
         )
 
     def claimable(self, want: PhaseClaim, by: datetime) -> int:
-        with self._connections.open() as collections:
-            return claiming.claimable(collections, want, by)
+        return self._without_refused(
+            lambda: self._reading(lambda collections: claiming.claimable(collections, want, by))
+        )
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
         with self._connections.open() as collections:
@@ -238,15 +238,18 @@ class MongoStore:
         return count
 
     def _without_refused(self, write: Callable[[], T]) -> T:
-        """Call `write`; if the server refuses a document, quarantine the unreadable ones and call it again."""
-        try:
-            return write()
-        except RowRefused:
-            with self._connections.open() as collections:
-                found = quarantine.suspects(collections)
-            if not self._set_aside(found):
-                raise
-            return write()
+        """Call `write`; if one document stops it, quarantine the unreadable ones and call it again.
+
+        A document stops it by the server's refusal, or by a value of a type that the code does not expect.
+        """
+        while True:
+            try:
+                return write()
+            except (RowRefused, TypeError, ValueError, KeyError, AttributeError):
+                with self._connections.open() as collections:
+                    found = quarantine.suspects(collections)
+                if not self._set_aside(found):
+                    raise
 
     # ── removal ──
 

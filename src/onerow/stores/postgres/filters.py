@@ -49,7 +49,7 @@ def _for_indexes(where: Filter) -> list[str]:
     terms = []
     if where.user_id:
         terms.append("user_id <> ''")
-    if where.lease_ended_before is not None or where.statuses == {Status.PROCESSING}:
+    if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.statuses and where.statuses <= ENDS:
         terms.append("completed_at IS NOT NULL")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from operator import itemgetter
 
 import msgspec
 
@@ -9,6 +11,7 @@ from onerow.ports import Note
 from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.pipelining import Connection, Cursor
 from onerow.stores.postgres.statements import quoted
+from onerow.stores.shared.readable_notes import readable_notes
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -24,7 +27,12 @@ def read_all(connection: Connection, schema: str, kind: str, since: str = "", be
         sql += " AND name < %s"
         given.append(before)
     rows = connection.execute(f"{sql} ORDER BY name", given, binary=True).fetchall()
-    return [Note(kind, name, _decode(body), version, moment(at)) for name, body, version, at in rows]
+    return readable_notes(kind, rows, partial(_note, kind), itemgetter(0))
+
+
+def _note(kind: str, row: tuple[str, bytes, int, int]) -> Note:
+    name, body, version, at = row
+    return Note(kind, name, _decode(body), version, moment(at))
 
 
 def write(connection: Connection, schema: str, notes: Sequence[Note], now: datetime | None) -> list[Cursor]:

@@ -50,7 +50,7 @@ class Reading:
         return self._reading(lambda c: decoded(c.execute(sql, given, binary=True).fetchall(), task_of, ID))
 
     def leases(self, *, pipeline: str | None = None, phase: str | None = None, limit: int) -> list[LeaseRecord]:
-        return self._connections.read(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
+        return self._reading(lambda c: searching.leases(c, self._table, pipeline, phase, limit))
 
     def find(self, where: Filter, *, limit: int = 100, order: Order = "newest", after: str | None = None) -> Page:
         return self._reading(lambda c: searching.find(c, self._table, where, limit, order, after))

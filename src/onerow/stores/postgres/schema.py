@@ -18,7 +18,7 @@ from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted, script, statement
 from onerow.stores.shared.schema_version import check_code, check_version
 
-SCHEMA = 1
+SCHEMA = 2
 """The newest schema version that this code knows."""
 MIN_CODE = 1
 """The `min_code` that this version records."""

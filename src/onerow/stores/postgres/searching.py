@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from onerow.core.corruption import decoded
@@ -15,8 +16,10 @@ from onerow.stores.postgres.pipelining import Connection, read_transaction
 from onerow.stores.postgres.rows import ID, task_of
 from onerow.stores.shared import paging
 from onerow.stores.shared.paging import find_page
+from onerow.stores.shared.task_rows import lease_reader
 
 _FEW = 5_000
+_lease_of = lease_reader(time=moment)
 
 
 def find(connection: Connection, table: str, where: Filter, limit: int, order: Order, after: str | None) -> Page:
@@ -32,14 +35,11 @@ def leases(
     condition, given = where_sql(Filter(statuses=frozenset({Status.PROCESSING}), pipeline=pipeline, phases=phases))
     sql = (
         f"SELECT task_id, pipeline, type, token, leased_by, leased_until FROM {table} "
-        f"WHERE {condition} AND leased_until IS NOT NULL ORDER BY leased_until, task_id LIMIT %s"
+        f"WHERE {condition} ORDER BY leased_until, task_id LIMIT %s"
     )
     with read_transaction(connection):
         cursor = connection.execute(sql, [*given, limit], binary=True, prepare=False)
-    return [
-        LeaseRecord(task_id, name, type_, token, holder, moment(until))
-        for task_id, name, type_, token, holder, until in cursor.fetchall()
-    ]
+    return decoded(cursor.fetchall(), _lease_of, itemgetter(0))
 
 
 def search(

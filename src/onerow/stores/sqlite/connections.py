@@ -32,6 +32,8 @@ _READER_TIMEOUT = 5.0  # seconds
 _POLL_INTERVAL = 0.001
 _FAST_POLLS, _SLOW_POLL_INTERVAL = 100, 0.004
 _LOCK_TIMEOUT = 60.0  # seconds until a writer raises StoreUnavailable
+# The driver's messages for text that it can't decode, in a result and as an argument of a function of filters.py.
+_NOT_UTF8 = ("Could not decode to UTF-8", "user-defined function raised exception")
 
 
 class Connections:
@@ -238,6 +240,8 @@ def _translate(error: sqlite3.Error | OverflowError, path: Path | str, callers: 
         return StoreUnavailable(f"{path}: input or output failed ({error})", fix="check the disk")
     if isinstance(error, OverflowError) or code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
         return RowRefused(f"{path}: {error}")
+    if str(error).startswith(_NOT_UTF8):
+        return RowRefused(f"{path}: the text of some row is not UTF-8", fix="run: onerow doctor")
     return StoreError(f"{path}: {error}")
 
 

@@ -67,7 +67,7 @@ def _for_indexes(where: Filter) -> list[str]:
     terms = []
     if where.user_id:
         terms.append("user_id <> ''")
-    if where.lease_ended_before is not None or where.statuses == {Status.PROCESSING}:
+    if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
     if where.statuses == {Status.FAILED}:
         terms.append("error_class IS NOT NULL")

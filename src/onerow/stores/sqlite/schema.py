@@ -8,7 +8,7 @@ from onerow.stores.shared.schema_version import check_code, check_version
 from onerow.stores.sqlite.connections import Connections
 from onerow.stores.sqlite.statements import statement
 
-SCHEMA = 1
+SCHEMA = 2
 """The newest schema this code knows."""
 MIN_CODE = 1
 """The oldest SCHEMA of code that may use a store with this schema."""

@@ -3,6 +3,7 @@
 import sqlite3
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -15,11 +16,13 @@ from onerow.core.times import read, spell
 from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.shared import paging
 from onerow.stores.shared.paging import find_page
+from onerow.stores.shared.task_rows import lease_reader
 from onerow.stores.sqlite import title_index
 from onerow.stores.sqlite.filters import index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
 _encode = msgspec.json.Encoder().encode
+_lease_of = lease_reader(time=read)
 _FEW = 5_000
 # Indexes in the order of the results, so that a search can stop and resume.
 _SCANNED = ("task_created", "task_user", "task_ended", "task_erred")
@@ -36,13 +39,10 @@ def leases(connection: sqlite3.Connection, pipeline: str | None, phase: str | No
     condition, given = where_sql(Filter(statuses=frozenset({Status.PROCESSING}), pipeline=pipeline, phases=phases))
     rows = connection.execute(
         f"SELECT task_id, pipeline, type, token, leased_by, leased_until FROM task_queue INDEXED BY task_leased "
-        f"WHERE {condition} AND leased_until IS NOT NULL ORDER BY leased_until, task_id LIMIT ?",
+        f"WHERE {condition} ORDER BY leased_until, task_id LIMIT ?",
         (*given, limit),
     ).fetchall()
-    return [
-        LeaseRecord(task_id, name, type_, token, holder, read(until))
-        for task_id, name, type_, token, holder, until in rows
-    ]
+    return decoded(rows, _lease_of, itemgetter(0))
 
 
 def search(

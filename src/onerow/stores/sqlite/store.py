@@ -120,7 +120,7 @@ class SqliteStore(Tables):
         if len(tasks) == 1 and not tasks[0].ended and self._connections.execute(*_insert_of(tasks[0])):
             answers: list[Inserted | Existing] = [Inserted(tasks[0])]
         else:
-            answers = without_unreadable(lambda: self._insert(tasks), self._set_aside)
+            answers = self._without_unreadable(lambda: self._insert(tasks))
         if any(wakes(None, task) for task in tasks):
             self._wake()
         return answers
@@ -136,15 +136,20 @@ class SqliteStore(Tables):
         return self.settle_and_claim(moves, None)[0]
 
     def settle_and_claim(self, moves: Sequence[Move], claim: Claim | None) -> tuple[list[SwapAnswer], list[Task]]:
-        try:
-            answers, claimed_rows = self._round(moves, claim)
-        except RowRefused:
-            aside = self._set_suspects_aside()
-            if not aside:
-                raise
-            others, claimed_rows = self._round([move for move in moves if move.before.task_id not in aside], claim)
-            left = iter(others)
-            answers = [Stale(move.before.task_id) if move.before.task_id in aside else next(left) for move in moves]
+        left, aside = moves, set[Any]()
+        while True:
+            try:
+                answers, claimed_rows = self._round(left, claim)
+                break
+            except RowRefused:
+                more = self._set_suspects_aside()
+                if not more:
+                    raise
+                aside |= more
+                left = [move for move in moves if move.before.task_id not in aside]
+        if aside:
+            others = iter(answers)
+            answers = [Stale(move.before.task_id) if move.before.task_id in aside else next(others) for move in moves]
         tasks: list[Task] = []
         unreadable: list[Any] = []
         for claimed in claimed_rows:
@@ -168,12 +173,7 @@ class SqliteStore(Tables):
 
     def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> list[Held | Lost]:
         asked = _encode([(lease.task_id, lease.token) for lease in leases]).decode()
-        try:
-            rows, until = self._extend(asked, lease_for)
-        except RowRefused:
-            if not self._set_suspects_aside():
-                raise
-            rows, until = self._extend(asked, lease_for)
+        rows, until = self._without_unreadable(lambda: self._extend(asked, lease_for))
         held = {(task_id, token): Held(task_id, version, until, bool(asked)) for task_id, token, version, asked in rows}
         return [held.get((lease.task_id, lease.token)) or Lost(lease.task_id) for lease in leases]
 
@@ -199,12 +199,10 @@ class SqliteStore(Tables):
         return self._reading(lambda connection: claiming.due(connection, pipeline, phase, by, limit))
 
     def claimable(self, want: PhaseClaim, by: datetime) -> int:
-        with self._connections.read() as connection:
-            return claimable(connection, want, by)
+        return self._reading(lambda connection: claimable(connection, want, by))
 
     def ready(self, phases: AbstractSet[tuple[str, str]], by: datetime) -> list[tuple[str, str]]:
-        with self._connections.read() as connection:
-            found = connection.execute(statement("ready"), {"by": spell(by)}).fetchall()
+        found = self._reading(lambda c: c.execute(statement("ready"), {"by": spell(by)}).fetchall())
         return [phase for phase in found if phase in phases]
 
     def count(self, where: Filter) -> list[TaskCount]:
@@ -217,7 +215,16 @@ class SqliteStore(Tables):
             with self._connections.read() as connection:
                 return read(connection)
 
-        return without_unreadable(once, self._set_aside)
+        return self._without_unreadable(once)
+
+    def _without_unreadable(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`; if a row stops it, quarantine the unreadable rows and call it again."""
+        while True:
+            try:
+                return without_unreadable(work, self._set_aside)
+            except RowRefused:
+                if not self._set_suspects_aside():
+                    raise
 
     def _set_aside(self, ids: Sequence[Any]) -> int:
         with self._connections.write() as connection:
@@ -227,7 +234,7 @@ class SqliteStore(Tables):
         return count
 
     def _set_suspects_aside(self) -> set[Any]:
-        """Quarantine all unreadable rows, after a write was refused; return their ids."""
+        """Quarantine unreadable rows, after one of them stopped a statement; return their ids, a thousand at most."""
         with self._connections.read() as connection:
             found = quarantine.suspects(connection)
         return set(found) if self._set_aside(found) else set()
@@ -249,7 +256,7 @@ class SqliteStore(Tables):
         return self._reading(lambda connection: searching.search(connection, where, limit, order, after, within))
 
     def maintain(self) -> bool:
-        return title_index.maintain(self._connections)
+        return self._without_unreadable(lambda: title_index.maintain(self._connections))
 
     def identity(self) -> object:
         """Return device and inode of the file: equal for every path to it, including links."""

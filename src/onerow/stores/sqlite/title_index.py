@@ -48,7 +48,7 @@ def maintain(connections: Connections) -> bool:
             f"SELECT count(*), coalesce(max(rowid), ?) FROM ({_NEXT})", (indexed, indexed, _MAX_ROWS)
         ).fetchone()
         rows = connection.execute(
-            f"SELECT rowid, title FROM ({_NEXT}) WHERE title <> '' LIMIT ?", (indexed, _MAX_ROWS, _STEP)
+            f"SELECT rowid, CAST(title AS TEXT) FROM ({_NEXT}) WHERE title <> '' LIMIT ?", (indexed, _MAX_ROWS, _STEP)
         ).fetchall()
         connection.executemany(
             "INSERT INTO onerow_title (rowid, title) VALUES (?, ?)",

@@ -6,7 +6,7 @@ SELECT pipeline, type, 'waiting', true, count(*), min(run_at)
   FROM {schema}.task_queue WHERE awaiting IS NOT NULL AND status = 'waiting' GROUP BY pipeline, type
 UNION ALL
 SELECT pipeline, type, 'processing', false, count(*), NULL
-  FROM {schema}.task_queue WHERE leased_by IS NOT NULL AND status = 'processing' GROUP BY pipeline, type
+  FROM {schema}.task_queue WHERE status = 'processing' GROUP BY pipeline, type
 UNION ALL
 SELECT pipeline, type, status, false, sum(count)::bigint, NULL
   FROM {schema}.onerow_tally GROUP BY pipeline, type, status HAVING sum(count) > 0
