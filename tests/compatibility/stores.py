@@ -22,7 +22,7 @@ from tests.servers.mongo import open_mongo
 from tests.servers.postgres import Databases, open_postgres, pg_dump
 
 DATA = Path(__file__).with_name("data")
-SCHEMA = 1
+SCHEMA = 2
 
 
 def file_of(kind: str, schema: int = SCHEMA) -> Path:

@@ -1,6 +1,7 @@
 """The schema that `prepare` creates, the findings of `inspect`, and what is refused."""
 
 import multiprocessing
+from datetime import UTC, datetime
 from typing import Any
 
 import pymongo
@@ -64,8 +65,9 @@ def test_the_server_refuses_an_unknown_status(store: MongoStore, documents: Coll
     put(store)
     with pytest.raises(WriteError, match="validation"):
         documents.update_one({"_id": "t1"}, {"$set": {"status": "done"}})
+    lease = {"leased_by": "w1", "leased_until": datetime.now(UTC)}
     for status in Status:
-        documents.update_one({"_id": "t1"}, {"$set": {"status": status.value}})
+        documents.update_one({"_id": "t1"}, {"$set": {"status": status.value} | lease})
 
 
 def test_a_missing_index_is_reported_and_recreated(store: MongoStore, documents: Collection[Document]) -> None:

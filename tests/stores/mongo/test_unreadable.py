@@ -123,6 +123,8 @@ def test_the_collection_refuses_values_that_can_t_be_read(
     documents = documents.with_options(CODEC)  # the error has the value
     with pytest.raises(WriteError, match="validation"):
         documents.update_one({"_id": "t1"}, {"$set": {key: value}})
+    with pytest.raises(WriteError, match="validation"):
+        documents.update_one({"_id": "t1"}, {"$set": {"status": "processing", "leased_by": "me"}})
     documents.update_one({"_id": "t1"}, {"$set": {"run_at": datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)}})
 
 

@@ -94,7 +94,12 @@ VALIDATOR: Document = {
             "logs": {"bsonType": ["array", "javascript"]},
         },
     },
-    "$nor": [{KEY[field]: bound} for field in TIME_FIELDS for bound in ({"$lt": FIRST_TIME}, {"$gt": LAST_TIME})],
+    "$nor": [
+        *({KEY[field]: bound} for field in TIME_FIELDS for bound in ({"$lt": FIRST_TIME}, {"$gt": LAST_TIME})),
+        # A processing task needs a lease.
+        PROCESSING | {"leased_by": None},
+        PROCESSING | {"leased_until": None},
+    ],
 }
 
 
