@@ -52,7 +52,10 @@ def test_no_row_is_omitted_from_the_tabs_whatever_it_lacks_and_whoever_holds_it(
     with writing() as tx:
         tx.execute("DELETE FROM task_schedule")
         # In the specification a schedule is briefly 'processing'. Here it never is, but the tab must handle it.
-        tx.execute("UPDATE task_queue SET status = 'processing' WHERE task_id = 'no-schedule'")
+        tx.execute(
+            "UPDATE task_queue SET status = 'processing', leased_by = 'w1', leased_until = '2099-01-01T00:00:00.000Z' "
+            "WHERE task_id = 'no-schedule'"
+        )
     row_only("held")
     place("held", "script")
     add_video("ended", task_id="ended")
