@@ -15,6 +15,8 @@ from onerow.engine.worker.options import WorkerOptions
 from onerow.inboxes.webhook import WebhookApp, WebhookInbox
 from onerow.pipelines.pipeline import Pipeline
 
+_PAUSE = 1.0  # seconds until a new worker: if this process lacks resources, it may lack them still
+
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
@@ -51,12 +53,12 @@ def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
 
 
 class Embedded:
-    """A worker in a thread of this process; replaced by a new one if it gives up because of a hung handler."""
+    """A worker in a thread of this process; replaced by a new one if it ends because of what a handler did."""
 
     def __init__(self, make: Callable[[], Worker]) -> None:
         self._make = make
         self._worker = make()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._ended = threading.Event()  # the thread ended, possibly before the worker was ready
         self._thread = threading.Thread(target=self._main, name="onerow-worker")
@@ -72,15 +74,15 @@ class Embedded:
                 raise self._error  # the application must not start without its worker
             yield
         finally:
-            self._stopping = True
+            self._stopping.set()
             self._worker.stop()
             await asyncio.to_thread(self._thread.join)
 
     def _main(self) -> None:
         try:
-            while True:
+            while not self._stopping.is_set():
                 self._worker.run()
-                if self._stopping or not self._worker.condemned:
+                if not self._worker.condemned or self._stopping.wait(_PAUSE):
                     return
                 self._worker = self._make()
         except BaseException as error:

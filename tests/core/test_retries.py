@@ -142,6 +142,20 @@ def test_a_suspect_whose_attempt_has_an_outcome_is_no_longer_a_suspect(end: obje
     assert (after.suspect, after.rescue_count) == (False, 0)
 
 
+@pytest.mark.parametrize(
+    "why",
+    [failure("no file left", "resource"), failure("cancelled", "unknown", exception="CancelledError")],
+    ids=["resource", "cancelled"],
+)
+def test_a_suspect_that_fails_as_one_that_harms_others_stays_a_suspect(why: Failure) -> None:
+    task = a_task()
+    for _ in range(3):
+        task = rules.rescue(claimed(task), NOW)
+    failed = rules.fail(claimed(task), why, STEADY, NOW)
+    assert (failed.suspect, failed.rescue_count) == (True, 1)
+    assert not rules.fail(claimed(a_task()), why, STEADY, NOW).suspect
+
+
 def test_a_suspect_that_is_handed_back_is_still_a_suspect() -> None:
     assert rules.hand_back(claimed(rules.rescue(claimed(a_task()), NOW)), NOW).suspect
 

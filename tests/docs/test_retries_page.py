@@ -51,6 +51,7 @@ BY_EXCEPTION = {
     "onerow.RateLimited": RateLimited("1s"),
     "onerow.WaitExpired": WaitExpired("late"),
     "MemoryError": MemoryError(),
+    'RuntimeError("can\'t start new thread")': RuntimeError("can't start new thread"),
     "PermissionError": PermissionError(),
     "TimeoutError": TimeoutError(),
     "ConnectionError": ConnectionResetError(),

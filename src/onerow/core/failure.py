@@ -169,6 +169,8 @@ def _class_of(error: BaseException, own: Sequence[Classes]) -> str:
     match error:
         case MemoryError() | StoreFull():
             return "resource"
+        case RuntimeError(args=("can't start new thread",)):
+            return "resource"
         case PermissionError():
             return "auth"
         case TimeoutError() | ConnectionError() | socket.gaierror() | socket.herror() | StoreUnavailable() | EOFError():

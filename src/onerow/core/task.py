@@ -125,7 +125,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def suspect(self) -> bool:
-        """Whether the task may have killed a process; its next attempt runs in an isolated process."""
+        """Whether the task may have killed or harmed a process; its next attempt runs in an isolated process."""
         return self.rescue_count > 0 or self.crash_count > 0
 
     @property

@@ -69,7 +69,7 @@ class HttpError(Exception):
 CLASSES: dict[str, tuple[Callable[[], BaseException], int]] = {
     "network": (lambda: ConnectionError("no net"), 3),
     "unknown": (lambda: ValueError("bad"), 3),
-    "resource": (lambda: MemoryError(), 3),
+    "resource": (lambda: OSError(28, "no space left"), 3),
     "limit": (lambda: RateLimited("10ms"), 3),
     "auth": (lambda: PermissionError("no key"), 1),
     "permanent": (lambda: Permanent("hopeless"), 1),

@@ -65,6 +65,14 @@ def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(queu
     assert 1 <= most <= 2, "more processes started at once than there are cores to use"
 
 
+@ON_SQLITE
+def test_a_worker_until_idle_runs_the_suspects_that_it_put_off(queue: Queue) -> None:
+    suspects = queue.add_many(suspect_app.quick, range(8))
+    rescued(queue, list(suspects))
+    work(queue, suspect_app.quick, cpus=1)
+    assert {task.status for task in everything(queue)} == {Status.COMPLETED}
+
+
 def kill_process(own: int, host: int) -> None:
     os.kill(own, signal.SIGKILL)
 

@@ -83,7 +83,7 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag=True):
-    """The process of the attempt was ended by something other than this worker; `why` names the cause."""
+    """The attempt ended for a cause outside its task, for example a killed process; `why` names the cause."""
 
     why: str
 
@@ -201,8 +201,8 @@ def finish(task: Task, result: str | None, now: datetime, *, by: str = "") -> Ta
 def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -> Task:
     """Schedule a retry after a failed attempt if error class and retry budget allow it, else fail the task."""
     must_be(task, PROCESSING)
-    # The attempt ended without killing its process, so the task needs no isolation.
-    tried = failed_attempt(task, why, now, by) | {"rescue_count": 0}
+    # The attempt ended without killing its process, so the task needs no isolation, unless it may harm others.
+    tried = failed_attempt(task, why, now, by) | {"rescue_count": min(task.rescue_count, _harms_others(why))}
     if why.exception == WaitExpired.__name__:
         # The expired wait ended the attempt, so the retry waits again. If the handler caught WaitExpired, the record
         # stays, because a later attempt must take the same branch.
@@ -215,6 +215,11 @@ def fail(task: Task, why: Failure, plan: Plan, now: datetime, *, by: str = "") -
     if wait is None or spent >= task.max_retries:
         return ended(task, FAILED, now, **tried)
     return task.to(WAITING, now, run_at=to_millis(now + wait), retry_count=task.retry_count + 1, **tried)
+
+
+def _harms_others(why: Failure) -> bool:
+    """Whether what failed may also make other attempts fail that run in the same process."""
+    return why.error_class == "resource" or why.exception in ("CancelledError", "Cancelled")
 
 
 def crash(task: Task, why: Failure, now: datetime, *, by: str = "") -> Task:

@@ -99,6 +99,13 @@ class WorkerHung(TaskEvent, frozen=True):
     reason: str = ""
 
 
+class WorkerUnusable(Event, frozen=True):
+    """The worker process can run no more attempts: it lacks resources, or its event loop is broken. It must exit."""
+
+    worker: str
+    reason: str
+
+
 class PhaseTooHeavy(Event, frozen=True):
     """A phase needs more resources than this host has, so it is never claimed here."""
 

@@ -19,7 +19,8 @@ log = logging.getLogger("onerow")
 
 _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
-    e.WorkerHung, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced, e.StoreUnreachable, e.StoreGone,
+    e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced,
+    e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.WebhookFailed, e.HookOverdue, e.HookEventsDropped,
     e.MessageReceived, e.MessageHandled, e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
     e.NotificationFailed,
@@ -51,6 +52,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, f"{_name(task)} lost its lease in {task.phase}; result discarded"
         case e.WorkerHung(task=task, reason=reason):
             return logging.ERROR, f"{_name(task)} does not stop in {task.phase} ({reason}); this process ends"
+        case e.WorkerUnusable(worker=worker, reason=reason):
+            return logging.ERROR, f"worker {worker} {reason}; this process ends"
         case e.WorkerOutdated(worker=worker, error=error):
             return logging.ERROR, f"worker {worker} drains: {error}"
         case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onerow.core.durations import Duration
 from onerow.core.errors import BadInput
-from onerow.core.failure import Classes, Failure, classify, failure, storable
+from onerow.core.failure import Classes, classify, failure, storable
 from onerow.core.outcomes import Snooze
 from onerow.core.plan import PhasePlan
 from onerow.core.rules.attempts import CancelledItself, Failed, Outcome, Skipped, Snoozed
@@ -17,7 +17,8 @@ from onerow.engine.handler.call import Call, chosen_outcome, outcome_of_result
 from onerow.engine.handler.context import Link
 
 Payload = TypeVar("Payload")
-Settle = Callable[["Item[Any]", Outcome], None]
+Settle = Callable[["Item[Any]", Outcome, BaseException | None], None]
+"""Settles an item with an outcome, and the exception of a failure."""
 
 
 class Item(Generic[Payload]):
@@ -56,8 +57,10 @@ class Item(Generic[Payload]):
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown") -> None:
         """Settle this item as failed; it is retried later if its error class and retry budget allow."""
-        why = failure(error, error_class) if isinstance(error, str) else classify(error, self._errors)
-        self._settle_once(Failed(why))
+        if isinstance(error, str):
+            self._settle_once(Failed(failure(error, error_class)))
+        else:
+            self._settle_once(Failed(classify(error, self._errors)), error)
 
     def snooze(self, for_: Duration, reason: str = "", *, scope: Literal["task", "phase"] = "task") -> None:
         """Put this item off for a while, without using up a retry; `scope='phase'` holds the whole phase too."""
@@ -76,11 +79,11 @@ class Item(Generic[Payload]):
         """Add a line to this task's log."""
         self._link.log(level, message)
 
-    def _settle_once(self, outcome: Outcome) -> None:
+    def _settle_once(self, outcome: Outcome, error: BaseException | None = None) -> None:
         if self.settled:
             raise BadInput(f"item {self.task_id} was settled already", field="item")
         self.settled = True
-        self._settle(self, outcome)
+        self._settle(self, outcome, error)
 
 
 def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asyncio.run) -> Outcome:
@@ -89,7 +92,9 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
     run: runs the coroutine of an `async def` handler.
     """
     outcomes: list[Outcome] = []
-    item: Item[Any] = Item(task, call.payload_of(task), link, lambda _, outcome: outcomes.append(outcome), call.errors)
+    item: Item[Any] = Item(
+        task, call.payload_of(task), link, lambda _, outcome, __: outcomes.append(outcome), call.errors
+    )
     error: Exception | None = None
     try:
         result = call.function([item], **call.resources)
@@ -99,18 +104,20 @@ def alone(call: Call, task: Task, link: Link, run: Callable[[Any], Any] = asynci
         error = raised
     if outcomes:
         return outcomes[0]
-    return unmentioned(error, PhasePlan(name=task.phase), [task], call.errors)
+    return _unsettled(error, task.phase, call.errors)
 
 
 def unmentioned(error: BaseException | None, phase: PhasePlan, tasks: list[Task], errors: Sequence[Classes]) -> Outcome:
     """Return the outcome of the items that a handler did not settle: one for all, so that they are retried together."""
-    if error is not None and (chosen := chosen_outcome(error)) is not None:
-        return chosen
-    why: Failure = (
-        failure(f"{phase.name} did not settle this item", "unknown") if error is None else classify(error, errors)
-    )
-    if why.after is None:
-        seed = min(task.task_id for task in tasks)
-        waits = [phase.retry.after(why, task.retry_count - task.retry_base, seed) for task in tasks]
-        why = replace(why, after=max((wait for wait in waits if wait is not None), default=None))
-    return Failed(why)
+    outcome = _unsettled(error, phase.name, errors)
+    if type(outcome) is not Failed or outcome.why.after is not None:
+        return outcome
+    seed = min(task.task_id for task in tasks)
+    waits = [phase.retry.after(outcome.why, task.retry_count - task.retry_base, seed) for task in tasks]
+    return Failed(replace(outcome.why, after=max((wait for wait in waits if wait is not None), default=None)))
+
+
+def _unsettled(error: BaseException | None, phase: str, errors: Sequence[Classes]) -> Outcome:
+    if error is None:
+        return Failed(failure(f"{phase} did not settle this item", "unknown"))
+    return chosen_outcome(error) or Failed(classify(error, errors))

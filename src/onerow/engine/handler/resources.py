@@ -96,8 +96,11 @@ class OpenResources:
                 report(text_of(error))
 
         thread = threading.Thread(target=run, name="onerow-resources", daemon=True)
-        thread.start()
-        thread.join(within)
+        try:
+            thread.start()
+            thread.join(within)
+        except RuntimeError:  # this process can start no more threads
+            run()
         if thread.is_alive():
             report(f"the resources were not closed within {within:.0f} s")
         self.values.clear()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EAGAIN
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -67,7 +68,9 @@ class ProcessHost:
             self._ended(host, reaper)
             raise program.refusal(answer["refused"], answer["errno"])
         raise CannotStart(
-            program.name, "no reaper starts for it; look at the limit of processes and at the worker's error output"
+            program.name,
+            "no reaper starts for it; look at the limit of processes and at the worker's error output",
+            EAGAIN,
         )
 
     def close(self, patience: float = _ENDS_FOR) -> None:

@@ -1,5 +1,6 @@
 """Attempts in flight: the phase, the task and how to stop it; outcomes not yet written, output not yet stored."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from onerow.core import values
-from onerow.core.failure import Failure
+from onerow.core.failure import Failure, classify
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.resources import Resources
@@ -17,6 +18,7 @@ from onerow.core.rules.attempts import (
     CancelledItself,
     Crashed,
     Failed,
+    Interrupted,
     Outcome,
     Skipped,
     Snoozed,
@@ -25,15 +27,21 @@ from onerow.core.rules.attempts import (
     Unstarted,
 )
 from onerow.core.task import Task
-from onerow.engine.handler.call import Call
+from onerow.engine.handler.call import Call, outcome_of_error
 from onerow.engine.handler.requests import Request
 from onerow.engine.output.buffer import Output
 from onerow.engine.output.echo import Echo
 from onerow.engine.output.files import LogFiles
 from onerow.engine.output.masking import NO_SECRETS, Masker
+from onerow.engine.runners.shortage import shortage
 from onerow.ports import LeaseRecord
 
 _REPORT_EVERY = 1.0  # seconds between two writes of progress
+
+# Such a failure is an answer about the task, or the handler's own decision, whatever the state of the process.
+_SAYS_ENOUGH = frozenset({"permanent", "corrupt", "limit", "auth"})
+
+_HANDED_BACK = Stopped("drain")
 
 
 class Runner(Protocol):
@@ -120,7 +128,27 @@ class Attempt:
         """Whether its handler may begin; not if the lease may have ended, since this process may have been stopped."""
         if self.stop is None and monotonic() > self.safe_until:
             self.stop, self.stop_at = "lost", monotonic()
-        return self.stop is None
+        return self.stop is None and not self.in_flight.unusable
+
+    def outcome_of(self, error: BaseException, because: str = "") -> Outcome:
+        """Return the outcome of an exception that was raised in this process; see `judged`."""
+        return self.judged(outcome_of_error(error, self.stop, self.served.call.errors), error, because)
+
+    def judged(self, outcome: Outcome, error: BaseException | None = None, because: str = "") -> Outcome:
+        """Return the outcome, or Interrupted if it is a failure whose cause may be another attempt of this process.
+
+        Then the task runs again in its own process, where a failure shows that the task is the cause.
+        because: a cause outside the task that the caller knows.
+        """
+        if type(outcome) is not Failed or not self.in_flight.replaceable:
+            return outcome
+        because = self.in_flight.examine(error) or because
+        error_class = outcome.why.error_class if error is None else classify(error).error_class
+        if not because or error_class in _SAYS_ENOUGH:
+            return outcome
+        if outcome.why.trace:
+            self.log("error", outcome.why.trace.rstrip("\n"))
+        return Interrupted(f"its worker {because}")
 
     def finish_unstarted(self) -> None:
         """Record that it was stopped before it began."""
@@ -214,20 +242,49 @@ class InFlight:
         self.answer: Callable[[Attempt, Request], str] = no_checkpoint_service
         self.stop_asked: Callable[[float], bool] = lambda seconds: False  # waits up to `seconds` for a stop
         self.was_signalled: Callable[[], bool] = lambda: False  # by a SIGTERM that may have reached child processes too
+        self.replaceable = False  # another process takes over if this one becomes unusable
+        self.unusable = ""  # why this process can run no more attempts
+        self.became_unusable: Callable[[], None] = lambda: None  # called once
+        self._first_to_give_up = threading.Lock()  # never released
         self._report_at = 0.0
         self._clock = clock
+
+    def examine(self, error: BaseException | None = None) -> str:
+        """Return why a failure in this process may have a cause outside its task; '' if nothing hints at one.
+
+        If the cause affects all attempts, the process becomes unusable.
+        """
+        if self.unusable or not self.replaceable:
+            return self.unusable
+        lack = shortage(error)
+        if lack is None:
+            return ""
+        why = f"ran out of resources ({lack.why})"
+        if lack.lasts:
+            self.give_up(why)
+        return why
+
+    def give_up(self, why: str) -> None:
+        """Start no more attempts, and let the worker hand back what it holds and end; `why` follows 'the worker'."""
+        if self._first_to_give_up.acquire(blocking=False):
+            self.unusable = self.masker.text(why)
+            self.became_unusable()
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> None:
         """Record an attempt's outcome; the next round writes it, once the store has all output of the attempt."""
         if attempt.ended_at:
             return  # it was settled as hung before it ended
         attempt.ended_at = monotonic()
+        if self.unusable and outcome == _HANDED_BACK and attempt.runner is not attempt.served.isolated:
+            outcome = Interrupted(f"its worker {self.unusable}")  # it may be the cause, so it runs alone next
         if type(outcome) is Failed or type(outcome) is Crashed:
             outcome = type(outcome)(self._masked(attempt, outcome.why))
         elif type(outcome) is CancelledItself or type(outcome) is Skipped:
             outcome = type(outcome)(self.masker.text(outcome.reason))
         elif type(outcome) is Snoozed and outcome.reason:
             outcome = replace(outcome, reason=self.masker.text(outcome.reason))
+        elif type(outcome) is Interrupted:
+            outcome = Interrupted(self.masker.text(outcome.why))
         output = attempt.output
         if output is not None:
             output.end()

@@ -9,6 +9,7 @@ from time import sleep
 from typing import Any
 
 from onerow.core.failure import Failure, failure
+from onerow.core.rules.attempts import Outcome, Unready, Unstarted
 from onerow.core.sizes import spell_size
 from onerow.engine.processes import Child, Exit, ProcessHost, Program, signal_name
 from onerow.engine.runners.attempt import Attempt
@@ -37,18 +38,21 @@ class PipedProcess:
         self, host: ProcessHost, argv: Sequence[str], *, deadline: tuple[float, float] | None = None, **options: Any
     ) -> None:
         """Start it; raise CannotStart. `options` are fields of `Program`."""
-        out, their_out = os.pipe()
-        err, their_err = os.pipe()
-        self.output = {out: "out", err: "err"}  # descriptor → level
-        program = Program(argv=argv, stdout=their_out, stderr=their_err, **options)
+        self.output: dict[int, str] = {}  # descriptor → level
+        theirs: list[int] = []
         try:
+            for level in ("out", "err"):
+                ours, their = os.pipe()
+                self.output[ours] = level
+                theirs.append(their)
+            program = Program(argv=argv, stdout=theirs[0], stderr=theirs[1], **options)
             self.child = host.start(program, deadline=deadline)
         except BaseException:
             self.close()
             raise
         finally:
-            os.close(their_out)
-            os.close(their_err)
+            for descriptor in theirs:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Close the pipes."""
@@ -146,6 +150,14 @@ class TreeStopper:
     def extend(self) -> None:
         """Extend the process's deadline after its lease was extended."""
         self._child.extend(*process_deadline(self._attempt))
+
+
+def unready(attempt: Attempt, error: BaseException) -> Outcome | None:
+    """Return the outcome of an attempt whose process could not start for a lack of resources; None for another cause."""
+    why = attempt.in_flight.examine(error)
+    if attempt.in_flight.unusable:
+        return Unstarted()  # at once, in the process that takes over
+    return Unready(f"its process could not start, because its worker {why}") if why else None
 
 
 def process_deadline(attempt: Attempt) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from onerow.core.rules.attempts import Failed, Outcome, Stopped
 from onerow.engine.handler.batch import Item, unmentioned
 from onerow.engine.handler.context import current
 from onerow.engine.runners.attempt import Attempt
-from onerow.engine.runners.event_loop import LoopRunner
+from onerow.engine.runners.event_loop import CANCELLED, LoopRunner
 from onerow.engine.runners.threads import ThreadHandle
 
 
@@ -70,13 +70,13 @@ class Batch:
     def _stopped(self) -> bool:
         return all(attempt.stop is not None for attempt in list(self._open.values()))
 
-    def _settle(self, item: Item[Any], outcome: Outcome) -> None:
+    def _settle(self, item: Item[Any], outcome: Outcome, error: BaseException | None) -> None:
         handle = self._handle if isinstance(self._handle, ThreadHandle) else None
         if handle is not None:
             handle.leave()  # no interruption between an item and its outcome
         attempt = self._open.get(item.task_id)
         if attempt is not None and attempt.stop is None:
-            self._finish(attempt, outcome)
+            self._finish(attempt, attempt.judged(outcome, error))
         if handle is not None:
             handle.enter()
             if self._open and self._stopped():
@@ -92,13 +92,16 @@ class Batch:
         left = list(self._open.values())
         if not left:
             return
+        because = ""
         # By type only: `isinstance` reads the exception's __class__, which may be user code.
         if issubclass(type(error), Cancelled | asyncio.CancelledError):
+            because = "" if self._loop is None else CANCELLED
             error = None
         tasks = [attempt.task for attempt in left]
         others = unmentioned(error, self._served.phase, tasks, self._served.call.errors)
         for attempt in left:
-            self._finish(attempt, others if attempt.stop is None else Stopped(attempt.stop))
+            outcome = attempt.judged(others, error, because) if attempt.stop is None else Stopped(attempt.stop)
+            self._finish(attempt, outcome)
 
     def stop(self, attempt: Attempt) -> None:
         """Stop one item; the batch continues without it, unless all open items should stop."""
@@ -151,9 +154,13 @@ class BatchRunner:
             while self._idle * self._size < len(self._waiting) and len(self._threads) < self._concurrency:
                 name = f"onerow-batch-{self._name}-{len(self._threads)}"
                 thread = threading.Thread(target=self._main, name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    attempts[0].in_flight.examine(error)  # the drain hands back what no thread takes
+                    break
                 self._threads.append(thread)
                 self._idle += 1
-                thread.start()
             self._changed.notify_all()
 
     def stop(self, attempt: Attempt) -> None:

@@ -23,6 +23,7 @@ from onerow.engine.runners.attempt_process import (
     ended_with_the_worker,
     how_it_ended,
     too_much_memory,
+    unready,
 )
 from onerow.engine.runners.command_output import OutputParser, as_json
 from onerow.pipelines import arguments
@@ -71,8 +72,8 @@ class Commands:
                 memory_limit=command.memory_limit,
                 cpu_seconds=command.cpu_limit,
             )
-        except CannotStart as error:
-            return Failed(_cannot_start(attempt.task, error))
+        except (CannotStart, OSError) as error:
+            return unready(attempt, error) or Failed(_cannot_start(attempt.task, error))
         finally:
             if stdin is not None:
                 os.close(stdin)
@@ -182,7 +183,7 @@ def _failed(task: Task, exit: Exit, error_class: str, parser: OutputParser) -> F
     return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
 
 
-def _cannot_start(task: Task, error: CannotStart) -> Failure:
+def _cannot_start(task: Task, error: CannotStart | OSError) -> Failure:
     # No such program, no permission, arguments too long: a retry would not help.
     lasting = error.errno in (1, 2, 7, 8, 13, 20, 22, 40)
     return failure(f"{task.phase}: {error}", "permanent" if lasting else "resource", exception="CannotStart")

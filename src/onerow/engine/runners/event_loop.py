@@ -8,18 +8,25 @@ import traceback
 from asyncio.events import Handle
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from time import monotonic
 from types import FrameType
 from typing import Any
 
 from onerow.core.rules.attempts import Stopped
-from onerow.engine.handler.call import outcome_of_error, outcome_of_result
+from onerow.engine.handler.call import outcome_of_result
 from onerow.engine.handler.context import Link, current
 from onerow.engine.runners.attempt import Attempt
 
 _YIELD_AFTER = 0.005  # seconds
 _TOLERANCE = 0.05  # seconds that a callback may wait on a loop that is busy but not blocked
 _RUN_CODE = Handle._run.__code__
+
+CANCELLED = "ran it in an asyncio task that was cancelled without a request"
+"""Why an attempt ended that something other than the worker cancelled; follows 'its worker'."""
+
+_ALL_CANCELLED = "ran handlers on an event loop whose tasks were cancelled together without a request"
+_BROKEN = "ran handlers on an event loop that one of them closed, or whose executor it shut down"
 
 
 class LoopRunner:
@@ -35,26 +42,34 @@ class LoopRunner:
         self._concurrency = concurrency
         self._waiting: deque[Attempt] = deque()
         self._loop_tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[asyncio.Task[Any], bool] = {}  # asyncio tasks of this runner → whether it has cancelled them
         self._context = contextvars.copy_context()
         self._closed = False
+        self.give_up: Callable[[str], None] = lambda why: None  # called if the loop can run no more attempts
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="onerow-loop", daemon=True)
         self.watch = LoopWatch(self._loop, lambda: self._thread.ident)
         self._thread.start()
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        self._loop.call_soon_threadsafe(self._take, attempts)
+        try:
+            self._loop.call_soon_threadsafe(self._take, attempts)
+        except RuntimeError:  # it is closed
+            for attempt in attempts:
+                attempt.finish_unstarted()
 
     def stop(self, attempt: Attempt) -> None:
-        self._loop.call_soon_threadsafe(self._cancel, attempt)
+        with suppress(RuntimeError):  # the loop is closed, and the attempt ends with this process
+            self._loop.call_soon_threadsafe(self._cancel, attempt)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> "LoopCall":
         """Run a coroutine on the loop, for a caller in another thread."""
-        return LoopCall(self._loop, work)
+        return LoopCall(self._loop, work, self._asked)
 
     def close(self) -> None:
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5 if self.watch.answers else 0.1)
 
     def _main(self) -> None:
@@ -65,6 +80,9 @@ class LoopRunner:
             except BaseException:
                 # SystemExit or KeyboardInterrupt in a task or callback ends `run_forever`; other attempts need the loop.
                 traceback.print_exc()
+            if self._loop.is_closed():
+                self.give_up(_BROKEN)
+                return
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -79,10 +97,12 @@ class LoopRunner:
         for _ in range(min(len(self._waiting), self._concurrency - len(self._loop_tasks))):
             task = self._loop.create_task(self._work(), context=self._context.copy())
             self._loop_tasks.add(task)
+            self._asked[task] = False
             task.add_done_callback(self._on_loop_task_end)
 
     def _on_loop_task_end(self, task: asyncio.Task[None]) -> None:
         self._loop_tasks.discard(task)
+        del self._asked[task]
         if self._waiting:
             self._add_loop_tasks()
 
@@ -116,15 +136,32 @@ class LoopRunner:
                 if attempt.stop_reason() == "timeout" and not me.cancelling():
                     outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
             except BaseException as error:
-                outcome = outcome_of_error(error, attempt.stop, attempt.served.call.errors)
+                outcome = attempt.outcome_of(error, self._cause_outside(me, attempt))
             current.set(None)
             attempt.handle = None
             attempt.in_flight.finish(attempt, outcome)
             if attempt.stop_reason() is not None or me.cancelling() or contextvars.copy_context() != clean:
+                self._cause_outside(me, attempt)  # it may have returned although it was cancelled
                 return
+
+    def _cause_outside(self, me: asyncio.Task[Any], attempt: Attempt) -> str:
+        """Return why an attempt on this loop may have failed for a cause outside its task; '' if nothing hints at one.
+
+        If the cause affects the other attempts too, the process becomes unusable.
+        """
+        if attempt.stop is not None:
+            return ""
+        if getattr(self._loop, "_executor_shutdown_called", False):  # then `asyncio.to_thread` raises in all attempts
+            self.give_up(_BROKEN)
+        if not me.cancelling():
+            return ""
+        if any(task.cancelling() and not asked for task, asked in self._asked.items() if task is not me):
+            self.give_up(_ALL_CANCELLED)
+        return CANCELLED
 
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.handle is not None:
+            self._asked[attempt.handle] = True
             attempt.handle.cancel()
         elif attempt in self._waiting:
             self._waiting.remove(attempt)
@@ -134,9 +171,15 @@ class LoopRunner:
 class LoopCall:
     """A coroutine on an event loop, which another thread can wait for and interrupt."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, Any],
+        asked: dict[asyncio.Task[Any], bool] | None = None,
+    ) -> None:
         self._loop = loop
         self._work = work
+        self._asked = {} if asked is None else asked
         self._task: asyncio.Task[Any] | None = None
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -150,13 +193,21 @@ class LoopCall:
             raise self._error
 
     def interrupt(self) -> None:
-        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cancel)
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._work)
+        self._asked[self._task] = False
         self._task.add_done_callback(self._end)
 
+    def _cancel(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._asked[self._task] = True
+            self._task.cancel()
+
     def _end(self, task: asyncio.Task[Any]) -> None:
+        del self._asked[task]
         self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._ended.set()
 

@@ -23,6 +23,7 @@ from onerow.core.rules.attempts import (
     Skipped,
     Stopped,
 )
+from onerow.engine.handler.call import outcome_of_error
 from onerow.engine.handler.requests import Request
 from onerow.engine.processes import BadFrame, CannotStart, Child, Exit, ProcessHost, signal_name
 from onerow.engine.runners.attempt import Attempt
@@ -33,6 +34,7 @@ from onerow.engine.runners.attempt_process import (
     how_it_ended,
     process_deadline,
     too_much_memory,
+    unready,
 )
 from onerow.engine.runners.channel import Channel
 from onerow.engine.runners.child_extensions import Extensions, describe
@@ -66,7 +68,7 @@ class Isolated:
         except ValueError:
             # Only a suspect can have a handler without an importable name. It runs in a thread of this worker, since no
             # other process can import it. If it crashes workers, the limit on rescues ends it.
-            return run_in_thread(attempt)
+            return _run_here(attempt)
         attempt.started_at = monotonic() + _STARTS_WITHIN  # until the child reports that the handler has begun
         if attempt.served.call.handler.isolated and (ready := self._prestarted.take()) is not None:
             outcome = self._run(attempt, handler, extensions, ready)
@@ -75,8 +77,8 @@ class Isolated:
             # The process ended before the handler began, for example because it was killed while it waited.
         try:
             process = HandlerProcess(self._process_host)
-        except CannotStart as error:
-            return Failed(failure(str(error), "resource", exception="CannotStart"))
+        except (CannotStart, OSError) as error:
+            return unready(attempt, error) or Failed(failure(str(error), "resource", exception="CannotStart"))
         outcome = self._run(attempt, handler, extensions, process)
         assert outcome is not None
         return outcome
@@ -104,6 +106,14 @@ class Isolated:
         if process.prepared and silent and attempt.stop is None and not (exit and exit.stopped):
             return None
         return _outcome(attempt, conversation.reported, exit)
+
+
+def _run_here(attempt: Attempt) -> Outcome:
+    try:
+        return run_in_thread(attempt)
+    except BaseException as error:
+        attempt.in_flight.examine(error)
+        return outcome_of_error(error, attempt.stop, attempt.served.call.errors)  # the second such failure counts
 
 
 class _Conversation:

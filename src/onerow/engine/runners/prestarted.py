@@ -106,8 +106,8 @@ class PrestartedProcesses:
             process = None
             try:
                 process = HandlerProcess(self._host, self.handlers)
-            except CannotStart:
-                self._pause()
+            except (CannotStart, OSError):
+                self._pause()  # the process of the next attempt reports it
             with self._lock:
                 self._starting -= 1
                 if process is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from onerow.core.outcomes import Cancelled
 from onerow.core.rules.attempts import Outcome
 from onerow.engine.handler.batch import alone
-from onerow.engine.handler.call import outcome_of_error, outcome_of_result
+from onerow.engine.handler.call import outcome_of_result
 from onerow.engine.handler.context import current
 from onerow.engine.runners.attempt import Attempt
 
@@ -48,9 +48,13 @@ class ThreadRunner:
                 thread = threading.Thread(
                     target=self._main, name=f"onerow-{self._name}-{len(self._threads)}", daemon=True
                 )
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    attempts[0].in_flight.examine(error)  # the drain hands back what no thread takes
+                    break
                 self._threads.append(thread)
                 self._idle += 1
-                thread.start()
 
     def stop(self, attempt: Attempt) -> None:
         with self._lock:
@@ -86,7 +90,7 @@ class ThreadRunner:
         try:
             return self._work(attempt)
         except BaseException as error:
-            return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
+            return attempt.outcome_of(error)
 
 
 class ThreadHandle:
@@ -168,7 +172,7 @@ def run_in_thread(attempt: Attempt) -> Outcome:
         finally:
             handle.leave()
     except Cancelled as error:
-        return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
+        return attempt.outcome_of(error)
 
 
 def _called(attempt: Attempt, run: Callable[[Any], Any]) -> Outcome:

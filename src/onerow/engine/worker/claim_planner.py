@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from onerow.core.errors import StoreError
@@ -114,6 +114,7 @@ class ClaimPlanner:
         self._counters = counters or Counters()
         self._now = store.now
         self._suspects_starting = suspects_starting
+        self.suspects_until = datetime.min.replace(tzinfo=UTC)  # the latest time to which a suspect was put off
         self._worker = worker
         self._in_flight = in_flight
         self.phases = ReadyPhases(store, served_phases)
@@ -253,10 +254,12 @@ class ClaimPlanner:
         )
         free = max(0, at_once - starting)
         now = self._now()
-        return {
+        put_off = {
             task.task_id: now + min(_SUSPECT_TAKES * (1 + position // at_once), _LONGEST_POSTPONEMENT)
             for position, task in enumerate(suspects[free:])
         }
+        self.suspects_until = max((self.suspects_until, *put_off.values()))
+        return dict(put_off)
 
     def _gets_a_process(self, task: Task) -> bool:
         """Whether the task runs in its own process only because it is a suspect."""

@@ -99,6 +99,8 @@ class Producer:
         self.under_way: Round | None = None  # sent in the other thread, and its answer not yet applied
         self._overlap = overlap
         self._thread = ThreadPoolExecutor(1, "onerow-round")
+        if overlap:
+            self._thread.submit(lambda: None)  # start the thread now: later the process may lack the resources
         self._full = False  # tasks may be due, but all of the concurrency is used
         self._look_at = 0.0
         self.claiming = True
@@ -249,6 +251,11 @@ class Producer:
 
     # ── claiming ──
 
+    @property
+    def has_put_off_suspects(self) -> bool:
+        """Whether tasks that were due wait for a moment, so that few of their processes start at once."""
+        return self._store.now() <= self._planner.suspects_until
+
     def look(self) -> None:
         """Assume that tasks may be due in any phase; safe from any thread."""
         self._planner.phases.look()
@@ -379,6 +386,9 @@ class Producer:
                 self._unsettled = batch[position:]
                 raise
             except Exception as error:
+                if self._in_flight.examine(error):
+                    self._unsettled = batch[position:]
+                    return
                 why = failure(f"its outcome could not be recorded: {error}", "permanent")
                 if isinstance(outcome, Failed) and outcome.why.message == why.message:
                     self._lose(attempt)  # the lease expires, and a rescue decides

@@ -29,8 +29,10 @@ class Outage:
         self.active = False
         self._moved = False
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; a retry would not help
+        self.examine: Callable[[Exception], object] = lambda error: None  # called with every error of a role too
 
     def begin(self, error: Exception) -> None:
+        self.examine(error)
         with self._lock:
             if isinstance(error, StoreMoved):
                 first, self._moved = not self._moved, True
@@ -113,6 +115,7 @@ class RoleThread:
         if isinstance(error, StoreError) and not isinstance(error, RowRefused):
             self._outage.begin(error)
         else:
+            self._outage.examine(error)
             self._events.send(RoleFailed(type(role).__name__, text_of(error), traceback.format_exc()))
 
     def _tick(self, role: Role) -> float:

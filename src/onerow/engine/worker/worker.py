@@ -25,6 +25,7 @@ from onerow.engine.events.events import (
     WorkerOutdated,
     WorkerStarted,
     WorkerStopped,
+    WorkerUnusable,
 )
 from onerow.engine.handler.resources import OpenResources
 from onerow.engine.processes import ProcessHost
@@ -32,6 +33,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.runners.attempt import Attempt, InFlight
 from onerow.engine.runners.attempt_process import TreeStopper
 from onerow.engine.runners.capture import Capture
+from onerow.engine.runners.shortage import Reserve
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
 from onerow.engine.worker.counters import Counters
@@ -54,7 +56,7 @@ _CLAIM_WITHIN = 15.0  # seconds after a rest in which the next round must succee
 # At least longer than a thread waits on a loaded machine. Two thirds of a long lease, so that a replacement worker is
 # started before the leases end.
 _SHORTEST_SILENCE, _SILENT_PART_OF_LEASE = 10.0, 2 / 3
-_HUNG_GRACE = 5.0  # seconds that other attempts may run on in a process that ends because of hung work
+_HUNG_GRACE = 5.0  # seconds that other attempts may run on in a process that must end
 _REACTION_TIME = 2.0  # seconds in which an attempt in this process reacts to a stop, unless it hangs too
 
 
@@ -119,7 +121,7 @@ class Worker:
         self._deadlines = StopDeadlines(self._grace)
         self._pause = _FIRST_PAUSE
         self._claims_until = float("inf")  # monotonic; no round has ended yet
-        self._condemned: set[str] = set()
+        self._hung: set[str] = set()  # task ids
         self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
@@ -180,8 +182,8 @@ class Worker:
 
     @property
     def condemned(self) -> bool:
-        """Whether a thread of this process does not stop, so that the process should end."""
-        return bool(self._condemned)
+        """Whether this process must end: a thread of it does not stop, or it can run no more attempts."""
+        return bool(self._hung) or (self.ready.is_set() and self._in_flight.unusable != "")
 
     def stop(self, *, hurry: bool = False, by_signal: bool = False) -> None:
         """Drain: claim no more, let running attempts end within the grace period, and hand the rest back.
@@ -243,6 +245,9 @@ class Worker:
         in_flight.was_signalled = lambda: self._signalled
         in_flight.answer = CheckpointService(queue, queue.children).answer
         in_flight.wake = self._waker.poke
+        in_flight.became_unusable, in_flight.replaceable = self._on_unusable, True
+        self._outage.examine = in_flight.examine
+        self._reserve = Reserve()
         self._process_host = ProcessHost()
         self._runners = Runners(
             self._concurrency, self._process_host, self._stop_grace, self._prestart, queue.middlewares
@@ -251,6 +256,8 @@ class Worker:
         served_phases = self._served_phases = [
             self._runners.serve(*phase) for phase in phases_with_code(queue, self._only)
         ]
+        if self._runners.loop is not None:
+            self._runners.loop.give_up = in_flight.give_up
         for served in served_phases:
             if served.weight is not None and not served.weight.fits(self._host_resources.total):
                 queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
@@ -295,7 +302,7 @@ class Worker:
 
     def _close_unstarted(self) -> None:
         """Close what a failed start has opened."""
-        for name in ("_runners", "_process_host", "_waker"):
+        for name in ("_runners", "_process_host", "_waker", "_reserve"):
             if (opened := getattr(self, name, None)) is not None:
                 opened.close()
 
@@ -334,6 +341,7 @@ class Worker:
         if isinstance(error, StoreError) and not isinstance(error, RowRefused):
             self._outage.begin(error)
         else:  # perhaps one bad row: settle each outcome in its own call
+            self._in_flight.examine(error)
             self.queue.events.send(RoleFailed("Producer", str(error), traceback.format_exc()))
             try:
                 self._producer.settle_singly()
@@ -377,6 +385,7 @@ class Worker:
         """Whether nothing was due, in flight or under way in two rounds."""
         producer = self._producer
         quiet = not (producer.may_be_due or self._in_flight.attempts or producer.found or producer.under_way)
+        quiet = quiet and not producer.has_put_off_suspects
         if quiet:
             self._background.wait_phases.tick(self.queue.store.now())
         self._idle_rounds = self._idle_rounds + 1 if quiet and not producer.may_be_due else 0
@@ -397,7 +406,7 @@ class Worker:
         deadlines = self._deadlines
         if not self._retiring:
             deadlines.ask(monotonic())
-        if self._condemned:
+        if self.condemned:
             deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: monotonic() >= deadlines.work_until)
         for attempt in self._attempts():
@@ -406,7 +415,7 @@ class Worker:
                 attempt.handle.end_within(deadlines.kill_after)
         asked_at = monotonic()
         self._settle_until(lambda: monotonic() >= deadlines.record_until or self._may_abandon_rest(asked_at))
-        if self._condemned:
+        if self.condemned:
             self._hand_back_rest()
         try:
             self._producer.look_for_lost_claims()
@@ -437,8 +446,8 @@ class Worker:
             sleep(0.05)
 
     def _may_abandon_rest(self, asked_at: float) -> bool:
-        """Whether the process ends because of hung work and the attempts left can only end with it."""
-        if not self._condemned or monotonic() < asked_at + _REACTION_TIME:
+        """Whether the process must end and the attempts left can only end with it."""
+        if not self.condemned or monotonic() < asked_at + _REACTION_TIME:
             return False
         left = [attempt for attempt in self._attempts() if not attempt.ended_at]
         return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
@@ -461,19 +470,29 @@ class Worker:
         self._background.stop(lambda: self._deadlines.end_until)
         self._producer.close()
         self._waker.close()
-        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._condemned else "drained"
+        self._reserve.close()
+        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._hung else "drained"
+        why = self._in_flight.unusable or why
         self.queue.events.send(WorkerStopped(self.name, why))
 
     # ── called by the roles, in their threads ──
 
     def _on_hung(self, attempt: Attempt) -> None:
         """Settle an attempt that does not stop, and drain: a new process takes over."""
-        if attempt.task.task_id in self._condemned:
+        if attempt.task.task_id in self._hung:
             return
-        self._condemned.add(attempt.task.task_id)
+        self._hung.add(attempt.task.task_id)
         self.exit_code = self.exit_code or HUNG
         self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
         self._in_flight.finish(attempt, Stopped(attempt.stop or "timeout"))
+        self._stopping.set()
+        self._in_flight.wake()
+
+    def _on_unusable(self) -> None:
+        """Drain, because this process can run no more attempts: a new one takes over."""
+        self._reserve.close()
+        self.exit_code = self.exit_code or HUNG
+        self.queue.events.send(WorkerUnusable(self.name, self._in_flight.unusable))
         self._stopping.set()
         self._in_flight.wake()
 
