@@ -1,5 +1,6 @@
 """Cron schedules: nominal times, daylight saving time, and missed times."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onerow import Pipeline
+from onerow import Item, Pipeline
 from onerow.core import schedule
 from onerow.core.errors import PipelineError
 from onerow.core.schedule import Cron
@@ -101,3 +102,56 @@ def test_two_schedules_with_one_name_are_an_error() -> None:
     pipeline.cron("0 9 * * *")
     with pytest.raises(PipelineError, match="already has a schedule"):
         pipeline.cron("0 9 * * *")
+
+
+@dataclass
+class Report:
+    kind: str
+
+
+@pytest.mark.parametrize("declared", ["by the pipeline", "by the handler", "as a plain type", "by a batch"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_schedule_whose_payload_does_not_fit_is_an_error_when_built(declared: str, first: bool) -> None:
+    pipeline: Pipeline[Any] = Pipeline("reports", payload=Report if declared == "by the pipeline" else None)
+
+    def add_cron() -> None:
+        pipeline.cron("0 9 * * *", name="daily", payload={"kin": "daily"})
+
+    if first:
+        if declared == "by the pipeline":
+            with pytest.raises(PipelineError):
+                add_cron()
+            return
+        add_cron()
+    if declared == "by a batch":
+
+        @pipeline.batch("write", size=2)
+        def write_all(items: list[Item[Report]]) -> None: ...
+
+    elif declared == "as a plain type":
+
+        @pipeline.phase(name="write")
+        def write_number(number: int) -> None: ...
+
+    else:
+
+        @pipeline.phase
+        def write(report: Report) -> None: ...
+
+    build = (lambda: pipeline.plan) if first else add_cron
+    with pytest.raises(PipelineError, match="schedule 'daily' of pipeline 'reports': payload is not a valid") as found:
+        build()
+    assert "payload=" in (found.value.fix or "")
+
+
+def test_a_schedule_needs_only_the_payload_that_its_first_phase_takes() -> None:
+    pipeline = Pipeline("reports")
+
+    @pipeline.phase
+    def choose(report: Any) -> None: ...
+
+    @pipeline.phase
+    def count(number: int) -> None: ...  # reached only by a Jump of other tasks
+
+    pipeline.cron("0 9 * * *", payload="daily")
+    assert len(pipeline.plan.crons) == 1

@@ -3,15 +3,21 @@
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
+from msgspec.structs import replace
 
 from onerow import Pipeline, Status
 from onerow.core import schedule
+from onerow.core.errors import StoreUnavailable
 from onerow.core.filters import Filter
+from onerow.core.plan import Plan
+from onerow.core.schedule import Cron
 from onerow.core.times import read
+from onerow.engine.control import definitions
 from onerow.engine.control.schedules import PROGRESS
+from onerow.engine.events.events import ScheduleFailed
 from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.roles.scheduler import Scheduler
 from tests.conformance.stores import Entry
@@ -211,3 +217,74 @@ def test_a_scheduler_with_a_stale_note_adds_nothing_even_if_the_task_was_removed
     assert fired(queue) == []
     (line,) = queue.crons.all()
     assert (line.last, line.task_id) == (nominal, task.task_id)
+
+
+class Report(TypedDict):
+    kind: str
+
+
+def with_crons(**payloads: Any) -> tuple[Pipeline, Plan]:
+    """Return a pipeline, and its definition with these schedules, as other code may have published it."""
+    pipeline = Pipeline("reports", payload=Report)
+
+    @pipeline.phase
+    def write(report: Report) -> None: ...
+
+    crons = [Cron(name=name, expression="0 * * * *", payload=payload) for name, payload in payloads.items()]
+    return pipeline, replace(pipeline.plan, crons=tuple(crons))
+
+
+def test_a_schedule_that_cannot_add_its_task_keeps_no_other_from_it(queue: Queue) -> None:
+    pipeline, plan = with_crons(bad={"kin": "x"}, good={"kind": "y"})
+    queue.serve(pipeline)
+    definitions.publish(queue.store, [plan])
+    said: list[ScheduleFailed] = []
+    queue.events.on(ScheduleFailed, said.append)
+    role, start = Scheduler(queue, {"reports": plan}), queue.store.now()
+    times = hours(start, 3)
+    for moment in (start, *times, times[-1] + timedelta(minutes=1)):
+        role._look(moment)
+    assert fired(queue) == times
+    assert {task.metadata["cron"] for task in queue.find().tasks} == {"good"}
+    bad, good = queue.crons.all()
+    assert "kind" in bad.error
+    assert (bad.last, good.last, good.error) == (None, times[-1], "")
+    assert [(each.schedule, each.error) for each in said] == [("bad", bad.error)], "once, not at every look"
+
+    # With the right payload, the time that it missed last is caught up.
+    _, plan = with_crons(bad={"kind": "x"}, good={"kind": "y"})
+    Scheduler(queue, {"reports": plan})._look(times[-1] + timedelta(minutes=2))
+    assert fired(queue) == [*times, times[-1]]
+    assert [each.error for each in queue.crons.all()] == ["", ""]
+
+
+def test_a_schedule_whose_note_is_damaged_keeps_no_other_from_its_task(queue: Queue) -> None:
+    pipeline, plan = with_crons(bad={"kind": "x"}, good={"kind": "y"})
+    queue.serve(pipeline)
+    role, start = Scheduler(queue, {"reports": plan}), queue.store.now()
+    role._look(start)
+    (nominal,) = hours(start, 1)
+    (note,) = [each for each in queue.store.notes(PROGRESS) if each.name == "reports/bad"]
+    queue.store.write_notes([replace(note, body={"last": 7})])
+    role._look(nominal)
+    assert {task.metadata["cron"] for task in queue.find().tasks} == {"good"}
+
+
+def test_an_outage_is_no_error_of_a_schedule(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, plan = with_crons(good={"kind": "y"})
+    queue.serve(pipeline)
+    definitions.publish(queue.store, [plan])
+    role, start = Scheduler(queue, {"reports": plan}), queue.store.now()
+    role._look(start)
+    (nominal,) = hours(start, 1)
+
+    def unavailable(*given: Any, **more: Any) -> Any:
+        raise StoreUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "add", unavailable)
+        with pytest.raises(StoreUnavailable):
+            role._look(nominal)
+    role._look(nominal + timedelta(minutes=1))
+    assert fired(queue) == [nominal]
+    assert [each.error for each in queue.crons.all()] == [""]

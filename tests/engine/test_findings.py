@@ -83,6 +83,15 @@ def test_a_schedule_that_no_worker_handled_was_missed(queue: Queue, views: Views
     assert "missed" not in problems(views)
 
 
+def test_a_schedule_that_cannot_add_its_task_is_named_with_its_error(queue: Queue, views: Views) -> None:
+    last = {"last": spell(queue.store.now() - 3 * HOUR), "error": "payload needs the field 'url'"}
+    queue.store.write_notes([Note(PROGRESS, "videos/hourly", last)])
+    found = problems(views)
+    assert (found["schedule"].level, found["schedule"].name) == ("bad", "hourly")
+    assert found["schedule"].what == "schedule hourly of videos adds no task: payload needs the field 'url'"
+    assert "missed" not in found
+
+
 def test_rescues_of_the_last_hour_are_counted(queue: Queue, views: Views) -> None:
     minute = minute_of(datetime.now(UTC) - timedelta(minutes=20))
     queue.store.write_notes([Note(STATS, note_name(minute, "videos", "script", "w"), {"rescued": 3})])

@@ -222,3 +222,18 @@ async def parent_async(job: int, ctx: AsyncContext) -> int:
     await ctx.spawn(videos, [5])  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
     counts: ChildCounts = ctx.join()  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
     return counts.total
+
+
+# ── schedules ──
+
+anywhen = Pipeline("anywhen")
+anywhen.cron("0 9 * * *")
+anywhen.cron("0 9 * * *", payload={"any": 1}, name="with a payload")
+videos.cron("0 9 * * *", payload=Video("https://a"), tz="Asia/Seoul", catch_up="all")
+numbers.cron("0 9 * * *", payload=3)
+
+
+def wrong_schedules() -> None:
+    videos.cron("0 9 * * *", payload=5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    videos.cron("0 9 * * *")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    numbers.cron("0 9 * * *", payload=3, catch_up="some")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

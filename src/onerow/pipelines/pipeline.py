@@ -5,6 +5,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from inspect import formatannotation
 from pathlib import PurePath
 from typing import Any, Generic, Literal, Unpack, overload
 
@@ -12,7 +13,7 @@ import msgspec
 
 from onerow.core import schedule, values
 from onerow.core.durations import Duration
-from onerow.core.errors import PipelineError
+from onerow.core.errors import BadPayload, PipelineError
 from onerow.core.keywords import check_keywords
 from onerow.core.labels import Labels, check_labels
 from onerow.core.names import check_name
@@ -22,16 +23,18 @@ from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
 from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
+from onerow.pipelines.decoding import check_payload
 from onerow.pipelines.errors import ErrorMap, ErrorTable, table
 from onerow.pipelines.extensions import Extensible
-from onerow.pipelines.handlers import Handler, items_parameters, parameters_of
+from onerow.pipelines.handlers import Handler, Parameter, items_parameters, parameters_of
 from onerow.pipelines.options import RunOptions, check_importable, duration, names, naming, run_phase, size, span
+from onerow.pipelines.result_types import never_fits, return_type
 from onerow.pipelines.signature import (
     fields,
     is_typed,
     payload_schema,
 )
-from onerow.pipelines.typed import Function, Payload, PhaseDecorator
+from onerow.pipelines.typed import AnyPayload, Function, Payload, PhaseDecorator
 
 
 class Pipeline(Extensible, Generic[Payload]):
@@ -130,6 +133,8 @@ class Pipeline(Extensible, Generic[Payload]):
             )
             self._check_payload_names(plan)
             self._check_placeholders(plan)
+            for cron in self._crons:
+                self._check_cron(cron)
             for phase in plan.phases:
                 if phase.on_timeout and not plan.knows(phase.on_timeout):
                     raise PipelineError(
@@ -344,6 +349,32 @@ class Pipeline(Extensible, Generic[Payload]):
                 )
             )
 
+    @overload
+    def cron(
+        self: "Pipeline[AnyPayload]",
+        expression: str,
+        *,
+        name: str = "",
+        tz: str = "UTC",
+        payload: Any = None,
+        user_id: str = "",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+    ) -> None: ...
+
+    @overload
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str = "",
+        tz: str = "UTC",
+        payload: Payload,
+        user_id: str = "",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+    ) -> None: ...
+
     def cron(
         self,
         expression: str,
@@ -357,6 +388,7 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         """Add a schedule: workers add a task at each time of a cron expression in a time zone.
 
+        payload: of these tasks; it must have the type that the pipeline and its first phase take.
         catch_up: which of the times missed while no worker ran to fire: the last ('one'), 'all', or none ('skip').
         overlap: 'skip' adds no task while the schedule's previous task has not ended. name: identifies the schedule;
         the default is expression and time zone.
@@ -370,8 +402,36 @@ class Pipeline(Extensible, Generic[Payload]):
             name=label, expression=expression, tz=tz, payload=values.to_plain(payload, "payload"), user_id=user_id,
             catch_up=catch_up, overlap=overlap,
         )  # fmt: skip
-        self._crons.append(schedule.check(cron))
+        self._check_cron(schedule.check(cron))
+        self._crons.append(cron)
         self._plan = None
+
+    def _check_result(self, parameter: Parameter, where: str) -> None:
+        """Raise PipelineError if a parameter can't take what the phase that it names returns."""
+        producer = self.handlers.get(parameter.name) if parameter.source == "result" else None
+        if producer is None or (producer.parameters and producer.parameters[0].source == "items"):
+            return  # the results of commands, waits and batches have no declared type
+        returned = return_type(producer.function)
+        if never_fits(returned, parameter.type):
+            raise PipelineError(
+                f"{where}: {parameter.name}: {formatannotation(parameter.type)} can't take the result of phase "
+                f"{parameter.name!r}, which returns {formatannotation(returned)}",
+                fix=f"annotate the parameter {parameter.name!r} with the type that the phase returns",
+                field=parameter.name,
+            )
+
+    def _check_cron(self, cron: Cron) -> None:
+        """Raise PipelineError if the payload of a schedule is not of the type that the known phases take."""
+        first = self.handlers.get(self._phases[0].name) if self._phases else None
+        for declared in (self.payload_type, *(each.type for each in (first.parameters if first else ())[:1])):
+            try:
+                check_payload(declared, cron.payload)
+            except BadPayload as error:
+                raise PipelineError(
+                    f"schedule {cron.name!r} of pipeline {self.name!r}: {error}",
+                    fix="give the schedule a payload=… that its tasks can run with",
+                    field="payload",
+                ) from None
 
     def _where(self, phase_name: str) -> str:
         return f"phase {phase_name!r} of pipeline {self.name!r}"
@@ -417,6 +477,8 @@ class Pipeline(Extensible, Generic[Payload]):
             declared = parameters[0].type
             if is_typed(declared):
                 self.payload_type = declared
+        for parameter in parameters:
+            self._check_result(parameter, where)
         is_async = inspect.iscoroutinefunction(function)
         resources = {each.name: self.resources[each.name] for each in parameters if each.source == "resource"}
         for name, resource in resources.items():

@@ -23,20 +23,24 @@ def parameter_types(
     }
     if not wanted:
         return {}
-    names = dict(getattr(inspect.unwrap(function), "__globals__", {}))
     hints = {}
     for name, hint in wanted.items():
-        if isinstance(hint, str):
-            probe = type("probe", (), {"__annotations__": {name: hint}})
-            try:
-                hint = typing.get_type_hints(probe, globalns=names)[name]
-            except Exception as error:
-                raise PipelineError(
-                    f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error})",
-                    fix="define or import the type at the top of the module",
-                ) from None
-        hints[name] = Any if hint is inspect.Parameter.empty else hint
+        try:
+            hints[name] = resolved(function, name, hint)
+        except Exception as error:
+            raise PipelineError(
+                f"{where}: the annotation {hint!r} of {name!r} can't be resolved ({error})",
+                fix="define or import the type at the top of the module",
+            ) from None
     return hints
+
+
+def resolved(function: Callable[..., Any], name: str, hint: Any) -> Any:
+    """Return an annotation of a function as a type; raise if it is text that can't be resolved."""
+    if isinstance(hint, str):
+        probe = type("probe", (), {"__annotations__": {name: hint}})
+        hint = typing.get_type_hints(probe, globalns=getattr(inspect.unwrap(function), "__globals__", {}))[name]
+    return Any if hint is inspect.Parameter.empty else hint
 
 
 def check_context(function: Callable[..., Any], where: str) -> None:

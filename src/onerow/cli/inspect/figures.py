@@ -151,9 +151,13 @@ def cron(session: Session) -> None:
                 "" if each.last is None else f"{formatting.ago(each.last, now)} ago",
                 each.task_id,
                 (pause, "yellow") if pause else formatting.due(each.next, now),
+                (each.error and f"adds no task: {each.error}", "red"),
             ]
         )
-    session.out.table(["schedule", "when", "zone", "last", "last task", "next"], rows)
+    head = ["schedule", "when", "zone", "last", "last task", "next", "problem"]
+    if not any(each.error for each in found):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    session.out.table(head, rows)
     if not found:
         session.out.aside("nothing is started by the clock here")
 

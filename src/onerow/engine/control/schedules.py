@@ -20,6 +20,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     last: str  # all nominal times up to this one are processed
     task_id: str = ""  # the task of the last firing
     firing: str = ""  # the nominal time whose task is being added
+    error: str = ""  # why the last try added no task
 
 
 class Scheduled(msgspec.Struct, frozen=True):
@@ -31,6 +32,7 @@ class Scheduled(msgspec.Struct, frozen=True):
     task_id: str
     next: datetime
     pause: Pause | None
+    error: str  # why the last try added no task
 
 
 def progress_name(pipeline: str, cron: Cron) -> str:

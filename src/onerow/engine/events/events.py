@@ -106,6 +106,14 @@ class WorkerUnusable(Event, frozen=True):
     reason: str
 
 
+class ScheduleFailed(Event, frozen=True):
+    """A schedule could not add its task; it is tried again."""
+
+    pipeline: str
+    schedule: str
+    error: str
+
+
 class PhaseTooHeavy(Event, frozen=True):
     """A phase needs more resources than this host has, so it is never claimed here."""
 

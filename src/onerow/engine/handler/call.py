@@ -8,7 +8,6 @@ from typing import Any, cast
 import msgspec
 
 from onerow.core import values
-from onerow.core.errors import BadPayload
 from onerow.core.failure import Classes, classify, failure, leaves, storable, text_of
 from onerow.core.outcomes import CHOSEN, Asleep, Cancelled, CancelTask, Finish, Jump, Parked, SkipPhase
 from onerow.core.plan import Plan
@@ -28,7 +27,7 @@ from onerow.core.rules.attempts import (
 )
 from onerow.core.task import Task
 from onerow.engine.handler.context import AsyncContext, Context, Link
-from onerow.engine.handler.decoding import decoder
+from onerow.pipelines.decoding import decoder
 from onerow.pipelines.extensions import Middleware
 from onerow.pipelines.handlers import Handler
 
@@ -87,19 +86,6 @@ class Call:
             else:
                 positional.append(value)
         return tuple(positional), named
-
-
-def check_payload(declared: Any, payload: Any, required: Sequence[str] = ()) -> str:
-    """Return the payload as JSON text; raise BadPayload unless it has the declared type or the required fields."""
-    text = values.encode(payload, "payload")
-    if declared is not None and declared is not Any:
-        decoder(declared, "payload")(text)
-    elif required:
-        plain = values.to_plain(payload, "payload")
-        for name in required:
-            if not isinstance(plain, dict) or name not in plain:
-                raise BadPayload(f"payload needs the field {name!r}", field=f"payload.{name}")
-    return text
 
 
 def _former_names(plan: Plan | None) -> dict[str, tuple[str, ...]]:

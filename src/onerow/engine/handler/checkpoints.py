@@ -17,7 +17,6 @@ from onerow.core.outcomes import Asleep, ChildrenFailed, Parked, WaitExpired
 from onerow.core.status import Status
 from onerow.core.steps import Record
 from onerow.core.task import Task
-from onerow.engine.handler.decoding import decode_result
 from onerow.engine.handler.requests import (
     AwaitSignal,
     BeginSpawn,
@@ -28,6 +27,7 @@ from onerow.engine.handler.requests import (
     Request,
     Spawn,
 )
+from onerow.pipelines.decoding import decode_result
 from onerow.pipelines.pipeline import Pipeline
 
 _read = msgspec.json.Decoder(Record | None).decode

@@ -16,7 +16,7 @@ from onerow.core.keywords import check_keywords
 from onerow.core.plan import Plan
 from onerow.core.task import Task
 from onerow.core.times import since_epoch
-from onerow.engine.handler.call import check_payload
+from onerow.pipelines.decoding import check_payload
 from onerow.ports import Existing, Inserted, Move, Store
 
 _COUNTER = tuple(f"{count:03x}" for count in range(1 << 12))

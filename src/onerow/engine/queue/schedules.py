@@ -38,6 +38,7 @@ class Crons(CronsAsync):
                         progress.task_id if progress else "",
                         schedule.next_time(cron, now),
                         pauses.get((plan.name, f"cron:{cron.name}")),
+                        progress.error if progress else "",
                     )
                 )
         return found

@@ -251,12 +251,22 @@ def _pause(pause: Pause) -> QueueFinding:
 
 
 def _schedules(queue: Queue, schedules: Sequence[Scheduled]) -> Iterator[QueueFinding]:
-    """Report schedules whose last nominal time has passed without a worker that handled it."""
+    """Report schedules that fail, and those whose last nominal time has passed without a worker that handled it."""
     now = queue.store.now()
     handled = {note.name: read(read_progress(note.body).last) for note in queue.store.notes(PROGRESS)}
     for each in schedules:
         last = handled.get(progress_name(each.pipeline, each.cron))
         if last is None or each.pause is not None:
+            continue
+        if each.error:
+            yield QueueFinding(
+                "bad",
+                f"schedule {each.cron.name} of {each.pipeline} adds no task: {each.error}",
+                "correct it in the code and start the workers again",
+                code="schedule",
+                pipeline=each.pipeline,
+                name=each.cron.name,
+            )
             continue
         nominal = schedule.latest_time(each.cron, now - schedule.ON_TIME)
         if nominal is not None and nominal > last:

@@ -24,7 +24,6 @@ from onerow.engine.control.inbox_counts import INBOX, InboxCounts, sum_counts
 from onerow.engine.control.rates import Rates
 from onerow.engine.control.schedules import Scheduled
 from onerow.engine.control.stats import Outcomes, quantile
-from onerow.engine.handler.call import check_payload
 from onerow.engine.queue.queue import Queue
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import filter_of, query_of
@@ -42,6 +41,7 @@ from onerow.engine.views.task_detail import Relatives, TaskDetail, build_detail,
 from onerow.engine.views.timeline import TaskView, view_task
 from onerow.engine.views.why import Reason, why
 from onerow.engine.views.workers import WorkerLine, check_worker, roll, serving
+from onerow.pipelines.decoding import check_payload
 from onerow.ports import Administrable, Finding, Search, Searchable, Sized, Store, StoreCounts, StoredSize
 
 SEARCH_FOR = timedelta(milliseconds=60)

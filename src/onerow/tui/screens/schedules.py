@@ -48,7 +48,7 @@ class SchedulesPage(Page):
         self._schedules: dict[str, Scheduled] = {}
 
     def compose(self) -> ComposeResult:
-        yield Grid(COLUMNS, empty="No schedule. A pipeline has one with: @videos.cron('0 9 * * 1-5')")
+        yield Grid(COLUMNS, empty="No schedule. A pipeline has one with: videos.cron('0 9 * * 1-5')")
 
     def reading(self) -> Callable[[Views], Any]:
         queue = self.monitor.queue
@@ -70,7 +70,7 @@ class SchedulesPage(Page):
             formatting.span((each.next - now).total_seconds()),
             self.time_of(each.last) or "never",
             f"catch up {each.cron.catch_up}, overlap {each.cron.overlap}",
-            (f"paused{why}", "yellow") if paused is not None else ("", ""),
+            (f"paused{why}", "yellow") if paused is not None else (each.error and f"adds no task: {each.error}", "red"),
         ]
 
     def _schedule(self) -> Scheduled | None:

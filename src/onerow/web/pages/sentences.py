@@ -36,6 +36,7 @@ SENTENCES = (
     "{what} is paused by {by}: {reason}",
     "{what} is paused by {by}",
     "schedule {name} of {pipeline} missed {at}: no worker was there",
+    "schedule {name} of {pipeline} adds no task: {error}",
     "It was completed.",
     "It was completed {ago} ago.",
     "It failed in {phase} at its first attempt {ago} ago ({class}): {error}",

@@ -5,7 +5,11 @@ from datetime import datetime, timedelta
 from time import monotonic
 from uuid import NAMESPACE_OID, uuid5
 
+from msgspec.structs import replace
+
 from onerow.core import schedule
+from onerow.core.errors import RowRefused, StoreError
+from onerow.core.failure import text_of
 from onerow.core.plan import Plan
 from onerow.core.schedule import Cron
 from onerow.core.times import read, spell
@@ -19,6 +23,7 @@ from onerow.engine.control.schedules import (
     read_progress,
     written,
 )
+from onerow.engine.events.events import ScheduleFailed
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Note
 
@@ -61,7 +66,12 @@ class Scheduler:
             if note is None:
                 written(self._store, progress_name(pipeline, cron), new_progress(now), 0)
             else:
-                self._keep(pipeline, cron, note, now, paused=pause_name(pipeline, cron.name) in paused)
+                try:
+                    self._keep(pipeline, cron, note, now, paused=pause_name(pipeline, cron.name) in paused)
+                except Exception as error:
+                    if not _is_its_own(error):
+                        raise
+                    self._queue.events.send(ScheduleFailed(pipeline, cron.name, text_of(error)))
         self._next = min(schedule.next_time(cron, now) for _, cron in self._crons)
         self._look_at = monotonic() + _LOOK_EVERY
 
@@ -71,8 +81,8 @@ class Scheduler:
         if progress.firing:
             if note.updated_at is not None and now - note.updated_at < _GIVEN_UP_AFTER:
                 return  # another worker is adding it
-            progress = self._add(pipeline, cron, read(progress.firing))
-            if not written(self._store, note.name, progress, version):
+            progress = self._add(pipeline, cron, read(progress.firing), progress)
+            if not written(self._store, note.name, progress, version) or progress.error:
                 return
             version, last = version + 1, read(progress.last)
         latest = schedule.latest_time(cron, now)
@@ -82,29 +92,42 @@ class Scheduler:
         for nominal in wanted:
             if cron.overlap == "skip" and self._is_running(progress):
                 continue
-            if not written(self._store, note.name, Progress(progress.last, progress.task_id, spell(nominal)), version):
+            if not written(self._store, note.name, replace(progress, firing=spell(nominal)), version):
                 return
-            progress = self._add(pipeline, cron, nominal)
-            if not written(self._store, note.name, progress, version + 1):
+            progress = self._add(pipeline, cron, nominal, progress)
+            if not written(self._store, note.name, progress, version + 1) or progress.error:
                 return
             version += 2
         # Skipped times count as handled. After very many missed times, the rest is left for the next round.
         decided = wanted[-1] if len(wanted) == schedule.MOST_AT_ONCE else latest
         if read(progress.last) < decided:
-            written(self._store, note.name, Progress(spell(decided), progress.task_id), version)
+            written(self._store, note.name, replace(progress, last=spell(decided)), version)
 
-    def _add(self, pipeline: str, cron: Cron, nominal: datetime) -> Progress:
+    def _add(self, pipeline: str, cron: Cron, nominal: datetime, progress: Progress) -> Progress:
+        """Add the task of a nominal time; if that fails, the time is tried again at the next look."""
         text = spell(nominal)
         task_id = str(uuid5(NAMESPACE_OID, f"cron\n{pipeline}\n{cron.name}\n{text}"))
-        self._queue.add(
-            pipeline,
-            cron.payload,
-            task_id=task_id,
-            run_at=nominal,
-            user_id=cron.user_id,
-            metadata={"cron": cron.name, "nominal": text},
-        )
+        try:
+            self._queue.add(
+                pipeline,
+                cron.payload,
+                task_id=task_id,
+                run_at=nominal,
+                user_id=cron.user_id,
+                metadata={"cron": cron.name, "nominal": text},
+            )
+        except Exception as error:
+            if not _is_its_own(error):
+                raise
+            if (said := self._queue.masker.text(text_of(error))) != progress.error:
+                self._queue.events.send(ScheduleFailed(pipeline, cron.name, said))
+            return replace(progress, firing="", error=said)
         return Progress(text, task_id)
 
     def _is_running(self, progress: Progress) -> bool:
         return bool(progress.task_id) and any(not task.ended for task in self._store.fetch([progress.task_id]))
+
+
+def _is_its_own(error: Exception) -> bool:
+    """Whether an error concerns one schedule, for example a payload that the code does not take any more."""
+    return not isinstance(error, StoreError) or isinstance(error, RowRefused)

@@ -1,11 +1,12 @@
-"""Decode JSON text to the types that handlers and steps declare."""
+"""Decode JSON text to the types that handlers and steps declare, and check payloads against them."""
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from onerow.core import values
 from onerow.core.errors import BadPayload
 from onerow.pipelines.signature import is_typed
 
@@ -34,6 +35,19 @@ def decoder(declared: Any, what: str) -> Callable[[str | bytes], Any]:
             raise BadPayload(f"{what} is not a valid {_type_name(declared)}: {error}", field=what) from None
 
     return decode
+
+
+def check_payload(declared: Any, payload: Any, required: Sequence[str] = ()) -> str:
+    """Return the payload as JSON text; raise BadPayload unless it has the declared type or the required fields."""
+    text = values.encode(payload, "payload")
+    if declared is not None and declared is not Any:
+        decoder(declared, "payload")(text)
+    elif required:
+        plain = values.to_plain(payload, "payload")
+        for name in required:
+            if not isinstance(plain, dict) or name not in plain:
+                raise BadPayload(f"payload needs the field {name!r}", field=f"payload.{name}")
+    return text
 
 
 def _untyped(what: str) -> Callable[[str | bytes], Any]:
