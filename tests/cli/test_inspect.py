@@ -4,9 +4,15 @@ import json
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tests.cli.conftest import Run
+from onerow.core.schedule import Cron
+from onerow.engine.control import definitions
+from onerow.engine.control.schedules import PROGRESS
+from onerow.ports import Note
+from onerow.stores.sqlite import SqliteStore
+from tests.cli.conftest import VIDEOS, Run
 
 Golden = Callable[[str, str], None]
 
@@ -96,3 +102,25 @@ def test_an_error_is_two_lines_problem_and_fix(run: Run, town: str, words: list[
     assert what in first
     assert fix in second
     assert result.stdout == ""
+
+
+def test_a_schedule_that_fails_shows_why(run: Run, town: str) -> None:
+    store = SqliteStore(town.removeprefix("sqlite:///"))
+    crons = (Cron(name="daily", expression="0 9 * * *"), Cron(name="hourly", expression="0 * * * *"))
+    definitions.publish(store, [replace(VIDEOS, crons=crons)])
+    last = {"last": "2026-11-15T00:00:00.000Z"}
+    store.write_notes(
+        [
+            Note(PROGRESS, "videos/daily", last | {"error": "payload needs a topic"}),
+            Note(PROGRESS, "videos/hourly", last),
+        ]
+    )
+    store.close()
+    head, daily, hourly = run("cron", "--store", town).stdout.splitlines()
+    assert head.endswith("problem")
+    assert daily.endswith("adds no task: payload needs a topic")
+    assert "adds no task" not in hourly
+    assert (
+        "✗ schedule daily of videos adds no task: payload needs a topic"
+        in run("doctor", "--store", town, code=1).output
+    )

@@ -144,6 +144,18 @@ def test_a_schedule_whose_payload_does_not_fit_is_an_error_when_built(declared: 
     assert "payload=" in (found.value.fix or "")
 
 
+def test_a_schedule_without_the_time_that_its_pipeline_waits_for_is_an_error_when_built() -> None:
+    pipeline = Pipeline("reports")
+    pipeline.wait_until("wait", field="at")
+
+    @pipeline.phase
+    def write(report: dict[str, Any]) -> None: ...
+
+    pipeline.cron("0 9 * * *", name="daily", payload={"at": "soon"})
+    with pytest.raises(PipelineError, match=r"schedule 'daily' of pipeline 'reports': .*'soon'"):
+        _ = pipeline.plan
+
+
 def test_a_schedule_needs_only_the_payload_that_its_first_phase_takes() -> None:
     pipeline = Pipeline("reports")
 

@@ -4,8 +4,10 @@ from msgspec.structs import replace
 
 from onerow.core.schedule import Cron
 from onerow.engine.control import definitions
+from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
+from onerow.ports import Note
 from onerow.tui.control_acts import limit_act, run_now_act
 from tests.cli.conftest import VIDEOS
 from tests.tui.conftest import opened, run
@@ -96,6 +98,19 @@ def test_a_schedule_is_shown_run_now_and_paused(queue: Queue) -> None:
             await session.sees("paused by ann")
             (scheduled,) = queue.crons.all()
             assert run_now_act(queue, scheduled).command().startswith("onerow add videos")
+
+    run(test)
+
+
+def test_a_schedule_that_fails_shows_why(queue: Queue) -> None:
+    definitions.publish(queue.store, [replace(VIDEOS, crons=(Cron(name="daily", expression="0 9 * * *"),))])
+    body = {"last": "2026-11-15T00:00:00.000Z", "error": "payload needs a topic"}
+    queue.store.write_notes([Note(PROGRESS, "videos/daily", body)])
+
+    async def test() -> None:
+        async with opened(queue, size=(180, 40)) as session:
+            await session.press("5")
+            await session.sees("adds no task: payload needs a topic")
 
     run(test)
 

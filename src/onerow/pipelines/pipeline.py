@@ -12,8 +12,9 @@ from typing import Any, Generic, Literal, Unpack, overload
 import msgspec
 
 from onerow.core import schedule, values
+from onerow.core.addition import Addition, new_task
 from onerow.core.durations import Duration
-from onerow.core.errors import BadPayload, PipelineError
+from onerow.core.errors import BadInput, PipelineError
 from onerow.core.keywords import check_keywords
 from onerow.core.labels import Labels, check_labels
 from onerow.core.names import check_name
@@ -21,6 +22,7 @@ from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retention import KeepOption, parse_keep
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
+from onerow.core.times import FAR
 from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
 from onerow.pipelines.decoding import check_payload
@@ -134,7 +136,7 @@ class Pipeline(Extensible, Generic[Payload]):
             self._check_payload_names(plan)
             self._check_placeholders(plan)
             for cron in self._crons:
-                self._check_cron(cron)
+                self._check_cron(cron, plan)
             for phase in plan.phases:
                 if phase.on_timeout and not plan.knows(phase.on_timeout):
                     raise PipelineError(
@@ -420,18 +422,21 @@ class Pipeline(Extensible, Generic[Payload]):
                 field=parameter.name,
             )
 
-    def _check_cron(self, cron: Cron) -> None:
-        """Raise PipelineError if the payload of a schedule is not of the type that the known phases take."""
-        first = self.handlers.get(self._phases[0].name) if self._phases else None
-        for declared in (self.payload_type, *(each.type for each in (first.parameters if first else ())[:1])):
-            try:
-                check_payload(declared, cron.payload)
-            except BadPayload as error:
-                raise PipelineError(
-                    f"schedule {cron.name!r} of pipeline {self.name!r}: {error}",
-                    fix="give the schedule a payload=… that its tasks can run with",
-                    field="payload",
-                ) from None
+    def _check_cron(self, cron: Cron, plan: Plan | None = None) -> None:
+        """Raise PipelineError if the pipeline, or its first handler, can't take the tasks of a schedule."""
+        first = next((self.handlers[phase.name] for phase in self._phases if phase.name in self.handlers), None)
+        try:
+            text = check_payload(self.payload_type, cron.payload)
+            for parameter in (first.parameters if first is not None else ())[:1]:
+                check_payload(parameter.type, cron.payload)
+            if plan is not None:
+                new_task(plan, Addition(user_id=cron.user_id), text, "", FAR, None)
+        except BadInput as error:
+            raise PipelineError(
+                f"schedule {cron.name!r} of pipeline {self.name!r}: {error.args[0]}",
+                fix="give the schedule a payload=… that its tasks can run with",
+                field="payload",
+            ) from None
 
     def _where(self, phase_name: str) -> str:
         return f"phase {phase_name!r} of pipeline {self.name!r}"

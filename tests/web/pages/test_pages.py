@@ -12,8 +12,10 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from onerow import Labels, Pipeline, Queue, Status, Tab
+from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.views import counts
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
@@ -252,6 +254,15 @@ def test_a_schedule_can_be_run_now(browser: Browser, queue: Queue, ids: dict[str
     answer = browser.post("act", {"name": "run-schedule", "pipeline": "clips", "phase": "cron:weekdays"})
     task_id = answer.headers["location"].partition("id=")[2]
     assert queue.get(task_id).payload == {"topic": "the week"}
+
+
+def test_a_schedule_that_fails_shows_why(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    (note,) = queue.store.notes(PROGRESS)
+    assert queue.store.write_notes([replace(note, body=note.body | {"error": "payload needs a <topic>"})]) == [True]
+    page = browser.get("schedules").text
+    assert "adds no task" in page
+    assert "payload needs a &lt;topic&gt;" in page
+    assert "schedule weekdays of clips adds no task" in browser.get("").text
 
 
 def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
