@@ -175,6 +175,7 @@ class Run:
         self._workers[process.slot] = worker
         try:
             worker._build()
+            worker._reserve.close()  # a killed process of the simulation would keep them
             worker._start()
             worker._run_rounds(worker._stopping.is_set, 3600.0)
             worker._drain()

@@ -35,13 +35,11 @@ def return_type(function: Callable[..., Any]) -> Any:
 
 def never_fits(returned: Any, taken: Any) -> bool:
     """Whether no result of one type, empty lists aside, can be decoded to the other; False if that is not certain."""
-    results = [each for each in _alternatives(returned) if each not in (Jump, Finish)]
+    # A result of None is passed on as it is.
+    results = [each for each in _alternatives(returned) if each not in (types.NoneType, Jump, Finish)]
     wanted = list(_alternatives(taken))
     if any(hasattr(each, "model_validate_json") for each in wanted):
         return False  # a pydantic model may convert anything
-    if results == [types.NoneType]:  # passed on as it is
-        return not any(each in (types.NoneType, Any, object) for each in wanted)
-    results = [each for each in results if each is not types.NoneType]
     return bool(results) and not any(_fits(_shape(one), _shape(each)) for one in results for each in wanted)
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 from typing import NamedTuple
 
@@ -50,8 +51,11 @@ class Reserve:
 
     def close(self) -> None:
         """Close them, so that others can be opened."""
-        while self._held:
-            os.close(self._held.pop())
+        with suppress(IndexError):  # two threads may close them at once
+            while True:
+                os.close(self._held.pop())
+
+    __del__ = close
 
 
 def _lacks(error: BaseException) -> bool:

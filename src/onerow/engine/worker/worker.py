@@ -460,6 +460,7 @@ class Worker:
         self._settle_until(lambda: monotonic() >= self._deadlines.end_until)
 
     def _end(self) -> None:
+        self._reserve.close()
         self._deadlines.ask(monotonic())
         within = max(0.05, min(10.0, self._deadlines.end_until - monotonic()))
         self._resources.close(within, lambda why: self.queue.events.send(ResourceFailed(why)))
@@ -470,7 +471,6 @@ class Worker:
         self._background.stop(lambda: self._deadlines.end_until)
         self._producer.close()
         self._waker.close()
-        self._reserve.close()
         why = "the store is gone" if self._store_moved.is_set() else "hung" if self._hung else "drained"
         why = self._in_flight.unusable or why
         self.queue.events.send(WorkerStopped(self.name, why))

@@ -4,7 +4,6 @@ A lost notification only delays the caller until its timeout. Without LISTEN (be
 a wait ends only by `poke` or by its timeout.
 """
 
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import psycopg
 from onerow.core.errors import StoreError
 from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted
-from onerow.stores.shared.waking import WakePipe
+from onerow.stores.shared.waking import WakePipe, readable
 
 _MIN_DELAY, _MAX_DELAY = 0.2, 10.0
 
@@ -51,7 +50,7 @@ class PostgresWaker:
         while True:
             connection = self._connection
             watched: list[Any] = [self._pipe] if connection is None else [self._pipe, connection]
-            ready, _, _ = select.select(watched, [], [], max(0.0, until - time.monotonic()))
+            ready = readable(watched, max(0.0, until - time.monotonic()))
             if self._pipe in ready:
                 self._pipe.clear()
                 return True

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,12 +76,17 @@ class Connections:
     def read(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection for reading; each statement reads its own snapshot."""
         with translated(self.path):
+            pool = self._readers
             connection = self._reader()
             try:
                 yield connection
             finally:
-                if self._pid == os.getpid():
-                    self._readers.append(connection)
+                if self._pid != os.getpid():
+                    pass  # it belongs to the process that this one was forked from
+                elif pool is self._readers:
+                    pool.append(connection)
+                else:
+                    connection.close()  # the others were closed in the meantime
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection | None]:
@@ -113,13 +118,18 @@ class Connections:
         return self._writer
 
     def close(self) -> None:
+        """Close all connections; one that is lent for reading is closed when it comes back."""
         with self._lock:
-            for connection in (self._writer, *self._readers):
-                if connection is not None and self._pid == os.getpid():
-                    connection.close()
-            self._writer = None
-            self._readers = []
+            writer, self._writer = self._writer, None
+            readers, self._readers = self._readers, []
             self._file = None
+            if self._pid != os.getpid():
+                return
+            if writer is not None:
+                writer.close()
+            with suppress(IndexError):
+                while True:  # another thread may take one at this moment: each belongs to who takes it
+                    readers.pop().close()
 
     def _execute_locked(self, connection: sqlite3.Connection, sql: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute a statement that needs the write lock; wait for the lock until the timeout."""
@@ -140,7 +150,8 @@ class Connections:
         SQLite keeps writing to a file that was deleted or moved, and those writes are lost. The inode of an open file
         is not reused, so a new file at the same path has another inode.
         """
-        if self._file is None:
+        known = self._file  # another thread may close the connections
+        if known is None:
             return
         try:
             found = os.stat(self.path)
@@ -151,7 +162,7 @@ class Connections:
             ) from None
         except OSError:
             return  # the folder can't be read; SQLite will report the cause
-        if (found.st_dev, found.st_ino) != self._file:
+        if (found.st_dev, found.st_ino) != known:
             raise StoreMoved(
                 f"{self.path}: the database file was replaced by another file while it was in use",
                 fix="start all processes that use it again, so that they open the new one",

@@ -7,14 +7,13 @@ process wakes, also a heartbeat; core.wakeups decides only within the process.
 
 import ctypes
 import os
-import select
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onerow.stores.shared.waking import WakePipe, drain
+from onerow.stores.shared.waking import WakePipe, drain, readable
 
 _IN_MODIFY = 0x2
 _POLL = 0.005
@@ -56,7 +55,7 @@ class SqliteWaker:
     def _wait(self, left: float) -> tuple[bool, bool]:
         """Wait for an event; return (was it a poke, was the -wal file written)."""
         watched: list[Any] = [self._pipe] if self._watch is None else [self._pipe, self._watch]
-        ready, _, _ = select.select(watched, [], [], left if self._watch is not None else min(left, _POLL))
+        ready = readable(watched, left if self._watch is not None else min(left, _POLL))
         if self._pipe in ready:
             self._pipe.clear()
         if self._watch is not None and self._watch in ready:
