@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a name as an event": (lambda queue: queue.on("TaskFailed", print), "takes an event class"),
     "no hook": (lambda queue: queue.on(TaskFailed, 5), "takes an event class"),
     "a number as a receiver": (lambda queue: queue.alert(5), "a webhook's URL or to a function, not 5"),
-    "a number as a cron": (lambda queue: Pipeline("p").cron(5), "a cron expression is text, not 5"),  # type: ignore[arg-type]
+    "a number as a cron": (lambda queue: Pipeline("p").cron(5), "a cron expression is text, not 5"),  # type: ignore[call-overload]
     "an order that does not exist": (lambda queue: queue.find(order="best"), "order is one of newest, oldest"),
     "a text as a limit": (lambda queue: queue.find(limit="5"), "limit must be a whole number, not '5'"),
     "a worker without a queue": (lambda queue: Worker(5), "a worker needs a Queue, not int"),  # type: ignore[arg-type]
