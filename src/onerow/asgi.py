@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Unpack
 from uuid import uuid4
 
+from onerow.core.failure import text_of
 from onerow.core.keywords import check_keywords
+from onerow.engine.events.events import RoleFailed
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.worker import Worker
@@ -78,13 +81,24 @@ class Embedded:
             self._worker.stop()
             await asyncio.to_thread(self._thread.join)
 
+    def _replace(self) -> None:
+        """Run a new worker; if it can't start, because the process still lacks resources, leave the old one in place."""
+        replaced = self._worker
+        try:
+            self._worker = self._make()
+            if not self._stopping.is_set():
+                self._worker.run()
+        except Exception as error:
+            if self._worker.ready.is_set() and self._worker is not replaced:
+                raise
+            replaced.queue.events.send(RoleFailed("Worker", text_of(error), traceback.format_exc()))
+            self._worker = replaced
+
     def _main(self) -> None:
         try:
-            while not self._stopping.is_set():
-                self._worker.run()
-                if not self._worker.condemned or self._stopping.wait(_PAUSE):
-                    return
-                self._worker = self._make()
+            self._worker.run()
+            while self._worker.condemned and not self._stopping.wait(_PAUSE):
+                self._replace()
         except BaseException as error:
             self._error = error
         finally:

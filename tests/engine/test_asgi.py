@@ -1,7 +1,9 @@
 """A worker inside an ASGI application, and the FastAPI example."""
 
 import asyncio
+import errno
 import importlib.util
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,8 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from onerow import Pipeline, Queue, Status
+from onerow import Context, Pipeline, Queue, Status
 from onerow.asgi import lifespan
+from onerow.engine.events.events import RoleFailed
+from onerow.engine.processes import ProcessHost
 from tests.engine.conftest import ended, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "letters.py"
@@ -98,6 +102,41 @@ def test_an_app_whose_worker_cannot_start_does_not_start(tmp_path: Path) -> None
 
     with pytest.raises(Exception, match=r"app\.db"):
         asyncio.run(serve())
+
+
+def test_a_worker_that_cannot_be_replaced_at_once_is_replaced_later(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(sqlite_url)
+    films = Pipeline("films")
+    full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    starts: list[ProcessHost] = []
+    refused: list[RoleFailed] = []
+    queue.on(RoleFailed, refused.append)
+
+    @films.phase
+    def cut(film: str, ctx: Context) -> str:
+        if ctx.attempt == 1:
+            raise full
+        return film
+
+    def start() -> ProcessHost:
+        starts.append(ProcessHost())
+        if len(starts) == 2:
+            raise full
+        return starts[-1]
+
+    async def serve() -> None:
+        async with lifespan(queue, films)(None):
+            task = await queue.add_async(films, "x")
+            assert (await asyncio.to_thread(ended, queue, task.task_id)).result == "x"
+
+    monkeypatch.setattr("onerow.engine.worker.worker.ProcessHost", start)
+    asyncio.run(serve())
+    assert len(starts) == 3
+    assert [each.role for each in refused] == ["Worker"]
+    starts[1].close()
+    queue.close()
 
 
 def test_a_handler_that_hangs_does_not_stop_the_app(sqlite_url: str) -> None:

@@ -47,7 +47,10 @@ class Reserve:
     """File descriptors that are kept for the end of a process that ran out of them: it still writes what it holds."""
 
     def __init__(self) -> None:
-        self._held = [os.open(os.devnull, os.O_RDONLY) for _ in range(_RESERVED)]
+        self._held: list[int] = []
+        with suppress(OSError):  # there are few left: a worker can start without them
+            while len(self._held) < _RESERVED:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
 
     def close(self) -> None:
         """Close them, so that others can be opened."""
