@@ -51,7 +51,10 @@ def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
     It answers 200 once the row is stored, 401 to a wrong or old signature, 422 with the reason to a message that can't be
     read, and 503 while the store is unavailable. It needs no worker in this process.
     """
+    if isinstance(inbox.pipeline, Pipeline):
+        queue.serve(inbox.pipeline)
     receiver = Receiver(queue, inbox, f"webhook-{uuid4().hex[:12]}")
+    inbox.hung = receiver.hung
     return WebhookApp(inbox, receiver.store_and_count, receiver.count_refused, receiver.write_counts)
 
 

@@ -167,6 +167,8 @@ class Queue(engine.Queue):
             raise BadInput(f"{inbox!r} is not an inbox", fix=f"write it like {INBOX_FORMS}", field="inbox")
         if any(known.name == inbox.name for known in self.inboxes):
             raise BadInput(f"this queue already receives from {inbox.name}", field="inbox")
+        if isinstance(own := getattr(inbox, "pipeline", None), Pipeline):
+            self.serve(own)
         self.inboxes.append(inbox)
 
 

@@ -99,8 +99,10 @@ def test_a_file_becomes_a_task_and_moves_to_the_archive(folder: Path, memory: Qu
 def test_a_job_id_may_be_a_whole_number(folder: Path, memory: Queue) -> None:
     (folder / "one.json").write_text('{"job_id": 123}')
     (folder / "two.json").write_text('{"job_id": true}')
+    (folder / "three.json").write_text('{"job_id": ""}')
     counts = take(memory, inbox_of(folder))
-    assert (counts.added, counts.rejected) == (1, 1)
+    assert (counts.added, counts.rejected) == (1, 2)
+    assert reason(folder, "three.json") == "job_id is empty; give the job an id, or leave the key out"
     assert memory.get("123").payload == {"job_id": 123}
 
 
@@ -597,6 +599,24 @@ def test_a_worker_takes_a_file_when_it_appears(folder: Path, memory: Queue) -> N
         time.sleep(0.3)  # the notification starts
         drop(folder, {"job_id": "a"})
         until(lambda: any(task.ended for task in memory.find().tasks), "the task")
+
+
+def test_a_worker_until_idle_runs_the_jobs_of_the_files(folder: Path, memory: Queue) -> None:
+    for number in range(150):
+        (folder / f"{number}.json").write_text(f'{{"job_id": {number}}}')
+    memory.receive(inbox_of(folder))
+    work(memory, jobs)
+    assert names(folder) == []
+    assert {task.status for task in memory.find(limit=200).tasks} == {Status.COMPLETED}
+    assert len(memory.find(limit=200).tasks) == 150
+
+
+def test_the_pipeline_of_an_inbox_may_be_a_pipeline(folder: Path) -> None:
+    queue = Queue("memory://")
+    (folder / "one.json").write_text('{"job_id": "j1"}')
+    queue.receive(inbox_of(folder, pipeline=jobs))
+    work(queue)  # the queue serves the pipeline of its inbox
+    assert queue.get("j1").status is Status.COMPLETED
 
 
 def test_a_worker_takes_files_at_an_interval_without_notifications(folder: Path, memory: Queue) -> None:

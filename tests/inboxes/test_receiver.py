@@ -8,6 +8,7 @@ import pytest
 from onerow import Filter, Pipeline, Queue, Status
 from onerow.core.errors import InboxUnavailable, StoreUnavailable, UnknownName
 from onerow.core.messages import Message
+from onerow.engine.events.events import InboxUnreachable
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
@@ -105,7 +106,10 @@ BAD = {
     "bad time": '{"pipeline": "jobs", "run_at": "tomorrow"}',
     "NUL": '{"pipeline": "jobs", "payload": "a\\u0000b"}',
     "large number": '{"pipeline": "jobs", "payload": 99999999999999999999999}',
-    "empty id": '{"pipeline": "jobs", "task_id": "a/b"}',
+    "id with a slash": '{"pipeline": "jobs", "task_id": "a/b"}',
+    "empty id": '{"pipeline": "jobs", "task_id": ""}',
+    "empty id of a task": '{"task_id": ""}',
+    "empty pipeline": '{"pipeline": "", "payload": 1}',
     "signal without a name": '{"task_id": "t", "signal": 3}',
     "cancel false": '{"task_id": "t", "cancel": false}',
 }
@@ -268,6 +272,26 @@ def test_a_worker_receives_runs_and_counts(queue: Queue) -> None:
     assert (counts.received, counts.added, counts.rejected) == (2, 1, 1)
 
 
+def test_a_worker_until_idle_runs_what_its_inboxes_have(queue: Queue) -> None:
+    inbox = FakeInbox("jobs")
+    queue.inboxes.append(inbox)
+    for number in range(25):
+        inbox.send(f"m{number}", {"payload": number})
+    work(queue, jobs)
+    assert {task.status for task in queue.find(limit=100).tasks} == {Status.COMPLETED}
+    assert payloads(queue) == sorted(range(25), key=str)
+
+
+def test_a_worker_until_idle_waits_for_an_inbox_that_is_unavailable(sqlite_queue: Queue) -> None:
+    inbox = FakeInbox("jobs")
+    inbox.unavailable = True
+    inbox.send("m1", {"payload": 1})
+    sqlite_queue.inboxes.append(inbox)
+    sqlite_queue.on(InboxUnreachable, lambda event: setattr(inbox, "unavailable", False))
+    work(sqlite_queue, jobs)
+    assert [task.status for task in sqlite_queue.find().tasks] == [Status.COMPLETED]
+
+
 def test_an_unavailable_inbox_is_shown_and_retried(queue: Queue) -> None:
     inbox = FakeInbox("jobs")
     inbox.unavailable = True
@@ -298,4 +322,4 @@ def test_an_addition_of_a_message_keeps_its_metadata(queue: Queue) -> None:
     receive = receiver(queue, inbox)
     inbox.send("m1", {"payload": 1, "task_id": "t", "metadata": {"a": 1}})
     receive.receive_available()
-    assert queue.get("t").metadata == {"a": 1, "message": "message m1"}
+    assert queue.get("t").metadata == {"a": 1, "inbox": "fake", "message": "message m1"}

@@ -190,6 +190,30 @@ def test_a_rejected_message_gets_no_outcome_from_the_task_whose_id_it_gave(sqs: 
     reception.close()
 
 
+def test_a_task_that_ends_while_its_message_is_delivered_again_is_counted_once(sqs: Sqs, sqlite_queue: Queue) -> None:
+    reception = held(sqlite_queue, sqs.inbox())
+    assert reception.outcomes is not None
+    reception.open()
+    message = Message("m1", "")
+    sqlite_queue.add(jobs, 1, task_id="t")
+    reception.outcomes.expect(message, ["t"])
+    work(sqlite_queue, jobs)  # the event of its end comes before the acknowledgement
+    reception.outcomes.acknowledged(message, [sqlite_queue.get("t")])
+    assert outcomes(reception) == {"ok": 1}
+    reception.outcomes.expect(message, ["t"])  # a third delivery finds it completed
+    reception.outcomes.acknowledged(message, [sqlite_queue.get("t")])
+    assert outcomes(reception) == {"ok": 1}
+    reception.close()
+
+
+def test_a_worker_until_idle_runs_the_tasks_of_the_messages(sqs: Sqs, sqlite_queue: Queue) -> None:
+    sqs.send(*({"payload": number} for number in range(15)))
+    sqlite_queue.inboxes.append(sqs.inbox(pipeline=jobs))
+    work(sqlite_queue, jobs)
+    assert sorted(task.payload for task in everything(sqlite_queue, statuses=["completed"])) == list(range(15))
+    assert sqs.count() == (0, 0)
+
+
 def test_the_app_s_names_for_log_lines(sqs: Sqs, sqlite_queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     names = {
         "received": "SQS_MESSAGE_RECEIVED",

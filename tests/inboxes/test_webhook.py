@@ -6,6 +6,7 @@ import hmac
 import json
 import threading
 import time
+from hashlib import sha256
 from typing import Any
 
 import httpx
@@ -18,11 +19,13 @@ from onerow.asgi import webhook
 from onerow.core.addition import Addition
 from onerow.core.errors import BadInput, StoreUnavailable
 from onerow.core.messages import AddTasks, Message, Request, SendSignal
+from onerow.engine.receiving import receiver as receiving
 from onerow.engine.views import Views
+from onerow.inboxes import webhook as webhooks
 from onerow.inboxes.signatures import GitHub, Scheme, StandardWebhooks, Stripe
 from onerow.inboxes.webhook import WebhookInbox
 from onerow.ports import Inbox
-from tests.engine.kit import work
+from tests.engine.kit import until, work, working
 
 SECRET = "a secret of the sender"
 jobs = Pipeline("jobs")
@@ -181,6 +184,67 @@ def test_a_message_that_cannot_be_read_is_answered_with_the_reason(queue: Queue)
         assert answer.status_code == 422
         assert answer.json()["detail"]
     assert queue.find().tasks == []
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"id": "\xff", "payload": 1}', b'{"payload": "\xff"}', b"\xff\xfe", b'{"\xc3": 1}'], ids=repr
+)
+@pytest.mark.parametrize("sign, scheme", [(stripe, Stripe(SECRET)), (github, GitHub(SECRET))])
+def test_a_signed_body_that_is_not_utf_8_is_answered_with_the_reason(
+    queue: Queue, body: bytes, sign: Any, scheme: Scheme
+) -> None:
+    answer = post(queue, sign(body), body, scheme=scheme)
+    assert (answer.status_code, answer.json()["detail"][:26]) == (422, "the body is not UTF-8: inv")
+    assert queue.find().tasks == []
+
+
+@pytest.mark.parametrize("own_id", ["a\0b", "x" * 500_000, "", "\n"], ids=["NUL", "long", "empty", "line feed"])
+def test_an_id_that_can_t_name_a_message_is_replaced_by_the_hash_of_the_body(queue: Queue, own_id: str) -> None:
+    body = json.dumps({"id": own_id, "n": 1}).encode()
+
+    def read(message: Message) -> Request:
+        return AddTasks("jobs", (Addition({"message": message.message_id}),))
+
+    for _ in range(2):
+        assert post(queue, stripe(body), body, scheme=Stripe(SECRET), read=read).status_code == 200
+    (task,) = queue.find().tasks
+    assert task.payload == {"message": f"webhook:test {sha256(body).hexdigest()}"}
+
+
+def test_a_reading_function_that_hangs_is_answered_with_503_and_named_by_doctor(
+    sqlite_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = sqlite_queue
+    go, reading = threading.Event(), threading.Event()
+    monkeypatch.setattr(receiving, "_LONGEST_READ", 0.1)
+    monkeypatch.setattr(webhooks, "_ANSWER_WITHIN", 0.5)
+
+    def read(message: Message) -> Request:
+        reading.set()
+        go.wait(900)
+        return AddTasks("jobs", (Addition(1),))
+
+    inbox = WebhookInbox("test", GitHub(SECRET), pipeline=jobs, read=read)
+    app = webhook(queue, inbox)
+    queue.inboxes.append(inbox)
+
+    async def ask() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return (await client.post("/", content=BODY, headers=github(BODY))).status_code
+
+    def named() -> list[str]:
+        return [each.what for each in Views(queue).findings() if each.code == "inbox" and each.level == "bad"]
+
+    with working(queue):
+        assert asyncio.run(ask()) == 503
+        assert reading.is_set()
+        (what,) = until(named, "the finding")
+        assert "its reading function has not returned" in what
+        assert asyncio.run(ask()) == 503  # at once, without a thread
+        go.set()
+        until(lambda: queue.find().tasks, "the task of the request that hung")
+        assert asyncio.run(ask()) == 200
+        assert len(queue.find().tasks) == 1
 
 
 def test_only_small_posts_are_accepted(queue: Queue) -> None:

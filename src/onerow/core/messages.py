@@ -10,6 +10,9 @@ import msgspec
 from onerow.core.addition import Addition
 from onerow.core.errors import BadInput
 
+ORIGIN = "inbox"
+"""Key in the metadata of a task that an inbox has added: the inbox's name."""
+
 
 class BadMessage(BadInput):
     """A message that can't be read or asks for nothing known; it is set aside with the reason."""
@@ -65,6 +68,23 @@ class CancelTask(msgspec.Struct, frozen=True):
 
 
 Request = AddTasks | FindTask | SendSignal | CancelTask
+"""What a message can ask for."""
+
+
+def check_request(request: object) -> Request:
+    """Return what a reading function has returned; raise BadMessage if it is no request, or one of wrong types."""
+    match request:
+        case AddTasks(pipeline=str(), additions=tuple() | list() as additions) if all(
+            isinstance(addition, Addition) for addition in additions
+        ):
+            return request
+        case SendSignal(task_id=str(), name=str()) | FindTask(task_id=str()) | CancelTask(task_id=str()):
+            return request
+        case AddTasks() | FindTask() | SendSignal() | CancelTask():
+            problem = f"{type(request).__name__} with values of wrong types"
+        case _:
+            problem = f"{type(request).__name__}, not AddTasks, FindTask, SendSignal or CancelTask"
+    raise BadMessage(f"its reading function returned {problem}", field="read")
 
 
 def decode_object(body: str) -> dict[str, Any]:
@@ -119,11 +139,12 @@ def read_request(body: dict[str, Any], pipeline: str | None, message_id: str) ->
         terms = msgspec.convert(body, _Terms)
     except msgspec.ValidationError as error:
         raise BadMessage(str(error), field="body") from None
-    name = terms.pipeline or pipeline
+    name = pipeline if terms.pipeline is None else terms.pipeline
     if not name:
         raise BadMessage("names no pipeline; add the key 'pipeline', or give the inbox one", field="pipeline")
     given = {key: getattr(terms, key) for key in terms.__struct_fields__ if key != "pipeline"}
-    return AddTasks(name, (Addition(**given | {"task_id": terms.task_id or derived_id(message_id)}),))
+    task_id = derived_id(message_id) if terms.task_id is None else _text(body, "task_id")
+    return AddTasks(name, (Addition(**given | {"task_id": task_id}),))
 
 
 def id_of_addition(addition: Addition, message: Message, number: int) -> str:
@@ -145,5 +166,5 @@ def _known(body: dict[str, Any], keys: set[str] | frozenset[str]) -> None:
 def _text(body: dict[str, Any], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
-        raise BadMessage(f"{key} must be a text", field=key)
+        raise BadMessage(f"{key} must be a text that is not empty", field=key)
     return value

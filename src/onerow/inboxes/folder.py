@@ -31,6 +31,8 @@ from onerow.inboxes.folder_status import FolderStatus
 from onerow.inboxes.folder_watch import watch_folder
 from onerow.inboxes.locks import SUFFIX as LOCK
 from onerow.inboxes.locks import FileLocks, replace_file
+from onerow.inboxes.pipeline_option import pipeline_name
+from onerow.pipelines.pipeline import Pipeline
 
 _BATCH = 100
 _LISTS = (".txt", ".m3u")
@@ -64,7 +66,7 @@ class FolderInbox:
         self,
         path: str | Path,
         *,
-        pipeline: str | None = None,
+        pipeline: Pipeline | str | None = None,
         settle: Duration = "5s",
         interval: Duration = "2s",
         timezone: tzinfo | None = None,
@@ -83,7 +85,8 @@ class FolderInbox:
         self._root = str(self.folder)
         self.archive: Path = self.folder / "archive"
         self.rejected: Path = self.folder / "rejected"
-        self._pipeline = pipeline
+        self.pipeline = pipeline
+        self._pipeline = pipeline_name(pipeline)
         self._settle = parse_duration(settle, "settle").total_seconds()
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._timezone = timezone
@@ -203,7 +206,8 @@ class FolderInbox:
             with self._locks.batch() as now:
                 while self._known and len(messages) < _BATCH:
                     name = self._known.popleft()
-                    if self._locks.take(name, now) and (message := self._read_file(name, now)) is not None:
+                    taken = self._locks.take(name, now)
+                    if taken and (message := self._read_file(name, now, taken)) is not None:
                         messages.append(message)
         except OSError:
             self.release(messages, 0.0)
@@ -251,8 +255,11 @@ class FolderInbox:
             if now - draft.lstat().st_mtime > _DRAFT_FOR:
                 draft.unlink()
 
-    def _read_file(self, name: str, now: float) -> Message | None:
-        """Return a locked file as a message; None, with the lock released, if it is gone or still being written."""
+    def _read_file(self, name: str, now: float, deliveries: int) -> Message | None:
+        """Return a locked file as a message; None, with the lock released, if it is gone or still being written.
+
+        deliveries: of the file, this one included: 2 if a process that had locked the file has died.
+        """
         try:
             descriptor = os.open(self._path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -279,7 +286,7 @@ class FolderInbox:
                 return None
             return self._problem(name, f"is not complete JSON after {self._settle:g} s: {error}", _stamp(facts))
         released = self._released.get(name)
-        deliveries = 1 if released is None else released.deliveries
+        deliveries = deliveries if released is None else max(deliveries, released.deliveries)
         return Message(drop, body, sent_at, deliveries, {"file": name}, _stamp(facts))
 
     def _problem_of(self, name: str, facts: os.stat_result) -> str:

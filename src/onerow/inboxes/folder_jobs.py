@@ -30,11 +30,13 @@ def read_job(message: Message, pipeline: str | None, item_field: str, zone: tzin
         raise BadMessage(f"force must be true or false, not {force!r}", field="force")
     job_id = body.get("job_id")
     job_id = str(job_id) if type(job_id) is int else _text(body, "job_id")
+    if job_id == "":
+        raise BadMessage("job_id is empty; give the job an id, or leave the key out", field="job_id")
     scheduled_at = _text(body, "scheduled_at")
     priority = body.get("priority")
     addition = Addition(
         body,
-        task_id=job_id or derived_id(message.message_id),
+        task_id=derived_id(message.message_id) if job_id is None else job_id,
         user_id=_text(body, "user_id") or "",
         title=_text(body, "title"),
         run_at=None if scheduled_at is None else _local_time(scheduled_at, zone),

@@ -48,13 +48,17 @@ class FileLocks:
             with suppress(FileNotFoundError):
                 os.unlink(self._draft)
 
-    def take(self, name: str, now: float) -> bool:
-        """Lock a file, in a batch; return whether this inbox has the lock now."""
+    def take(self, name: str, now: float) -> int:
+        """Lock a file, in a batch; return 0 if another has the lock, 1 if this inbox has it, 2 if another has left it."""
         path = self._path(name)
-        if not self._create(path) and not (self._remove_if_stale(name, now) and self._create(path)):
-            return False
+        if self._create(path):
+            found = 1
+        elif self._remove_if_stale(name, now) and self._create(path):
+            found = 2
+        else:
+            return 0
         self._held.add(name)
-        return True
+        return found
 
     def release(self, name: str) -> None:
         """Unlock a file, if this inbox has locked it."""

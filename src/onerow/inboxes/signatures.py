@@ -18,6 +18,7 @@ from onerow.core.errors import BadInput
 
 TOLERANCE = timedelta(minutes=5)
 _SHORTEST_SECRET = 8
+_LONGEST_ID = 200
 
 
 class Forged(Exception):
@@ -120,8 +121,10 @@ def _require_recent(text: str, now: datetime, tolerance: timedelta) -> None:
 
 
 def _body_id(body: bytes) -> str:
+    """Return the id in a body; '' if it has none that can name a message."""
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return found["id"] if isinstance(found, dict) and isinstance(found.get("id"), str) else ""
+    own = found.get("id") if isinstance(found, dict) else None
+    return own if isinstance(own, str) and own.isprintable() and len(own) <= _LONGEST_ID else ""

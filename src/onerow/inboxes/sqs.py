@@ -14,9 +14,11 @@ from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, InboxUnavailable
 from onerow.core.messages import AddTasks, BadMessage, Message, Request, decode_object, derived_id, read_request
 from onerow.core.sizes import Size, parse_size, spell_size
+from onerow.inboxes.pipeline_option import pipeline_name
 from onerow.inboxes.sqs_client import BATCH, LONGEST_WAIT, SqsClient
 from onerow.inboxes.sqs_dead_letter import DeadLetters
 from onerow.inboxes.sqs_poll import Poll
+from onerow.pipelines.pipeline import Pipeline
 
 _LONGEST_HIDDEN = 12 * 3600
 _LOG_NAMES = {"received", "completed", "found_completed"}
@@ -37,7 +39,7 @@ class SqsInbox:
         self,
         queue_url: str,
         *,
-        pipeline: str | None = None,
+        pipeline: Pipeline | str | None = None,
         mode: Literal["fast", "classic"] = "fast",
         dead_letter: str | None = None,
         read: Callable[[Message], Request] | None = None,
@@ -61,7 +63,8 @@ class SqsInbox:
         self.log_names = dict(log_names or {})
         if unknown := sorted(set(self.log_names) - _LOG_NAMES):
             raise BadInput(f"log_names: {unknown[0]!r} is none of {', '.join(sorted(_LOG_NAMES))}", field="log_names")
-        self._pipeline = pipeline
+        self.pipeline = pipeline
+        self._pipeline = pipeline_name(pipeline)
         self._own_read = read
         self._max_size = parse_size(max_size, "max_size")
         self._fifo = queue_url.endswith(".fifo")

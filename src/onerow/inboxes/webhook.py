@@ -12,15 +12,19 @@ from typing import Any
 
 import msgspec
 
-from onerow.core.errors import OnerowError
-from onerow.core.messages import Message, Request, decode_object, read_request
+from onerow.core.errors import InboxUnavailable, OnerowError
+from onerow.core.messages import BadMessage, Message, Request, decode_object, read_request
 from onerow.core.sizes import Size, parse_size
+from onerow.inboxes.pipeline_option import pipeline_name
 from onerow.inboxes.signatures import Forged, Scheme
+from onerow.pipelines.pipeline import Pipeline
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _RETRY_AFTER = b"10"
 _COUNT_AFTER = 5.0
+_ANSWER_WITHIN = 30.0  # seconds
+_NOT_STORED = "not stored; send it again later"
 
 
 class WebhookInbox:
@@ -35,16 +39,18 @@ class WebhookInbox:
         name: str,
         scheme: Scheme,
         *,
-        pipeline: str | None = None,
+        pipeline: Pipeline | str | None = None,
         read: Callable[[Message], Request] | None = None,
         max_size: Size = "1MB",
     ) -> None:
         self._name = name
         self._scheme = scheme
-        self._pipeline = pipeline
+        self.pipeline = pipeline
+        self._pipeline = pipeline_name(pipeline)
         self._own_read = read
         self.max_size: int = parse_size(max_size, "max_size")
         self._interrupted = threading.Event()
+        self.hung: Callable[[], str] = lambda: ""  # says that `read` does not return
 
     @property
     def name(self) -> str:
@@ -55,7 +61,10 @@ class WebhookInbox:
         now = datetime.now(UTC)
         delivery = self._scheme.verify(headers, body, now)
         answer = Answer()
-        text = body.decode(errors="replace")
+        try:
+            text = body.decode()
+        except UnicodeDecodeError as error:
+            text, answer.problem = "", f"the body is not UTF-8: {error.reason} at byte {error.start}"
         return Message(f"{self.name} {delivery}", text, now, attributes=dict(headers), receipt=answer), answer
 
     # ── the port ──
@@ -63,9 +72,13 @@ class WebhookInbox:
     def receive(self, wait: float) -> list[Message]:
         self._interrupted.wait(wait)  # requests are stored as they arrive
         self._interrupted.clear()
+        if problem := self.hung():
+            raise InboxUnavailable(problem)
         return []
 
     def read(self, message: Message) -> Request:
+        if isinstance(message.receipt, Answer) and message.receipt.problem:
+            raise BadMessage(message.receipt.problem, field="body")
         if self._own_read is not None:
             return self._own_read(message)
         return read_request(decode_object(message.body), self._pipeline, message.message_id)
@@ -79,7 +92,7 @@ class WebhookInbox:
 
     def release(self, messages: Sequence[Message], after: float) -> None:
         for message in messages:
-            message.receipt.status, message.receipt.detail = 503, "not stored; send it again later"
+            message.receipt.status, message.receipt.detail = 503, _NOT_STORED
 
     def interrupt(self) -> None:
         self._interrupted.set()
@@ -89,10 +102,11 @@ class WebhookInbox:
 
 
 class Answer(msgspec.Struct):
-    """What a request is answered."""
+    """What a request is answered. problem: why its body can't be read."""
 
     status: int = 503
     detail: str = ""
+    problem: str = ""
 
 
 class WebhookApp:
@@ -137,10 +151,12 @@ class WebhookApp:
             self._refuse()
             self._write_counts_soon()
             return Answer(401, "the signature is missing, wrong or too old")
+        if self._inbox.hung():
+            return Answer(503, _NOT_STORED)
         try:
-            await asyncio.to_thread(self._store, [message])
-        except OnerowError:
-            return Answer(503, "not stored; send it again later")
+            await asyncio.wait_for(_in_thread(lambda: self._store([message])), _ANSWER_WITHIN)
+        except (OnerowError, TimeoutError):
+            return Answer(503, _NOT_STORED)
         self._write_counts_soon()
         return answer
 
@@ -164,6 +180,28 @@ class WebhookApp:
     async def _count(self) -> None:
         with suppress(OnerowError):  # they are written with the next ones
             await asyncio.to_thread(self.write_counts)
+
+
+async def _in_thread(call: Callable[[], object]) -> None:
+    """Make a call in a thread that does not keep the process from ending, unlike those of asyncio."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end(error: BaseException | None) -> None:
+        if not ended.cancelled():
+            ended.set_result(None) if error is None else ended.set_exception(error)
+
+    def run() -> None:
+        failed = None
+        try:
+            call()
+        except BaseException as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, failed)
+
+    threading.Thread(target=run, name="onerow-webhook", daemon=True).start()
+    await ended
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:

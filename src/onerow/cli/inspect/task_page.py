@@ -28,6 +28,7 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
             ("pipeline", f"{task['pipeline']}: {where}"),
             ("user", task["user_id"]),
             ("parent", task["parent_id"] or ""),
+            ("inbox", view.why.inbox),
             ("added", f"{formatting.at(task['created_at'])} ({formatting.ago(task['created_at'], now)} ago)"),
             ("due", formatting.at(task["run_at"]) if text == "waiting" and task["run_at"] > now else ""),
             ("ended", formatting.at(task["completed_at"])),

@@ -144,5 +144,7 @@ def why(session: Session, task_id: str) -> None:
         session.out.json(reason)
         return
     session.out.line(reason.sentence)
+    if reason.inbox:
+        session.out.line(f"It came from the inbox {reason.inbox}.")
     if reason.command:
         session.out.line(f"→ {reason.command}", "bold")

@@ -78,7 +78,7 @@ log = logging.getLogger("onerow")
     help="Replace a worker process after this many tasks; its replacement starts first.",
 )
 @click.option("--max-memory", metavar="SIZE", help="Replace a worker process that uses more memory, for example 1GB.")
-@click.option("--until-idle", is_flag=True, help="Run all due tasks, then exit.")
+@click.option("--until-idle", is_flag=True, help="Run all due tasks and those that wait in inboxes, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file of the project changes; needs onerow[reload].")
 @click.option("--verbose", "-v", is_flag=True, help="Write a log line for each task.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Which message a task comes from, as its row tells: in its metadata, and in the notes of its replays."""
+"""Which inbox and message a task comes from, as its row tells: in its metadata, and in the notes of its replays."""
 
 import re
 from datetime import datetime
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from onerow.core import history
 from onerow.core.addition import Addition
-from onerow.core.messages import Message, derived_id, id_of_addition
+from onerow.core.messages import ORIGIN, Message, derived_id, id_of_addition
 from onerow.core.task import Task
 from onerow.core.times import read, spell
 
@@ -16,13 +16,13 @@ MESSAGE = "message"
 _NOTE = re.compile(r"message (?P<id>.*?)(?: sent (?P<sent_at>\S+Z))?", re.DOTALL)
 
 
-def identified(addition: Addition, message: Message, number: int) -> Addition:
-    """Give an addition the id that each delivery of its message yields, or note the message of a given id."""
-    if addition.task_id is None:
-        return replace(addition, task_id=id_of_addition(addition, message, number))
-    if addition.task_id == derived_id(message.message_id):
-        return addition
-    return replace(addition, metadata={**(addition.metadata or {}), MESSAGE: note_of(message)})
+def identified(addition: Addition, inbox: str, message: Message, number: int) -> Addition:
+    """Give an addition the id that each delivery of its message yields; note its inbox, and the message of a given id."""
+    origin = {ORIGIN: inbox}
+    if addition.task_id not in (None, derived_id(message.message_id)):
+        origin[MESSAGE] = note_of(message)
+    task_id = id_of_addition(addition, message, number)
+    return replace(addition, task_id=task_id, metadata={**(addition.metadata or {}), **origin})
 
 
 def note_of(message: Message) -> str:

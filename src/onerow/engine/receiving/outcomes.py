@@ -79,14 +79,18 @@ class Outcomes:
                 self._expected.pop(task_id, None)
 
     def acknowledged(self, message: Message, tasks: list[Task]) -> None:
-        """Record the outcome of an acknowledged message if its tasks need no worker any more."""
+        """Record the outcome of an acknowledged message if its tasks need no worker any more.
+
+        Not if a task is no longer expected: the event of its end has come first, and recorded the outcome.
+        """
         now = self._queue.store.now()
         outcome = outcome_at_receipt(tasks, after_work=False, worker=self._worker, now=now)
         if not tasks or outcome is None:
             return
         with self._lock:
-            for task in tasks:
-                self._expected.pop(task.task_id, None)
+            expected = [self._expected.pop(task.task_id, None) for task in tasks]
+        if None in expected:
+            return
         self.record(message.message_id, tasks, outcome, found=True)
 
     def record(self, message_id: str, tasks: Iterable[Task], outcome: Outcome, *, found: bool = False) -> None:

@@ -31,6 +31,7 @@ from onerow.core.messages import (
     Message,
     Request,
     SendSignal,
+    check_request,
 )
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -38,6 +39,7 @@ from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old
 from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, SignaturesRefused, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
+from onerow.engine.receiving.deaths import ReadingNote
 from onerow.engine.receiving.follower import WorkFollower
 from onerow.engine.receiving.origin import MESSAGE, identified, is_replayed, last_start, note_of
 from onerow.engine.receiving.outcomes import Outcomes
@@ -45,7 +47,9 @@ from onerow.ports import Existing, Inbox, Inserted, StatusMirror
 
 _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
-_WAIT = 5.0  # seconds that one receive waits, so that counts are written and a stop is noticed in time
+WAIT = 5.0
+"""Seconds that one receive waits, so that counts are written and a stop is noticed in time."""
+_LONGEST_READ = 60.0  # seconds after which a function that reads a message counts as hung
 _SHOW_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FULL_PAUSE = 0.5
@@ -65,13 +69,19 @@ class Receiver:
         worker: str,
         outcomes: Outcomes | None = None,
         follower: WorkFollower | None = None,
+        wait: float = WAIT,
     ) -> None:
-        """outcomes, follower: shared by the receivers of one message queue."""
+        """outcomes, follower: shared by the receivers of one message queue. wait: the seconds that one receive waits."""
         self._queue = queue
         self._inbox = inbox
         self._worker = worker
         self._outcomes = outcomes
         self._follower = follower
+        self._wait = wait
+        self.found_nothing = False  # at the last look
+        self.batches = 0  # that were stored
+        self._note = ReadingNote(queue.store, inbox.name)
+        self._reading: tuple[float, Message] | None = None  # since when, and what
         self.wake: Callable[[], object] = lambda: None  # called if a message names a task that may be due
         self._fresh = InboxCounts()
         self._flush_at = monotonic() + _FLUSH_EVERY
@@ -102,12 +112,15 @@ class Receiver:
             self._flush_if_due()
             return _FULL_PAUSE
         try:
-            messages = self._inbox.receive(_SHOW_EVERY if self._shows else _WAIT)
+            messages = self._inbox.receive(min(self._wait, _SHOW_EVERY if self._shows else WAIT))
+            self.found_nothing = not messages
             if messages:
                 self.store(messages)
+                self.batches += 1
             if monotonic() >= self._show_at:
                 self._show_states()
         except InboxUnavailable as error:
+            self.found_nothing = False
             self._flush_if_due()
             return self._unreachable(error)
         if self.error:
@@ -172,10 +185,10 @@ class Receiver:
         try:
             if self._outcomes is not None:
                 self._outcomes.received(messages)
-            done = self._store_all(messages)
-            if done:
-                self._end(done)
-                self._count_lag([message for message, _ in done])
+            for part in self._note.parts(messages):
+                if done := self._store_all(part):
+                    self._end(done)
+                    self._count_lag([message for message, _ in done])
         except Exception as error:
             self._store_failed = isinstance(error, StoreError)
             with suppress(InboxUnavailable):
@@ -234,12 +247,33 @@ class Receiver:
         return done
 
     def _read(self, message: Message) -> Request:
-        try:
-            return self._inbox.read(message)
-        except BadInput:
-            raise
-        except Exception as error:  # the user's own reading function
-            raise BadMessage(f"could not be read: {type(error).__name__}: {text_of(error)}") from error
+        with self._note.during(message):
+            self._reading = monotonic(), message
+            try:
+                return check_request(self._inbox.read(message))
+            except BadInput:
+                raise
+            except BaseException as error:  # the user's own reading function, which may also exit
+                if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                    raise
+                raise BadMessage(f"could not be read: {type(error).__name__}: {text_of(error)}") from error
+            finally:
+                self._reading = None
+
+    def hung(self) -> str:
+        """Say that a function that reads a message has not returned for long; '' if none has. From any thread."""
+        if (reading := self._reading) is None or monotonic() - reading[0] < _LONGEST_READ:
+            return ""
+        since, message = reading
+        return (
+            f"its reading function has not returned for {monotonic() - since:.0f} s from message {message.message_id}"
+        )
+
+    def report_hung(self) -> None:
+        """Send an event if a function that reads a message has not returned for long; called from another thread."""
+        if not self.error and (problem := self.hung()):
+            self.error = problem
+            self._queue.events.send(InboxUnreachable(self._inbox.name, problem))
 
     def _apply(self, message: Message, request: FindTask | SendSignal | CancelTask) -> list[Task] | None:
         """Carry out a request about an existing task; return the task whose work is asked for; None: asked too early."""
@@ -270,7 +304,10 @@ class Receiver:
     def _add(self, pipeline: str, items: Sequence[tuple[Message, AddTasks]]) -> Stored:
         """Insert the tasks of all messages in one transaction; a message with an invalid one is rejected alone."""
         additions = [
-            [identified(addition, message, number) for number, addition in enumerate(request.additions)]
+            [
+                identified(addition, self._inbox.name, message, number)
+                for number, addition in enumerate(request.additions)
+            ]
             for message, request in items
         ]
         try:

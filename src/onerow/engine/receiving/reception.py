@@ -7,14 +7,14 @@ from onerow.engine.control.inbox_counts import InboxCounts, InboxState, write_co
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.follower import WorkFollower
 from onerow.engine.receiving.outcomes import Outcomes
-from onerow.engine.receiving.receiver import Receiver
+from onerow.engine.receiving.receiver import WAIT, Receiver
 from onerow.ports import Inbox, MessageQueue
 
 
 class Reception:
     """The receivers of one inbox, and the follower that holds its messages if they are acknowledged after the work."""
 
-    def __init__(self, queue: Queue, inbox: Inbox, worker: str) -> None:
+    def __init__(self, queue: Queue, inbox: Inbox, worker: str, wait: float = WAIT) -> None:
         self._queue = queue
         self._inbox = inbox
         self._worker = worker
@@ -27,12 +27,13 @@ class Reception:
             if inbox.hold_for:
                 self.follower = WorkFollower(queue, inbox, worker, self.outcomes)
         self.receivers: Sequence[Receiver] = [
-            Receiver(queue, inbox, worker, self.outcomes, self.follower) for _ in range(count)
+            Receiver(queue, inbox, worker, self.outcomes, self.follower, wait) for _ in range(count)
         ]
 
-    @property
-    def state(self) -> InboxState:
-        """The inbox as this worker sees it."""
+    def report(self) -> InboxState:
+        """Return the inbox as this worker sees it; report a receiver that hangs."""
+        for receiver in self.receivers:
+            receiver.report_hung()
         errors = [receiver.error for receiver in self.receivers]
         if self.follower is not None:
             errors.append(self.follower.error)

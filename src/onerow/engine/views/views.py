@@ -14,6 +14,7 @@ from onerow.core.errors import UnknownName
 from onerow.core.filters import Filter, Order
 from onerow.core.json_schema import Problem
 from onerow.core.labels import Labels, check_column
+from onerow.core.messages import ORIGIN
 from onerow.core.plan import Plan
 from onerow.core.scaling import ScaleSettings, Signal
 from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING
@@ -253,7 +254,9 @@ class Views:
         """Explain in a sentence why a task is not running, with the command that changes it."""
         found = self._existing(task) if isinstance(task, str) else task
         plan = self.plans().get(found.pipeline)
-        return why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
+        reason = why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
+        metadata = shown(found, "metadata")
+        return replace(reason, inbox=str(metadata.get(ORIGIN, "")) if isinstance(metadata, dict) else "")
 
     def _existing(self, task_id: str) -> Task:
         """Return a task. If there is none, name the inboxes that can't be reached: its message may wait there."""

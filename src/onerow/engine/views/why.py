@@ -32,6 +32,7 @@ class Reason(msgspec.Struct, frozen=True):
     sentence: str
     command: str = ""  # the command that changes it; '' if none is needed
     until: datetime | None = None  # when it changes without a command
+    inbox: str = ""  # the inbox that the task came from
 
 
 def why(

@@ -12,6 +12,7 @@ from onerow.engine.events.hooks import GuardState
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.queue import Queue
 from onerow.engine.queue.retention_sweep import RetentionSweeper
+from onerow.engine.receiving.receiver import WAIT
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.runners.event_loop import LoopWatch
@@ -30,6 +31,9 @@ from onerow.ports import Maintainable
 
 LAST_CALLS = 2.0
 """Seconds that hooks and alert receivers get for the last events of a stopping worker."""
+_WAIT_UNTIL_IDLE = (
+    1.0  # seconds that one receive waits; a long poll of SQS asks all of its servers, a short one does not
+)
 
 
 class Background:
@@ -49,6 +53,7 @@ class Background:
         hung: Callable[[Attempt], None],
         loop: LoopWatch | None,
         prestarted: Role,
+        until_idle: bool,
     ) -> None:
         store, events = queue.store, queue.events
         self._queue = queue
@@ -74,8 +79,10 @@ class Background:
         if isinstance(store, Maintainable):
             sweeps.append(MaintenanceRunner(store))
         sweeps.append(Purger(RetentionSweeper(queue).delete_some))
-        self.receptions = [Reception(queue, inbox, identity.name) for inbox in queue.inboxes]
-        self.controls.inboxes = lambda: [reception.state for reception in self.receptions]
+        wait = _WAIT_UNTIL_IDLE if until_idle else WAIT
+        self.receptions = [Reception(queue, inbox, identity.name, wait) for inbox in queue.inboxes]
+        self.receivers = [receiver for reception in self.receptions for receiver in reception.receivers]
+        self.controls.inboxes = lambda: [reception.report() for reception in self.receptions]
         self._log_writer = LogWriter(store, in_flight, queue.log_files)
         self._alert_senders = [AlertSender(queue, watch, events) for watch in queue.watches]
         timeouts = [served.phase.timeout for served in served_phases if served.phase.timeout is not None]
@@ -89,11 +96,7 @@ class Background:
             WebhookSender(queue, webhook, events, identity.name) for webhook in queue.event_webhooks
         ]
         self._webhooks = [self._thread("webhooks", [sender], sender.close) for sender in self._webhook_senders]
-        self._receiving = [
-            self._thread("receiver", [receiver], receiver.close)
-            for reception in self.receptions
-            for receiver in reception.receivers
-        ]
+        self._receiving = [self._thread("receiver", [receiver], receiver.close) for receiver in self.receivers]
         self._following = [
             self._thread("follower", [reception.follower], reception.follower.close)
             for reception in self.receptions

@@ -29,7 +29,7 @@ class Outage:
         self.active = False
         self._moved = False
         self.moved: Callable[[StoreMoved], None] = lambda error: None  # called once; a retry would not help
-        self.examine: Callable[[Exception], object] = lambda error: None  # called with every error of a role too
+        self.examine: Callable[[BaseException], object] = lambda error: None  # called with every error of a role too
 
     def begin(self, error: Exception) -> None:
         self.examine(error)
@@ -108,10 +108,10 @@ class RoleThread:
         if self._last is not None:
             try:
                 self._last(self._now())
-            except Exception as error:
+            except BaseException as error:
                 self._report(self._roles[0], error)
 
-    def _report(self, role: Role, error: Exception) -> None:
+    def _report(self, role: Role, error: BaseException) -> None:
         if isinstance(error, StoreError) and not isinstance(error, RowRefused):
             self._outage.begin(error)
         else:
@@ -121,7 +121,7 @@ class RoleThread:
     def _tick(self, role: Role) -> float:
         try:
             rest = role.tick(self._now())
-        except Exception as error:
+        except BaseException as error:  # code of the user may try to exit, which would only end this thread
             self._report(role, error)
             pause = self._pause[id(role)]
             self._pause[id(role)] = min(pause * 2, 2.0)

@@ -115,6 +115,7 @@ class Worker:
         self._host_resources = HostResources(Resources(total_memory, total_cpus))
         self._until_idle = until_idle
         self._idle_rounds = 0
+        self._batches = 0  # of messages that were stored
         self._republish = republish
         self._show_output = show_output
         self._stopping = threading.Event()
@@ -206,7 +207,7 @@ class Worker:
             self._in_flight.wake()
 
     def run(self) -> int:
-        """Work until stopped, or with `until_idle` until nothing is due and nothing runs; return the exit code."""
+        """Work until stopped, or with `until_idle` until nothing is due, runs or waits in an inbox; return the exit code."""
         import_guard.check("runs a worker", worker=True)
         self.queue.events.defer()
         self.queue.log_lines.start(self.name)
@@ -273,6 +274,7 @@ class Worker:
             hung=self._on_hung,
             loop=None if self._runners.loop is None else self._runners.loop.watch,
             prestarted=self._runners.prestarted,
+            until_idle=self._until_idle,
         )
         self._producer = Producer(
             store,
@@ -292,9 +294,8 @@ class Worker:
         self._producer.reached_codeless_phase = background.sweep_wait_phases
         self._producer.parent_or_child_changed = background.children.hear
         background.wait_phases.passed = background.children.resumed = self._look_again
-        for reception in background.receptions:
-            for receiver in reception.receivers:
-                receiver.wake = self._look_again
+        for receiver in background.receivers:
+            receiver.wake = self._look_again
         background.controls.outdated = self._on_outdated
         background.controls.overdue = lambda: self.overdue
         background.controls.asked_to_drain = self._on_asked_to_drain
@@ -382,14 +383,25 @@ class Worker:
             self._waker.poke()
 
     def _is_idle(self) -> bool:
-        """Whether nothing was due, in flight or under way in two rounds."""
+        """Whether nothing was due, in flight or under way in two rounds, and each inbox has looked and found nothing."""
         producer = self._producer
+        received = self._received_everything()
         quiet = not (producer.may_be_due or self._in_flight.attempts or producer.found or producer.under_way)
-        quiet = quiet and not producer.has_put_off_suspects
+        quiet = quiet and received and not producer.has_put_off_suspects
         if quiet:
             self._background.wait_phases.tick(self.queue.store.now())
         self._idle_rounds = self._idle_rounds + 1 if quiet and not producer.may_be_due else 0
         return self._idle_rounds >= 2
+
+    def _received_everything(self) -> bool:
+        """Whether each inbox found nothing at its last look; if messages were stored since the last call, look for tasks."""
+        receivers = self._background.receivers
+        empty = all(receiver.found_nothing for receiver in receivers)  # before the batches are counted
+        batches = sum(receiver.batches for receiver in receivers)
+        if batches != self._batches:
+            self._batches = batches
+            self._producer.look()
+        return empty
 
     # ── ending ──
 

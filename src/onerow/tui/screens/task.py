@@ -133,6 +133,7 @@ class TaskPage(Page):
             task["task_id"],
             f"user {task['user_id']}" if task["user_id"] else "",
             f"parent {task['parent_id']}" if task["parent_id"] else "",
+            f"from {why.inbox}" if why.inbox else "",
             f"added {formatting.ago(task['created_at'], now)} ago",
             f"priority {task['priority']}" if task["priority"] else "",
             f"limit key {task['limit_key']}" if task["limit_key"] else "",

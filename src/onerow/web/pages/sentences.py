@@ -58,6 +58,7 @@ SENTENCES = (
     "{n} task is ahead of it in {phase}, and the workers are busy.",
     "Nothing stands in its way; a worker should take it within a second.",
     "Someone asked to cancel it; worker {worker} is stopping the work.",
+    "It came from the inbox {inbox}.",
 )
 """In the order in which they are tried: the more special one first."""
 
