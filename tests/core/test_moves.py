@@ -72,6 +72,7 @@ OPERATIONS: dict[str, list[Operation]] = {
         lambda task, now: rules.gather(task, GATHERS, {Status.FAILED: 2}, now),
     ],
     "rescue": [lambda task, now: rules.rescue(task, now)],
+    "uncount": [lambda task, now: rules.uncount_rescue(task, task, now)],
     "pass": [lambda task, now: rules.pass_(task, WAITS, now), lambda task, now: rules.pass_(task, ONLY_WAITS, now)],
     "expire": [
         lambda task, now: rules.expire(task, None, now),

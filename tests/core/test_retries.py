@@ -120,6 +120,27 @@ def test_a_rescued_task_is_a_suspect_and_its_rescue_counts_neither_as_retry_nor_
     assert (entry.what, entry.note, entry.error_class) == ("rescued", "worker w1 died or lost its lease", "")
 
 
+def test_a_rescue_of_an_attempt_that_had_not_begun_counts_towards_nothing() -> None:
+    held = claimed(a_task())
+    rescued = rules.rescue(held, NOW, by="w2")
+    for task in (rescued, claimed(rescued, worker="w2")):  # another worker may have claimed it since
+        after = rules.uncount_rescue(task, held, NOW)
+        assert (after.rescue_count, after.suspect, after.status, after.token) == (0, False, task.status, task.token)
+        assert after.history == rescued.history
+    assert rules.uncount_rescue(after, held, NOW) is after  # only once
+
+
+def test_only_the_last_rescue_and_that_of_the_same_attempt_is_uncounted() -> None:
+    first = claimed(a_task())
+    second = claimed(rules.rescue(first, NOW, by="w2"))
+    rescued = rules.rescue(second, NOW, by="w2")
+    assert rules.uncount_rescue(rescued, first, NOW) is rescued
+    assert rules.uncount_rescue(rescued, replace(second, leased_by="w9"), NOW) is rescued
+    assert rules.uncount_rescue(rescued, second, NOW).rescue_count == 1
+    done = rules.complete(claimed(rescued), PLAN, "1", NOW)
+    assert rules.uncount_rescue(done, second, NOW) is done
+
+
 def test_an_interrupted_task_is_a_suspect_and_keeps_its_token() -> None:
     held = claimed(a_task())
     back = rules.interrupt(held, "its host was killed", NOW, by="w1")

@@ -58,6 +58,7 @@ MOVES: tuple[Line, ...] = (
     Line("spawn", _WORKER, checkpoints.spawned, {PROCESSING: _to(PROCESSING)}),
     Line("remember", _WORKER, checkpoints.remember, {PROCESSING: _to(PROCESSING)}),
     Line("rescue", _SWEEP, rules.rescue, {PROCESSING: _to(WAITING, FAILED, CANCELLED)}),
+    Line("uncount", _WORKER, rules.uncount_rescue, _same(OPEN)),
     Line("pass", _SWEEP, rules.pass_, {WAITING: _to(WAITING, COMPLETED)}),
     Line("expire", _SWEEP, rules.expire, {WAITING: _to(WAITING, FAILED)}),
     Line("gather", _SWEEP, rules.gather, {WAITING: _to(WAITING, COMPLETED, FAILED)}),

@@ -18,6 +18,7 @@ from onerow.core.rules.attempts import (
     report,
     rescue,
     stop_cancelled,
+    uncount_rescue,
     wait,
 )
 from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
@@ -84,6 +85,7 @@ __all__ = [
     "sleep",
     "snooze",
     "stop_cancelled",
+    "uncount_rescue",
     "wait",
     "was_put_off",
 ]

@@ -254,8 +254,22 @@ def interrupt(task: Task, why: str, now: datetime, *, by: str = "", plan: Plan |
 
 def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None) -> Task:
     """Interrupt the attempt of a lost worker; the token increases, so that a late write of that worker is rejected."""
-    why = f"worker {task.leased_by} died or lost its lease"
-    return msgspec.structs.replace(interrupt(task, why, now, by=by, plan=plan), token=task.token + 1)
+    after = interrupt(task, _lost_by(task), now, by=by, plan=plan)
+    return msgspec.structs.replace(after, token=task.token + 1)
+
+
+def uncount_rescue(task: Task, lost: Task, now: datetime) -> Task:
+    """Take back the count of the last rescue, if it was that of the attempt `lost`, which had not begun."""
+    must_be(task, WAITING, PROCESSING)
+    last = task.history[-1] if task.rescue_count else None
+    rescued = ("rescued", lost.phase, lost.attempt, _lost_by(lost))
+    if last is None or (last.what, last.phase, last.attempt, last.note) != rescued:
+        return task
+    return task.with_changes(now, rescue_count=task.rescue_count - 1)
+
+
+def _lost_by(task: Task) -> str:
+    return f"worker {task.leased_by} died or lost its lease"
 
 
 def hand_back(

@@ -151,8 +151,8 @@ class Attempt:
         return Interrupted(f"its worker {because}")
 
     def finish_unstarted(self) -> None:
-        """Record that it was stopped before it began."""
-        self.in_flight.finish(self, Unstarted() if self.stop in (None, "drain") else Stopped(self.stop))
+        """Record that it was stopped before it began; it is handed back, also if its lease may have been lost."""
+        self.in_flight.finish(self, Stopped(self.stop) if self.stop in ("cancel", "timeout") else Unstarted())
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """Stop the work; the first reason counts, except that a lost lease replaces any other."""

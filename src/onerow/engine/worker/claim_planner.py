@@ -1,6 +1,6 @@
 """What to claim: from which phases, and how many tasks by free concurrency, rates and the resources of the host."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -8,6 +8,7 @@ from time import monotonic
 from onerow.core.errors import StoreError
 from onerow.core.plan import PhasePlan
 from onerow.core.task import Task
+from onerow.core.times import to_millis
 from onerow.engine.control.rates import Rates
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.counters import Counters
@@ -23,9 +24,10 @@ MOST = 800
 _ASK_EVERY = 1.0
 _ASKING_SHARE = 0.05  # of the time, at most, while tasks of known phases can be claimed
 _AHEAD_FOR = 0.1  # seconds of work that may be claimed before it can start
-# A suspect needs a new interpreter, which takes about this long to start; and the longest time one is postponed.
-_SUSPECT_TAKES = timedelta(seconds=0.2)
-_LONGEST_POSTPONEMENT = timedelta(seconds=5)
+# A suspect needs a new interpreter. How long one takes to start is measured; this is the first guess, in seconds.
+_SUSPECT_TAKES, _SHORTEST_START, _LONGEST_START = 0.2, 0.02, 5.0
+_EARLY = 0.7  # the next suspect is due after this part of the time that a start takes: better early than late
+_LONGEST_POSTPONEMENT = timedelta(seconds=60)  # after which other workers may help
 
 
 class ReadyPhases:
@@ -95,6 +97,24 @@ class ReadyPhases:
         return self._stale or (bool(wants) and bool(self._candidates))
 
 
+class SettledLately:
+    """How many attempts a worker has settled in the last `span` seconds."""
+
+    def __init__(self, counters: Counters, span: float) -> None:
+        self._counters = counters
+        self._span = span
+        self._marks = deque([(monotonic(), 0)])  # times, and how many were settled until then
+
+    def count(self) -> int:
+        """Return the number, or a slightly smaller one: since the first mark in the span."""
+        clock, settled = monotonic(), self._counters.settled
+        if clock - self._marks[-1][0] >= self._span / 16:
+            self._marks.append((clock, settled))
+        while clock - self._marks[0][0] > self._span:
+            self._marks.popleft()
+        return settled - self._marks[0][1]
+
+
 class ClaimPlanner:
     """Decide what to claim, and which of the claimed tasks may start."""
 
@@ -126,6 +146,8 @@ class ClaimPlanner:
         self._batched = {served.runner for served in served_phases if served.phase.kind == "batch"}
         self._reserved: dict[ServedPhase, int] = {}  # host resources taken for the claim under way
         self._run_for = 0.0  # seconds that an attempt takes, as a moving mean; 0: not known yet
+        self._starts_in = _SUSPECT_TAKES  # seconds that the process of a suspect takes to start, as a moving mean
+        self._settled = SettledLately(self._counters, min((served.lease for served in served_phases), default=0.0) / 3)
         self._weighted = any(served.weight is not None for served in served_phases)
         self.on_rate_free: Callable[[datetime], None] = lambda moment: None  # called when a rate is used up
 
@@ -183,17 +205,25 @@ class ClaimPlanner:
         return Claim(self._worker, wants, None, min(most, MOST))
 
     def ahead(self) -> int:
-        """Return how many tasks to claim beyond the concurrency, so that short tasks do not wait for the next claim."""
+        """Return how many tasks to claim beyond the concurrency, so that short tasks do not wait for the next claim.
+
+        At most as many as the store lets this worker settle within a third of a lease: else their leases could end first.
+        """
         if self._run_for <= 0.0:
             return 0
         ahead = int(self._concurrency * _AHEAD_FOR / self._run_for)
         # Two claims: the tasks of one are ready to start while the other is under way.
-        return 0 if ahead * 4 < self._concurrency else min(ahead, 2 * MOST)
+        return 0 if ahead * 4 < self._concurrency else min(ahead, 2 * MOST, self._settled.count())
 
-    def record_duration(self, seconds: float) -> None:
-        """Take the duration of an attempt into the mean."""
-        seconds = max(seconds, 1e-5)
+    def record(self, attempt: Attempt) -> None:
+        """Take the duration of an attempt into the mean, and that of the start of its process if it is a suspect."""
+        if attempt.started_at is None:
+            return
+        seconds = max(attempt.ended_at - attempt.started_at, 1e-5)
         self._run_for = self._run_for * 0.95 + seconds * 0.05 if self._run_for else seconds
+        if attempt.task.suspect and self._gets_a_process(attempt.task):
+            took = min(max(attempt.started_at - attempt.beat_at, _SHORTEST_START), _LONGEST_START)
+            self._starts_in = self._starts_in * 0.8 + took * 0.2
 
     def freed(self, served_phases: Iterable[ServedPhase]) -> None:
         """Note that attempts of these phases ended, which frees slots of limited phases."""
@@ -254,12 +284,13 @@ class ClaimPlanner:
         )
         free = max(0, at_once - starting)
         now = self._now()
-        put_off = {
-            task.task_id: now + min(_SUSPECT_TAKES * (1 + position // at_once), _LONGEST_POSTPONEMENT)
-            for position, task in enumerate(suspects[free:])
-        }
-        self.suspects_until = max((self.suspects_until, *put_off.values()))
-        return dict(put_off)
+        each = timedelta(seconds=self._starts_in * _EARLY / at_once)
+        put_off: dict[str, datetime | None] = {}
+        for task in suspects[free:]:  # each after those that were put off before, so that few are due at any time
+            until = to_millis(min(max(now, self.suspects_until) + each, now + _LONGEST_POSTPONEMENT))
+            self.suspects_until = max(self.suspects_until, until)
+            put_off[task.task_id] = until
+        return put_off
 
     def _gets_a_process(self, task: Task) -> bool:
         """Whether the task runs in its own process only because it is a suspect."""

@@ -333,8 +333,7 @@ class Producer:
     def _settled(self, attempt: Attempt, task: Task, outcome: Outcome) -> None:
         self._forget(attempt)
         self.counters.settled += 1
-        if attempt.started_at is not None:
-            self._planner.record_duration(attempt.ended_at - attempt.started_at)
+        self._planner.record(attempt)
         if task.status is WAITING:
             self._note_next_due(attempt.task, task)
         if concerns(task):
