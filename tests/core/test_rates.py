@@ -46,6 +46,21 @@ def test_no_span_contains_more_starts_than_the_rate_allows(count: int, per: int,
         assert sum(end - per < at <= end for at in begun) <= count
 
 
+def test_starts_that_are_counted_together_count_until_the_latest_of_them_expires() -> None:
+    """If they expired with the earliest, a span could contain more starts than the rate allows."""
+    rate, first, last = Rate(2, 60_000), 1_020_000, 1_020_900
+    window = Window()
+    for now in (first, last):
+        verdict = rates.admit(window, ["k"], rate, rate, now)
+        assert verdict.admitted == [0]
+        window = verdict.window
+    assert (len(window.starts), len(window.keys["k"])) == (1, 1), "they are counted together"
+    for now, admitted in ((first + rate.per, []), (last + rate.per - 1, []), (last + rate.per, [0])):
+        assert rates.admit(window, [""], rate, None, now).admitted == admitted
+        assert rates.admit(window, ["k"], None, rate, now).admitted == admitted
+    assert rates.free_at(rate, window.starts, last) == last + rate.per
+
+
 @given(st.integers(1, 20), st.integers(100, 10_000), st.integers(0, 3))
 def test_a_delayed_task_may_start_at_the_time_it_was_given(count: int, per: int, more: int) -> None:
     rate, now = Rate(count, per), 1_000_000

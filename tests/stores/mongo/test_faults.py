@@ -18,6 +18,7 @@ from onerow.stores.mongo import MongoStore
 from tests.conformance.kit import MINUTE, claim, claim_one, every_row, new, put, stored
 from tests.engine.kit import until
 from tests.servers.mongo import MongoServer
+from tests.stores.mongo.commands import recorded
 
 pytestmark = pytest.mark.faults
 
@@ -96,6 +97,32 @@ def test_p1_acknowledged_writes_survive_a_kill_of_the_server(
         assert {row.status for row in rows.values()} <= {WAITING, PROCESSING, COMPLETED}
         assert notes[f"w{number}"] >= writer.notes
         assert len(killable.read_log(f"w{number}", limit=10_000).lines) >= writer.lines
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("bulk", [None, False], ids=["as detected", "as before 8.0"])
+def test_p1_every_acknowledged_write_waits_for_the_journal(mongo_url: str, bulk: bool | None) -> None:
+    with recorded(mongo_url, bulk=bulk) as (store, sent):
+        put(store, "a")
+        store.insert([new(store, f"t{n}") for n in range(8)])
+        held = claim(store, 1) + claim(store, 3) + claim(store, 3, slots=10)
+        store.extend([Lease(held[0].task_id, held[0].token)], MINUTE)
+        store.extend([Lease(task.task_id, task.token) for task in held[1:3]], MINUTE)
+        (last, *others) = store.fetch([task.task_id for task in held])
+        store.swap([Move(last, rules.finish(last, None, store.now()))])
+        store.swap([Move(task, rules.finish(task, None, store.now())) for task in others[:3]])
+        store.swap([Move(task, rules.finish(task, None, store.now()), remove=True) for task in others[3:]])
+        assert store.remove(store.fetch([last.task_id])) == 1
+        store.write_notes([Note("k", "n", 1), Note("k", "m", 1)])
+        store.append_log([LogLine("a", store.now(), "script", 1, "out", "x")])
+        writes = {"insert", "update", "delete", "findAndModify"}
+        if store._connections.collections().answers_each:
+            writes.add("bulkWrite")
+    concerns = [(name, each.get("writeConcern", {})) for each in sent if (name := next(iter(each))) in writes]
+    # The counter that wakes other processes is not acknowledged: what is lost there only delays a worker.
+    acknowledged = [(name, concern) for name, concern in concerns if concern != {"w": 0}]
+    assert {name for name, _ in acknowledged} == writes
+    assert [(name, concern) for name, concern in acknowledged if concern.get("j") is not True] == []
 
 
 def answers(store: MongoStore) -> bool:

@@ -14,11 +14,11 @@ from onerow.ports import PhaseClaim
 from onerow.stores.mongo import MongoStore, claiming, counts
 from onerow.stores.mongo.claiming import ORDER, PIPELINES_WAITING, due_filter
 from onerow.stores.mongo.filters import query_of
-from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, READY, READY_INDEX
+from onerow.stores.mongo.schema import A_TIME, BY_KEY_INDEX, CHILD_INDEX, READY, READY_INDEX
 from onerow.stores.mongo.slots import keys_waiting
 from tests.conformance.kit import HOUR, claim, new, put
+from tests.stores.mongo.commands import Document, recorded
 
-Document = dict[str, Any]
 MINUTE = timedelta(minutes=1)
 CROWD = 3_000
 
@@ -138,6 +138,28 @@ def test_an_index_covers_the_count_of_open_tasks(crowd: MongoStore) -> None:
     )
     assert "COLLSCAN" not in str(plan)
     assert "'totalDocsExamined': 0" in str(plan)
+
+
+@pytest.mark.parametrize("title", [None, "a film"], ids=["in the server", "in the client"])
+def test_children_are_counted_through_their_own_index(mongo_url: str, title: str | None) -> None:
+    """A change of status moves no entry of this index, so a child that changes during the query is counted once.
+
+    Here the server would choose the index by age, which has fewer entries to read.
+    """
+    with recorded(mongo_url) as (store, sent):
+        now = store.now()
+        store.insert(
+            [new(store, f"old{n}", parent_id="p", title="a film", created_at=now - 2 * HOUR) for n in range(300)]
+        )
+        store.insert([new(store, f"new{n}", parent_id="p", title="a film", created_at=now) for n in range(3)])
+        sent.clear()
+        counted = store.count(Filter(parent_id="p", created_after=now - HOUR, title_text=title))
+        assert [each.count for each in counted] == [3]
+        (command,) = [each for each in sent if {"find", "aggregate"} & set(each)]
+        asked = {name: value for name, value in command.items() if name not in ("lsid", "$db", "readConcern")}
+        plan = store._connections.collections().database.command("explain", asked, verbosity="queryPlanner")
+    planner = plan["stages"][0]["$cursor"]["queryPlanner"] if "stages" in plan else plan["queryPlanner"]
+    assert re.findall(r"'indexName': '(\w+)'", str(planner["winningPlan"])) == [CHILD_INDEX]
 
 
 def test_waiting_keys_are_listed_without_reading_every_task(store: MongoStore) -> None:

@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pymongo
 import pytest
+from pymongo import WriteConcern
 
 from onerow.core import rules
-from onerow.core.errors import RetryTransaction
+from onerow.core.errors import RetryTransaction, StoreError
 from onerow.core.filters import Filter
 from onerow.core.status import OPEN
 from onerow.ports import Existing, Inserted
-from onerow.stores.mongo import MongoStore
+from onerow.stores.mongo import MongoStore, connections
 from tests.conformance.kit import claim, claim_one, new, put, stored, swap
 
 Document = dict[str, Any]
@@ -85,6 +87,24 @@ def test_writes_are_journaled_by_a_majority(members: MongoStore) -> None:
         assert collections.tasks.write_concern.document == {"w": "majority", "j": True, "wtimeout": 20_000}
     assert any("majority" in finding.what for finding in members.inspect())
     assert [finding for finding in members.inspect() if finding.level == "bad"] == []
+
+
+@pytest.mark.parametrize(
+    "limits", [{"limit": 1}, {"limit": 2}, {"limit": 2, "slots": 2}, {"limit": 2, "key_slots": 2}], ids=str
+)
+def test_a_claim_that_too_few_members_have_journaled_is_an_error(
+    members: MongoStore, mongo_replica_set_url: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
+) -> None:
+    """Such a write may be rolled back, and another worker may then claim the tasks."""
+    put(members, "a", limit_key="ann")
+    put(members, "b", limit_key="ann")
+    # More members than the set has: the server writes, and then answers with error 100 (UnsatisfiableWriteConcern).
+    monkeypatch.setattr(connections, "JOURNALED_BY_MOST", WriteConcern(w=50, j=True))
+    with closing(MongoStore(mongo_replica_set_url)) as unconfirmed, pytest.raises(StoreError) as raised:
+        claim(unconfirmed, **limits)
+    assert isinstance(raised.value.__cause__, pymongo.errors.PyMongoError)
+    assert 100 in connections._codes(raised.value.__cause__)
+    assert stored(members, "a").leased_by == "w1", "it was written, on too few members"
 
 
 def test_a_count_reads_one_snapshot(members: MongoStore, mongo_replica_set_url: str) -> None:

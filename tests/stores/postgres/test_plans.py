@@ -177,6 +177,22 @@ def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
     must_use_indexes(plans, at_most=2_300)
 
 
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_p14_children_are_counted_by_an_index(store: PostgresStore, sql: psycopg.Connection, analyzed: bool) -> None:
+    """A parent that waits counts its children each time that one of them ends."""
+    fill(sql, "other", 20_000)
+    fill(sql, "child", 20, phase="video")
+    sql.execute("UPDATE onerow.task_queue SET parent_id = 'another' WHERE task_id LIKE 'other1%'")
+    sql.execute("UPDATE onerow.task_queue SET parent_id = 'parent' WHERE type = 'video'")
+    if analyzed:
+        sql.execute("VACUUM ANALYZE onerow.task_queue")
+    with explained(store) as plans:
+        counted = store.count(Filter(parent_id="parent", created_after=store.now() - HOUR))
+    assert [each.count for each in counted] == [20]
+    must_use_indexes(plans, at_most=40)
+    assert all("task_child" in plan for plan in of_table(plans))
+
+
 def test_a_plan_made_for_an_empty_table_is_good_for_a_full_one(store: PostgresStore, sql: psycopg.Connection) -> None:
     """A connection keeps its plans until it is closed, and statistics lag by minutes."""
     sql.execute("ALTER TABLE onerow.task_queue SET (autovacuum_enabled = off)")

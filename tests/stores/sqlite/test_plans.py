@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from onerow.core.filters import Filter
 from onerow.core.times import spell
 from onerow.ports import Claim, PhaseClaim
 from onerow.stores.sqlite import SqliteStore
 from onerow.stores.sqlite.claimable import claimable
 from onerow.stores.sqlite.claiming import whole_rows
+from onerow.stores.sqlite.counts import count
 from tests.conformance.kit import HOUR, new
 
 FILL = """
@@ -109,3 +111,16 @@ def test_p14_counting_claimable_tasks_does_not_read_tasks_that_are_not_due_or_be
         many = [steps(connection, lambda want=want: claimable(connection, want, now)) for want in wants]  # type: ignore[misc]
         assert [claimable(connection, want, now) for want in wants] == [100, 100, 100]
     assert all(after < before + 500 for before, after in zip(few, many, strict=True)), (few, many)
+
+
+def test_p14_counting_children_does_not_read_other_tasks(store: SqliteStore) -> None:
+    now = store.now()
+    store.insert([new(store, f"child{n}", parent_id="parent") for n in range(10)])
+    where = Filter(parent_id="parent", created_after=now - HOUR)
+    with store._connections.write() as connection:
+        alone = steps(connection, lambda: count(connection, where))
+        connection.execute(FILL, {"count": 20_000, "name": "other", "run_at": spell(now)})
+        connection.execute("UPDATE task_queue SET parent_id = 'another' WHERE task_id LIKE 'other1%'")
+        crowded = steps(connection, lambda: count(connection, where))
+        assert [each.count for each in count(connection, where)] == [10]
+    assert crowded < alone + 500
