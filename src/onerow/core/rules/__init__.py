@@ -21,6 +21,7 @@ from onerow.core.rules.attempts import (
     wait,
 )
 from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
+from onerow.core.rules.lost_answers import recorded
 from onerow.core.rules.operations import (
     annotate,
     cancel,
@@ -70,6 +71,7 @@ __all__ = [
     "interrupt",
     "park",
     "pass_",
+    "recorded",
     "release",
     "release_key",
     "rename",
