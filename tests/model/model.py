@@ -164,6 +164,8 @@ class Model:
     def _beat(self, state: State, number: int) -> State:
         worker, row = state.workers[number], state.row
         assert worker.read is not None
+        if worker.outcome and (row.status is not PROCESSING or row.token != worker.read.token):
+            return state  # the next settle finds out whether the outcome was written
         if row.status is not PROCESSING or row.token != worker.read.token:
             return state.with_worker(number, Worker())  # the lease is lost: the handler is stopped, nothing is written
         beaten = row.with_changes(state.at, leased_until=state.at + LEASE * TICK)
@@ -223,14 +225,16 @@ class Model:
         read = worker.read
         assert read is not None
         if not self._design.accepts(stored, read):
-            if stored.token != read.token:
-                yield f"{name} learns that its lease was lost", state.with_worker(number, Worker())
-            elif stored.status is not PROCESSING:
+            if stored.token == read.token and stored.status is PROCESSING:
+                yield f"{name} reads the row again", state.with_worker(number, replace(worker, read=stored))
+            elif rules.recorded(stored, read, lambda at: self._decided(read, worker.outcome, at, name)):
                 if read.token not in state.settled:
                     raise Violation("an outcome that a worker believes written is written")
                 yield f"{name} learns that its outcome was written", state.with_worker(number, Worker())
             else:
-                yield f"{name} reads the row again", state.with_worker(number, replace(worker, read=stored))
+                if read.token in state.settled:
+                    raise Violation("an outcome that a worker believes lost is not written")
+                yield f"{name} learns that its lease was lost", state.with_worker(number, Worker())
             return
         after = self._written(state, read, worker.outcome, name)
         yield f"{name} settles", after.with_worker(number, Worker())
@@ -241,15 +245,19 @@ class Model:
         stored = state.row
         if stored.status is not PROCESSING or stored.token != read.token:
             raise Violation("a worker that lost its lease writes nothing")
-        result: Any = attempts.Done('"r"') if outcome == "done" else attempts.Failed(failure("refused", "network"))
-        decided = rules.decide(read, self._plan, result, state.at, name)
-        assert decided is not None
+        decided = self._decided(read, outcome, state.at, name)
         advanced = state.advanced
         if outcome == "done":
             if read.phase in advanced:
                 raise Violation("each phase is completed once")
             advanced = (*advanced, read.phase)
         return replace(state, row=decided, settled=state.settled | {read.token}, advanced=advanced)
+
+    def _decided(self, read: Task, outcome: str, at: datetime, name: str) -> Task:
+        result: Any = attempts.Done('"r"') if outcome == "done" else attempts.Failed(failure("refused", "network"))
+        decided = rules.decide(read, self._plan, result, at, name)
+        assert decided is not None
+        return decided
 
     # ── the rescuer and the operator ──
 

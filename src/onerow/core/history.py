@@ -1,5 +1,6 @@
 """A task's history: one entry per attempt and per operation, bounded, stored as JSON text in the row."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -38,6 +39,19 @@ _decode = msgspec.json.Decoder(list[Entry]).decode
 def entries(text: str) -> list[Entry]:
     """Decode the history, oldest entry first."""
     return _decode(text)
+
+
+def added(before: Sequence[Entry], after: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries that were appended to a history, as far as they were not dropped since."""
+    count = _appended(after) - _appended(before)
+    return after[-count:] if count > 0 else ()
+
+
+def _appended(kept: Sequence[Entry]) -> int:
+    """Return how many entries were ever appended, with those that were dropped."""
+    if kept and kept[0].what == "dropped":
+        return int(kept[0].note) + len(kept) - 1
+    return len(kept)
 
 
 def cancel_reason(text: str) -> str:

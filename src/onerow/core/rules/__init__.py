@@ -22,6 +22,7 @@ from onerow.core.rules.attempts import (
     wait,
 )
 from onerow.core.rules.chosen import cancel_itself, skip, sleep, snooze
+from onerow.core.rules.lost_answers import recorded
 from onerow.core.rules.operations import (
     annotate,
     cancel,
@@ -71,6 +72,7 @@ __all__ = [
     "interrupt",
     "park",
     "pass_",
+    "recorded",
     "release",
     "release_key",
     "rename",

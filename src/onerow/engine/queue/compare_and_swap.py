@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Protocol
 
+from onerow.core import rules
 from onerow.core.corruption import applied
 from onerow.core.errors import (
     BadInput,
@@ -92,22 +94,27 @@ def update(
     raise _lost_race(before)
 
 
-def update_held(store: Store, task: Task, rule: Rule, remove: Callable[[Task], bool] = lambda task: False) -> Task:
-    """Like `update`, for the holder of a lease; raise LeaseLost if the row has another token now.
-
-    A row that has our token and is not processing shows that an earlier write succeeded and only its answer was lost.
-    """
+def update_held(
+    store: Store,
+    task: Task,
+    rule: Callable[[Task, datetime], Task],
+    remove: Callable[[Task], bool] = lambda task: False,
+) -> Task:
+    """Like `update`, for the holder of a lease; raise LeaseLost if it was lost before the rule's result was written."""
 
     def read() -> Task:
         found = store.fetch([task.task_id])
-        if not found and remove(after := rule(task)):
+        if not found and remove(after := rule(task, store.now())):
             return after  # this holder deleted it; only the answer was lost
-        if not found or found[0].token != task.token:
+        if found and found[0].token == task.token and found[0].status is PROCESSING:
+            return found[0]
+        written = rules.recorded(found[0], task, partial(rule, task)) if found else None
+        if written is None:
             raise lease_lost(task)
-        return found[0]
+        return written
 
-    def rule_if_held(now: Task) -> Task:
-        return rule(now) if now.status is PROCESSING else now
+    def rule_if_held(current: Task) -> Task:
+        return rule(current, store.now()) if current.status is PROCESSING else current
 
     return update(store, read, rule_if_held, known=task, tries=count(), remove=remove)
 

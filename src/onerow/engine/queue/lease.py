@@ -180,9 +180,7 @@ class Leased(LeasedAsync):
         """Apply a rule, write the result and return it; raise LeaseLost if the lease was lost."""
         if self.settled:
             raise LeaseLost(f"task {self.task.task_id} was settled already")
-        return self.heard(
-            update_held(self._store, self.task, lambda task: rule(task, self._store.now()), self._deletes_at_end)
-        )
+        return self.heard(update_held(self._store, self.task, rule, self._deletes_at_end))
 
     def _deletes_at_end(self, task: Task) -> bool:
         return task.status is COMPLETED and self._retention.deletes_at_end(task, self._follow())

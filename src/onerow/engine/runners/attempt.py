@@ -87,6 +87,7 @@ class Attempt:
         "in_flight",
         "output",
         "progress_json",
+        "reported",
         "runner",
         "served",
         "started_at",
@@ -110,6 +111,7 @@ class Attempt:
         self.handle: Any = None
         self.progress_json: str | None = None
         self.output: Output | None = None  # set with the first line of output
+        self.reported = False  # as settled or lost
 
     def has_begun(self, clock: float) -> bool:
         """Whether its handler has started; False while its process is still starting."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -46,19 +47,19 @@ class CheckpointService:
         """Return the answer as JSON text; raise Cancelled if the attempt has lost its lease or should stop."""
         match request:
             case Remember(name=name, result=result):
-                self._write(attempt, lambda task: checkpoints.remember(task, name, result, self._store.now()))
+                self._write(attempt, lambda task, now: checkpoints.remember(task, name, result, now))
                 return "null"
             case AwaitSignal(name=name, signal=signal):
                 self._read(attempt)
-                self._write(attempt, lambda task: checkpoints.take_signal(task, name, signal, self._store.now()))
+                self._write(attempt, lambda task, now: checkpoints.take_signal(task, name, signal, now))
                 return self._record(attempt, name)
             case BeginSpawn(name=name):
-                self._write(attempt, lambda task: checkpoints.spawning(task, name, self._store.now()))
+                self._write(attempt, lambda task, now: checkpoints.spawning(task, name, now))
                 return bytes(steps.records(attempt.task)[name].result).decode()
             case Spawn():
                 return self._retrying(attempt, lambda: self._spawn(attempt.task, request))
             case EndSpawn(name=name, count=count):
-                self._write(attempt, lambda task: checkpoints.spawned(task, name, count, self._store.now()))
+                self._write(attempt, lambda task, now: checkpoints.spawned(task, name, count, now))
                 return "null"
             case Join(name=name):
                 return self._retrying(attempt, lambda: self._join(attempt.task, name))
@@ -106,14 +107,14 @@ class CheckpointService:
         record = steps.records(attempt.task).get(name)
         return "null" if record is None or record.open else _encode(record).decode()
 
-    def _write(self, attempt: Attempt, rule: Callable[[Task], Task | None]) -> None:
+    def _write(self, attempt: Attempt, rule: Callable[[Task, datetime], Task | None]) -> None:
         """Apply a rule to the current row; write nothing if the rule returns None.
 
         If an earlier write succeeded and its answer was lost, writing the same record again changes nothing.
         """
 
         def write() -> Task:
-            return update_held(self._store, attempt.task, lambda task: rule(task) or task)
+            return update_held(self._store, attempt.task, lambda task, now: rule(task, now) or task)
 
         try:
             task = self._retrying(attempt, write)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 from time import monotonic
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from onerow.core import rules
 from onerow.core.errors import StoreUnavailable
 from onerow.core.failure import failure
+from onerow.core.plan import Plan
 from onerow.core.retention import Retention
 from onerow.core.rules.attempts import Done, Failed, Outcome, Snoozed, Unready, Unstarted, failure_of
 from onerow.core.status import PROCESSING, WAITING
@@ -244,10 +246,8 @@ class Producer:
             self.may_be_due = True
 
     def _take_back(self, finished: Finished) -> None:
-        # Attempts known to be settled are no longer in flight. The others may or may not have been written: the next
-        # settle finds out by their tokens.
-        attempts = self._in_flight.attempts
-        self._unsettled += [each for each in finished if attempts.get(each[0].task.task_id) is each[0]]
+        # Those that are not reported may or may not have been written: the next settle finds out.
+        self._unsettled += [each for each in finished if not each[0].reported]
 
     # ── claiming ──
 
@@ -308,12 +308,8 @@ class Producer:
                 self._controls.hold(attempt.served, outcome.why.after, outcome.why.message, now)
             elif type(outcome) is Snoozed and outcome.hold_phase:
                 self._controls.hold(attempt.served, outcome.for_, outcome.reason, now)
-            own = attempt.served.plan
-            task = attempt.task
-            if attempt.progress_json is not None:  # reported since the last write of progress
-                task = replace(task, progress_json=attempt.progress_json)
             plan = self._controls.plan_of(attempt.served)
-            after = rules.decide(task, plan, outcome, now, self._worker, own=own)
+            after = self._after(attempt, outcome, plan, now)
             if after is None:
                 self._lose(attempt)
                 continue
@@ -321,6 +317,13 @@ class Producer:
             moves.append(Move(attempt.task, after, False, remove))
             settling.append((attempt, outcome))
         return moves, settling
+
+    def _after(self, attempt: Attempt, outcome: Outcome, plan: Plan, now: datetime) -> Task | None:
+        """Return the task after its attempt; None if the lease was lost."""
+        task = attempt.task
+        if attempt.progress_json is not None:  # reported since the last write of progress
+            task = replace(task, progress_json=attempt.progress_json)
+        return rules.decide(task, plan, outcome, now, self._worker, own=attempt.served.plan)
 
     def _reports(self) -> list[tuple[Attempt, Task]]:
         """Return the progress to write for running attempts."""
@@ -359,19 +362,24 @@ class Producer:
             heappush(self.soon, task.run_at)
 
     def _settle_again(self, again: Sequence[tuple[Attempt, Outcome, Move]]) -> None:
-        """Read rows that were written concurrently, check their tokens, and decide again."""
+        """Read rows that were written concurrently: decide again if the lease is held, else find out what was written."""
         stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, *_ in again])}
         for attempt, outcome, move in again:
             task = stored.get(attempt.task.task_id)
-            if task is None and move.remove:
-                self._settled(attempt, move.after, outcome)  # this worker deleted it; only the answer was lost
-            elif task is None or task.token != attempt.task.token:
-                self._lose(attempt)
-            elif task.status is not PROCESSING:
-                self._settled(attempt, task, outcome)  # this worker's write succeeded; only the answer was lost
-            else:
+            if task is not None and task.token == attempt.task.token and task.status is PROCESSING:
                 attempt.heard(task)
                 self._in_flight.finished.append((attempt, outcome))
+            elif (after := self._recorded(attempt, outcome, move, task)) is not None:
+                self._settled(attempt, after, outcome)  # this worker's write succeeded; only the answer was lost
+            else:
+                self._lose(attempt)
+
+    def _recorded(self, attempt: Attempt, outcome: Outcome, move: Move, row: Task | None) -> Task | None:
+        """Return the task as an earlier write of this attempt's outcome left it; None if nothing shows such a write."""
+        if row is None:
+            return move.after if move.remove else None  # this worker deleted it
+        plan = self._controls.plan_of(attempt.served)
+        return rules.recorded(row, attempt.task, partial(self._after, attempt, outcome, plan))
 
     def settle_singly(self) -> None:
         """Settle each outcome in its own call, after an error, so that one bad row does not block the others."""
@@ -395,6 +403,7 @@ class Producer:
                     self._in_flight.finished.append((attempt, Failed(why)))
 
     def _forget(self, attempt: Attempt) -> None:
+        attempt.reported = True
         # The same round may have claimed the task's next phase: keep that attempt.
         if self._in_flight.attempts.get(attempt.task.task_id) is attempt:
             del self._in_flight.attempts[attempt.task.task_id]
