@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from bench import backlog, commands, folder, monitor, simulator, sqs, web
+from bench import backlog, commands, folder, monitor, simulator, sqs, suspects, web
 from bench.baselines import open_baseline
 from bench.setting import Figure, Setting, finish, start
 from bench.work import PAYLOAD, fill, noop, one_phase
@@ -194,6 +194,7 @@ FIGURES = {
     "folder": Measure(folder.folder),
     "command": Measure(commands.command_start, repeats=False),
     "isolated": Measure(commands.isolated_start, repeats=False),
+    "suspects": Measure(suspects.suspects, repeats=False),
     "simulator": Measure(simulator.simulator, repeats=False),
     "sqs_cpu": Measure(sqs.sqs_cpu),
     "sqs": Measure(sqs.sqs, repeats=False),

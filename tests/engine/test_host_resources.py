@@ -112,3 +112,21 @@ def test_a_phase_that_needs_more_than_the_host_has_is_not_claimed(
     with working(queue, films, memory="4GB"):
         assert until(lambda: queue.get(heavy.task_id).status is Status.COMPLETED)
     queue.close()
+
+
+def test_two_heavy_phases_in_a_row_give_everything_back(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    films = Pipeline("films")
+    films.command("cut", ["true"], memory="1GB")
+    films.command("mix", ["true"], memory="1GB")
+    queue = Queue(sqlite_url)
+    tasks = queue.add_many(films, [{}] * 12)
+    with working(queue, films, memory="4GB") as worker:
+        for task in tasks:
+            ended(queue, task.task_id)
+        until(lambda: not worker.running, "the last attempt to be settled")
+        assert worker._host_resources._taken == Resources()
+    queue.close()

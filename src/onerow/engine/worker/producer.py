@@ -20,6 +20,7 @@ from onerow.core.status import PROCESSING, WAITING
 from onerow.core.task import Task
 from onerow.engine.events.events import Events, ResourceFailed, TaskAdvanced, TaskCompleted, TaskLeaseLost, events_of
 from onerow.engine.queue.children import concerns
+from onerow.engine.queue.compare_and_swap import apply
 from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.claim_planner import MOST, ClaimPlanner
@@ -364,6 +365,7 @@ class Producer:
     def _settle_again(self, again: Sequence[tuple[Attempt, Outcome, Move]]) -> None:
         """Read rows that were written concurrently: decide again if the lease is held, else find out what was written."""
         stored = {task.task_id: task for task in self._store.fetch([attempt.task.task_id for attempt, *_ in again])}
+        unbegun: dict[str, Task] = {}
         for attempt, outcome, move in again:
             task = stored.get(attempt.task.task_id)
             if task is not None and task.token == attempt.task.token and task.status is PROCESSING:
@@ -373,6 +375,12 @@ class Producer:
                 self._settled(attempt, after, outcome)  # this worker's write succeeded; only the answer was lost
             else:
                 self._lose(attempt)
+                if task is not None and not attempt.has_begun(monotonic()):
+                    unbegun[task.task_id] = attempt.task
+        if unbegun:
+            now = self._store.now()
+            rows = [stored[task_id] for task_id in unbegun]
+            apply(self._store, rows, lambda task: rules.uncount_rescue(task, unbegun[task.task_id], now), now)
 
     def _recorded(self, attempt: Attempt, outcome: Outcome, move: Move, row: Task | None) -> Task | None:
         """Return the task as an earlier write of this attempt's outcome left it; None if nothing shows such a write."""
@@ -403,11 +411,13 @@ class Producer:
                     self._in_flight.finished.append((attempt, Failed(why)))
 
     def _forget(self, attempt: Attempt) -> None:
+        if attempt.reported:
+            return
         attempt.reported = True
+        self._planner.give_back(attempt.served)
         # The same round may have claimed the task's next phase: keep that attempt.
         if self._in_flight.attempts.get(attempt.task.task_id) is attempt:
             del self._in_flight.attempts[attempt.task.task_id]
-            self._planner.give_back(attempt.served)
 
     def _lose(self, attempt: Attempt) -> None:
         self._forget(attempt)
