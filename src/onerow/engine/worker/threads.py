@@ -108,7 +108,7 @@ class RoleThread:
         if self._last is not None:
             try:
                 self._last(self._now())
-            except BaseException as error:
+            except (Exception, SystemExit) as error:
                 self._report(self._roles[0], error)
 
     def _report(self, role: Role, error: BaseException) -> None:
@@ -121,7 +121,7 @@ class RoleThread:
     def _tick(self, role: Role) -> float:
         try:
             rest = role.tick(self._now())
-        except BaseException as error:  # code of the user may try to exit, which would only end this thread
+        except (Exception, SystemExit) as error:  # an exit would only end this thread
             self._report(role, error)
             pause = self._pause[id(role)]
             self._pause[id(role)] = min(pause * 2, 2.0)
