@@ -4,6 +4,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from time import monotonic
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 from onerow import Pipeline, Queue, Status
 from onerow.core import rules
 from onerow.core.task import Task
-from onerow.engine.worker.claim_planner import MOST, SettledLately
+from onerow.engine.worker.claim_planner import MOST, ClaimPlanner, SettledLately
 from onerow.engine.worker.counters import Counters
 from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 from tests.engine.kit import everything, until, working
+from tests.engine.worker import suspect_app
+from tests.engine.worker.test_suspects import rescued
 
 LEASE = 6.0
 CONCURRENCY = 4
@@ -124,3 +128,28 @@ def _unbegun(worker: Any, blocking: str) -> list[str]:
     if not any(attempt.task.task_id == blocking and attempt.started_at for attempt in attempts):
         return []
     return [each.task.task_id for each in attempts if each.started_at is None and not each.ended_at]
+
+
+def test_suspects_are_put_off_one_after_the_other(sqlite_queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    rescued(sqlite_queue, list(sqlite_queue.add_many(suspect_app.quick, range(40))))
+    suspects = everything(sqlite_queue)
+    moment = sqlite_queue.store.now()
+    with working(sqlite_queue, suspect_app.waiting) as worker:  # which does not serve them
+        served = worker._runners.serve(suspect_app.quick, suspect_app.quick.plan.phase("run"))
+        planner = ClaimPlanner(
+            sqlite_queue.store, "w1", worker._in_flight, [served], worker._background.controls,
+            concurrency=16, host_resources=None, suspects_starting=2,
+        )  # fmt: skip
+        monkeypatch.setattr(planner, "_now", lambda: moment)
+        first = planner.postponed(suspects[:30])
+        assert list(first) == [task.task_id for task in suspects[2:30]]  # two may start now
+        due = [until for until in first.values() if until is not None]
+        gaps = {later - earlier for earlier, later in pairwise(due)}
+        assert min(gaps) >= timedelta(milliseconds=60)  # a guess of 0.2 s for a start, two at once, a little early
+        assert max(gaps) <= timedelta(milliseconds=80)
+        second = [until for until in planner.postponed(suspects[30:]).values() if until is not None]
+        assert second[0] > due[-1]  # behind those that were put off before
+        assert planner.suspects_until == second[-1]
+        for _ in range(30):
+            planner.postponed(suspects)
+        assert planner.suspects_until == moment + timedelta(seconds=60)  # then other workers may help
