@@ -47,7 +47,7 @@ class Slow:
         return answers, tasks
 
 
-def test_p4_a_worker_of_a_slow_store_holds_no_more_leases_than_it_settles_in_a_third_of_a_lease(
+def test_p2_a_worker_of_a_slow_store_holds_no_more_leases_than_it_settles_in_a_third_of_a_lease(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = Pipeline("quick")
