@@ -221,7 +221,7 @@ class ClaimPlanner:
             return
         seconds = max(attempt.ended_at - attempt.started_at, 1e-5)
         self._run_for = self._run_for * 0.95 + seconds * 0.05 if self._run_for else seconds
-        if attempt.task.suspect and self._gets_a_process(attempt.task):
+        if attempt.runner is not attempt.served.runner:
             took = min(max(attempt.started_at - attempt.beat_at, _SHORTEST_START), _LONGEST_START)
             self._starts_in = self._starts_in * 0.8 + took * 0.2
 
