@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from onerow import Queue
 from onerow.soak.report import Report, read_report
-from onerow.soak.run import Soak, run
+from onerow.soak.run import Soak, _Run, run
 from onerow.soak.schedule import parse_faults, plan
 from tests.faults.test_disk import small_disk  # noqa: F401  a fixture
 from tests.soak.kit import Crashing, crashing
@@ -97,3 +98,25 @@ def test_every_promise_is_kept_on_a_disk_that_is_full_at_times(small_disk: Path,
     store = (f"sqlite:///{small_disk / 'soak.db'}", None)
     report = soak(store, tmp_path, tasks=500, faults="disk-full=4,kill=2", seed=14)
     assert report.injected["disk-full"] == 4
+
+
+def test_a_soak_does_not_end_by_a_count_that_is_older_than_its_last_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Soak(f"sqlite:///{tmp_path / 'soak.db'}", tmp_path / "records", 3, 1, [], workers=1)
+    given.folder.mkdir()
+    queue = Queue(given.url)
+    soaking = _Run(given, queue, lambda line: None)
+    counts = [0, 3, 0]
+
+    def open_tasks(before: int) -> int:
+        soaking._feeder.done.set()  # after the first count, which does not have its last tasks
+        return counts.pop(0)
+
+    monkeypatch.setattr(soaking._crew, "keep_running", lambda: None)
+    monkeypatch.setattr(soaking, "_open_tasks", open_tasks)
+    soaking._until_all_ended()
+    assert counts == []
+    soaking._recorder.close()
+    soaking._feeds.close()
+    queue.close()

@@ -178,7 +178,8 @@ class _Run:
         shown_at = looked_at = progressed_at = time.monotonic()
         last_done = -1
         open_tasks = 1
-        while not (self._feeder.done.is_set() and open_tasks == 0):
+        all_ended = False
+        while not all_ended:
             time.sleep(0.05)
             now = time.monotonic()
             self._crew.keep_running()
@@ -195,7 +196,9 @@ class _Run:
                     wait_for_target = 0.0
             if now - looked_at > 1.0:
                 looked_at = now
+                fed = self._feeder.done.is_set()  # before the count: the feeder may add tasks after it
                 open_tasks = self._open_tasks(open_tasks)
+                all_ended = fed and open_tasks == 0
             if now - shown_at > 5.0:
                 shown_at = now
                 self._show(self._progress())

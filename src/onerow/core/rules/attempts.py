@@ -261,9 +261,8 @@ def rescue(task: Task, now: datetime, *, by: str = "", plan: Plan | None = None)
 def uncount_rescue(task: Task, lost: Task, now: datetime) -> Task:
     """Take back the count of the last rescue, if it was that of the attempt `lost`, which had not begun."""
     must_be(task, WAITING, PROCESSING)
-    last = task.history[-1] if task.rescue_count else None
-    rescued = ("rescued", lost.phase, lost.attempt, _lost_by(lost))
-    if last is None or (last.what, last.phase, last.attempt, last.note) != rescued:
+    last = [(entry.what, entry.phase, entry.attempt, entry.note) for entry in task.history[-1:]]
+    if not task.rescue_count or last != [("rescued", lost.phase, lost.attempt, _lost_by(lost))]:
         return task
     return task.with_changes(now, rescue_count=task.rescue_count - 1)
 
