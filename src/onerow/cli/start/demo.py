@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -61,7 +62,21 @@ def command(keep: bool, fast: bool, monitor: bool, web: bool, port: int) -> None
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    click.echo(f"\nNext: onerow list --store sqlite:///{folder}/demo.db" if keep else "\nNext: onerow init my_project")
+    following = f"list --store sqlite:///{folder}/demo.db" if keep else "init my_project"
+    click.echo(f"\nNext: {in_this_shell(following)}")
+
+
+def in_this_shell(words: str) -> str:
+    """Return an `onerow` command that works as it is printed, also if this environment is not on PATH."""
+    programs = Path(sys.executable).parent
+    found = shutil.which("onerow")
+    if found is not None and Path(found).parent.resolve() == programs.resolve():
+        return f"onerow {words}"
+    activate = programs / "activate"
+    if not activate.exists():
+        return f"{shlex.quote(sys.executable)} -m onerow {words}"
+    path = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return f". {shlex.quote(str(path))} && onerow {words}"
 
 
 def _run(folder: Path, pace: float) -> None:
