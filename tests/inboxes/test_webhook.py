@@ -247,6 +247,42 @@ def test_a_reading_function_that_hangs_is_answered_with_503_and_named_by_doctor(
         assert len(queue.find().tasks) == 1
 
 
+def test_a_server_whose_reading_function_hangs_can_be_stopped(
+    sqlite_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, reading = threading.Event(), threading.Event()
+    monkeypatch.setattr(webhooks, "_ANSWER_WITHIN", 0.5)
+    monkeypatch.setattr(webhooks, "_COUNT_WITHIN", 0.5)
+
+    def read(message: Message) -> Request:
+        reading.set()
+        go.wait(900)
+        return AddTasks("jobs", (Addition(1),))
+
+    app = webhook(sqlite_queue, WebhookInbox("test", GitHub(SECRET), pipeline=jobs, read=read))
+    sent: list[str] = []
+
+    async def events() -> dict[str, str]:
+        return {"type": "lifespan.shutdown"}
+
+    async def note(event: Any) -> None:
+        sent.append(event["type"])
+
+    async def serve() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            status = (await client.post("/", content=BODY, headers=github(BODY))).status_code
+        await app({"type": "lifespan"}, events, note)
+        return status
+
+    try:
+        assert asyncio.run(serve()) == 503  # returns only if no thread of the event loop hangs
+    finally:
+        go.set()
+    assert reading.is_set()
+    assert sent == ["lifespan.shutdown.complete"]
+    until(lambda: sqlite_queue.find().tasks, "the task of the request that hung")
+
+
 def test_only_small_posts_are_accepted(queue: Queue) -> None:
     large = b'{"payload": "' + b"x" * 2000 + b'"}'
     assert post(queue, github(large), large, scheme=GitHub(SECRET), max_size="1KB").status_code == 413

@@ -24,6 +24,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _RETRY_AFTER = b"10"
 _COUNT_AFTER = 5.0
 _ANSWER_WITHIN = 30.0  # seconds
+_COUNT_WITHIN = 5.0  # seconds: a request whose reading function hangs keeps counts from being written
 _NOT_STORED = "not stored; send it again later"
 
 
@@ -178,8 +179,8 @@ class WebhookApp:
         await self._count()
 
     async def _count(self) -> None:
-        with suppress(OnerowError):  # they are written with the next ones
-            await asyncio.to_thread(self.write_counts)
+        with suppress(OnerowError, TimeoutError):  # they are written with the next ones
+            await asyncio.wait_for(_in_thread(self.write_counts), _COUNT_WITHIN)
 
 
 async def _in_thread(call: Callable[[], object]) -> None:

@@ -163,4 +163,4 @@ def test_a_task_whose_claim_is_answered_after_its_lease_does_not_begin(kind: str
     assert row.status is Status.COMPLETED
     assert 1 not in began, "the token of the claim that was answered late"
     assert row.token in began  # on a loaded machine a later lease may end too
-    assert row.history[0].what == "rescued"
+    assert row.token > 1  # the first claim was rescued, or handed back, which leaves no entry in the history
