@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +14,10 @@ from onerow.cli.main import main
 from onerow.core.adoption import Processing
 from onerow.core.errors import BadInput, IllegalMove, StoreError
 from onerow.core.table_mapping import TableMapping
+from onerow.core.task import Task
 from onerow.engine.queue.adopt import Adopted, Adoption, undo
+from onerow.table_ports import OldTable, TableBusy
+from tests.engine.kit import until
 from tests.runner.seeded import new_name
 from tests.tables import old_tables
 from tests.tables.kit import ACCOUNT, POST, Database, database, pipeline, shipped
@@ -195,6 +198,45 @@ def _write(db: Database, stop: threading.Event, failures: list[Exception]) -> No
                 failures.append(error)
                 return
             time.sleep(0.002)
+
+
+class LosesOneWrite:
+    """An old table that is busy at the first try to swap, and whose copy of row 2 is then lost."""
+
+    def __init__(self, db: Database, table: OldTable) -> None:
+        self._db, self._table = db, table
+        self._busy = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def swap(self, settle: Callable[[], None], body: Any) -> None:
+        if self._busy:
+            self._busy = False
+            self._db.sql("UPDATE transcription_jobs SET title = '제목' WHERE id = 2")
+            raise TableBusy("busy")
+        self._table.swap(settle, body)
+
+    def write(self, tasks: Sequence[Task], gone: Sequence[str]) -> None:
+        self._table.write([task for task in tasks if self._busy or task.task_id != "2"], gone)
+
+
+def test_a_row_that_a_program_writes_after_the_comparison_is_compared_again(db: Database) -> None:
+    mapping, _ = _ready(db, 3)
+    table: Any = LosesOneWrite(db, db.store.old_table(mapping))
+    with pytest.raises(BadInput, match="row 2 of transcription_jobs is not shown as it is: title"):
+        Adoption(db.store, table, wait=lambda seconds: None).run()
+    assert db.sql("SELECT title FROM transcription_jobs WHERE id = 2") == [("제목",)]  # the old table is still in place
+    assert adopt(db, mapping).verified == 3  # run again, without the fault
+    assert db.sql("SELECT title FROM transcription_jobs WHERE id = 2") == [("제목",)]
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_the_number_of_rows_is_known_before_and_after_the_first_analyze(pg: Database, analyzed: bool) -> None:
+    mapping, _ = _ready(pg, 30)
+    if analyzed:
+        pg.sql("ANALYZE transcription_jobs")
+    until(lambda: pg.store.old_table(mapping).shape().rows == 30, "the statistics of the server")
 
 
 def test_rows_that_the_old_system_is_processing_stop_it(db: Database) -> None:

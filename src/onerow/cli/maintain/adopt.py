@@ -139,7 +139,7 @@ def _say_done(session: Session, table: str, done: Adopted) -> None:
         return
     _say_findings(session, done.findings)
     session.out.line(
-        f"{table} is adopted: {done.verified:,} rows verified, {done.changed:,} of them written by programs in between"
+        f"{table} is adopted: {done.verified:,} rows verified, and {done.changed:,} that programs wrote in between"
     )
     session.out.line(f"  the old table is {table}{SUFFIX}; until a task has run, the way back is --undo")
 

@@ -81,6 +81,7 @@ class Adoption:
         self._wait = wait
         self._done = Adopted()
         self._running: set[str] = set()  # ids of rows that the old system is processing
+        self._unverified: dict[Any, None] = {}  # keys of rows that were copied since all rows were compared
 
     def run(self) -> Adopted:
         """Adopt the table, or continue an adoption that was interrupted."""
@@ -164,9 +165,8 @@ class Adoption:
     def _id(self, row: Row) -> str:
         return str(row[self._mapping.key.name])
 
-    def _catch_up(self, *, fully: bool = False) -> list[Any]:
-        """Copy the rows that programs wrote in between, while they are many or with `fully` all; return their keys."""
-        every: list[Any] = []
+    def _catch_up(self, *, fully: bool = False) -> None:
+        """Copy the rows that programs wrote in between, while they are many or with `fully` all."""
         while (changed := self._table.changed(_PAGE)).keys:
             rows = self._table.rows(changed.keys)
             there = {self._id(row) for row in rows}
@@ -175,14 +175,14 @@ class Adoption:
             self._write(rows, gone)
             self._table.forget(changed.positions)
             self._done.changed += len(changed.keys)
-            every += changed.keys
+            self._unverified |= dict.fromkeys(changed.keys)
             if len(changed.positions) < _PAGE and not fully:
                 break
-        return every
 
     def _verify(self) -> None:
         """Compare every row with what the view shows; rows that programs write in between are compared again."""
         cursor, suspects = None, []
+        self._unverified.clear()
         while True:
             page = self._table.page(cursor, _PAGE)
             suspects += [key for key, _ in self._differing(page.rows)]
@@ -219,8 +219,9 @@ class Adoption:
         _when_free(swap, self._wait, self._catch_up)
 
     def _settle(self) -> None:
-        """Apply and verify the last changes; called while the old table is locked."""
-        keys = self._catch_up(fully=True)
+        """Apply the last changes and verify all since the comparison; called while the old table is locked."""
+        self._catch_up(fully=True)
+        keys = list(self._unverified)
         for start in range(0, len(keys), _PAGE):
             if found := list(self._differing(self._table.rows(keys[start : start + _PAGE]))):
                 raise _differs(self._mapping, found)

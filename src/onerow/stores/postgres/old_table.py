@@ -72,7 +72,10 @@ class PostgresOldTable:
             found = list(findings(connection, self._schema, self.mapping, self._catalog))
             self._view.indexes()  # raises if one is not possible
             ((rows,),) = connection.execute(
-                "SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = to_regclass(%s)", (self._catalog.name,)
+                # Before its first ANALYZE a table has no reltuples, but counters of what was written.
+                "SELECT CASE WHEN reltuples < 0 THEN pg_stat_get_live_tuples(oid) ELSE reltuples END "
+                "FROM pg_class WHERE oid = to_regclass(%s)",
+                (self._catalog.name,),
             ).fetchall()
         return TableShape(types=self._catalog.types, key=(self.mapping.key.name,), rows=int(rows), findings=found)
 
