@@ -27,12 +27,9 @@ ITERATED = {"Selection"}  # iteration reads pages from the store
 IN_MEMORY = {
     # these don't use the store, or only when their result is used
     "Scope.for_user", "Queue.on", "Queue.alert", "Queue.send_events", "Queue.serve", "Queue.receive", "Queue.select", "Surroundable.middleware", "Leased.recall",
+    "Queue.follow_logs",  # in a thread, it would wait until the task has ended, even if the caller was cancelled
 }  # fmt: skip
-OF_THE_ENGINE = {
-    # public for other modules, not for users
-    "Scope.plan", "Scope.follow", "Scope.phase_of", "Scope.errors_of", "Scope.after_operation", "Scope.rescue_ended", "Leased.heard",
-    "Leased.extended", "Leased.ask_to_stop",
-}  # fmt: skip
+OF_THE_ENGINE = {"Leased.heard", "Leased.extended", "Leased.ask_to_stop"}  # public for other modules, not for users
 
 _EXTRA = {
     "AsyncIterator": "from collections.abc import AsyncIterator",

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from onerow.engine.queue.puller import Puller
     from onerow.engine.queue.schedules import Crons
     from onerow.engine.queue.task_claims import TaskClaims
+    from onerow.engine.queue.task_log import LogGap
     from onerow.engine.worker import Worker
     from onerow.pipelines.options import RunOptions
     from onerow.pipelines.pipeline import Pipeline
@@ -98,6 +99,7 @@ __all__ = [
     "LeaseLost",
     "Leased",
     "Leases",
+    "LogGap",
     "LogLine",
     "LogPage",
     "OnerowError",
@@ -168,6 +170,7 @@ _HOMES = {
     "onerow.engine.queue.puller": "Puller",
     "onerow.engine.queue.schedules": "Crons",
     "onerow.engine.queue.task_claims": "TaskClaims",
+    "onerow.engine.queue.task_log": "LogGap",
     "onerow.engine.worker": "Worker",
     "onerow.pipelines.options": "RunOptions",
     "onerow.pipelines.pipeline": "Pipeline",

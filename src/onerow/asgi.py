@@ -13,8 +13,8 @@ from onerow.core.keywords import check_keywords
 from onerow.engine.events.events import RoleFailed
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.receiver import Receiver
-from onerow.engine.worker import Worker
 from onerow.engine.worker.options import WorkerOptions
+from onerow.engine.worker.worker import Worker, must_end
 from onerow.inboxes.webhook import WebhookApp, WebhookInbox
 from onerow.pipelines.pipeline import Pipeline
 
@@ -28,7 +28,8 @@ def lifespan(
 ) -> Lifespan:
     """Return an ASGI lifespan that runs a worker: `FastAPI(lifespan=lifespan(queue, videos, concurrency=4))`.
 
-    options: those of Worker. within: the application's own lifespan, entered first and left last.
+    queue: its tasks. pipelines: what the worker serves, in addition to what the queue serves. options: those of
+    [Worker](#worker). within: the application's own lifespan, entered first and left last.
     """
     check_keywords("lifespan", options, WorkerOptions)
 
@@ -48,8 +49,10 @@ def lifespan(
 def webhook(queue: Queue, inbox: WebhookInbox) -> WebhookApp:
     """Return an ASGI application that turns signed requests into tasks or signals: `app.mount("/hooks/pay", webhook(…))`.
 
-    It answers 200 once the row is stored, 401 to a wrong or old signature, 422 with the reason to a message that can't be
-    read, and 503 while the store is unavailable. It needs no worker in this process.
+    It answers 200 once the row is stored, 401 to a wrong or old signature, 422 with the reason to a message that can't
+    be read, and 503 while the store is unavailable. It needs no worker in this process.
+
+    queue: where the tasks are added. inbox: names the sender and how it signs.
     """
     if isinstance(inbox.pipeline, Pipeline):
         queue.serve(inbox.pipeline)
@@ -100,7 +103,7 @@ class Embedded:
     def _main(self) -> None:
         try:
             self._worker.run()
-            while self._worker.condemned and not self._stopping.wait(_PAUSE):
+            while must_end(self._worker) and not self._stopping.wait(_PAUSE):
                 self._replace()
         except BaseException as error:
             self._error = error

@@ -125,10 +125,10 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some tasks and the cursor of the next page (None: this is the last)."""
+    """Some tasks and the cursor of the next page."""
 
-    tasks: list[Task]
-    next: str | None = None
+    tasks: list[Task]  # at most `limit`
+    next: str | None = None  # pass as `after` to get the next page; None: this is the last
 
 
 class TaskCount(msgspec.Struct, frozen=True):
@@ -136,9 +136,9 @@ class TaskCount(msgspec.Struct, frozen=True):
 
     pipeline: str
     phase: str
-    status: Status
-    parked: bool
-    count: int
+    status: Status  # their status
+    parked: bool  # whether they wait for a signal or for children
+    count: int  # how many
     oldest: datetime | None = None  # the earliest run_at of waiting tasks
 
 
@@ -228,20 +228,20 @@ class LogLine(msgspec.Struct, frozen=True):
     """One line of a task's output."""
 
     task_id: str
-    at: datetime
+    at: datetime  # when it was written
     phase: str
     attempt: int
-    level: str  # debug, info, warning, error, out, err
-    text: str
+    level: str  # 'debug', 'info', 'warning' or 'error'; 'out' and 'err' are output
+    text: str  # the line without its end
     seq: int = 0  # assigned by the store, increasing within a task
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Some lines of one task, oldest first; `dropped` is the number of deleted lines before them."""
+    """Some lines of one task."""
 
-    lines: list[LogLine]
+    lines: list[LogLine]  # the oldest first
     next: int  # pass as `after` to get the next page
-    dropped: int = 0
+    dropped: int = 0  # how many lines before these were deleted, because the log is bounded
 
 
 SwapAnswer = Swapped | Stale | Conflict

@@ -114,11 +114,16 @@ _FROM_SETTINGS: Any = object()
 class Queue(engine.Queue):
     """A queue in the store at a URL. It connects at the first use.
 
-    `Queue()` takes the URL from ONEROW_STORE, else from the nearest onerow.toml or [tool.onerow] in pyproject.toml at or
-    above the current folder, like every command. The path of `Queue("sqlite:///studio.db")` starts at the nearest folder with pyproject.toml or onerow.toml at or above
-    the file that contains the call, independent of the working directory. keep: how long ended tasks are stored:
-    '30d', or by status {'completed': '7d', 'failed': '90d'}; default: that of the settings file, else for ever. secrets: environment variables whose values are masked in output, in addition to variables whose
-    names mark them as secret. mask: more patterns to mask. log_files: a folder with one output file for each attempt.
+    `Queue()` takes the URL from ONEROW_STORE, else from the nearest onerow.toml or [tool.onerow] in pyproject.toml at
+    or above the current folder, like every command. The path of `Queue("sqlite:///studio.db")` starts at the nearest
+    folder with pyproject.toml or onerow.toml at or above the file that contains the call, independent of the working
+    directory.
+
+    store: a URL: `sqlite:///file.db`, `postgresql://user@host/database`, `mongodb://host/database` or `memory://`; or a
+    store object. keep: how long ended tasks are stored: '30d', or by status {'completed': '7d', 'failed': '90d'};
+    default: that of the settings file, else for ever. secrets: environment variables whose values are masked in output,
+    in addition to variables whose names mark them as secret. mask: more patterns to mask. log_files: a folder with one
+    output file for each attempt.
     """
 
     def __init__(
@@ -153,7 +158,7 @@ class Queue(engine.Queue):
     def receive(self, inbox: str | Inbox, *, pipeline: Pipeline | str | None = None) -> None:
         """Have workers of this queue receive from an inbox; its messages become tasks.
 
-        inbox: a URL, for example folder:///srv/queue, or an inbox. pipeline: of the messages that name none.
+        inbox: a URL, for example folder:///srv/queue, or an inbox. pipeline: for messages that name none.
         """
         self._require_all_users()
         if isinstance(pipeline, Pipeline):

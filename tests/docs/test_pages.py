@@ -50,6 +50,12 @@ def test_links_have_targets(page: str) -> None:
             assert ((ROOT / page).parent / target).exists(), target
 
 
+def test_no_page_imports_the_engine() -> None:
+    pages = {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")}
+    pages -= set(ROOT.glob("docs/adr/*"))
+    assert [str(page) for page in sorted(pages) if "onerow.engine" in page.read_text(encoding="utf-8")] == []
+
+
 def test_commands_in_the_docs_exist() -> None:
     for page in ("README.md", "docs/operations.md", "docs/tutorial.md", "docs/how-to/find-out-what-is-wrong.md"):
         text = (ROOT / page).read_text(encoding="utf-8")

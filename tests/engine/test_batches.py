@@ -12,6 +12,7 @@ from onerow import Finish, Item, Jump, Permanent, Pipeline, PipelineError, Retry
 from onerow.core import rules
 from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
+from onerow.engine.worker.worker import must_end
 from onerow.ports import Move
 from tests.engine.conftest import ended, until, working
 from tests.engine.isolated_requests_app import clumsy
@@ -212,7 +213,7 @@ def test_a_batch_that_exceeds_its_timeout_is_stopped(queue: Queue, kind: str) ->
             found = ended(queue, task.task_id)
             assert (found.status, found.error_class) == (Status.FAILED, "timeout")
         assert stopped.wait(900)
-    assert not worker.condemned
+    assert not must_end(worker)
 
 
 def test_an_item_with_an_invalid_payload_fails_alone(queue: Queue) -> None:

@@ -31,6 +31,7 @@ from onerow.engine.events.events import (
     TaskLeaseLost,
     TaskRetried,
 )
+from onerow.engine.worker.worker import counters_of
 from onerow.ports import Claim, Move, Swapped
 from tests.engine.kit import PATIENCE, ended, everything, reached, until, working
 
@@ -138,11 +139,13 @@ def take_over(queue: Queue, task: Task) -> Task:
 
 def decided(worker: Worker) -> int:
     """Return the number of attempts that the worker has reported as settled or lost."""
-    return worker.counters.settled + worker.counters.lease_lost
+    counters = counters_of(worker)
+    return counters.settled + counters.lease_lost
 
 
 def check_counted(worker: Worker, settled: int, lost: int = 0) -> None:
-    assert (worker.settled, worker.counters.settled, worker.counters.lease_lost) == (settled, settled, lost)
+    counters = counters_of(worker)
+    assert (counters.settled, counters.lease_lost) == (settled, lost)
 
 
 def test_a_phase_that_advanced_is_reported_once_and_the_next_phase_runs(

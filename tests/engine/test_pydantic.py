@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from onerow import BadPayload, Item, Pipeline, Status
 from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.scope import plan_of
 from tests.engine.conftest import ended, working
 
 
@@ -67,7 +68,7 @@ def test_an_invalid_payload_is_refused_and_nothing_is_stored(queue: Queue, paylo
 def test_the_schema_is_published_for_adding_by_name(queue: Queue) -> None:
     queue.publish(posts)
     other = Queue(queue.store)
-    plan = other.plan("posts")
+    plan = plan_of(other, "posts")
     assert plan.required == ("text", "at")
     assert plan.payload_schema is not None
     assert plan.payload_schema["properties"]["text"]["minLength"] == 1

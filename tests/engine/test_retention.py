@@ -10,6 +10,7 @@ from onerow import Addition, Context, Filter, Pipeline, Queue, TaskCompleted, Un
 from onerow.core.errors import BadStoreUrl, StoreUnavailable
 from onerow.core.retention import parse_keep
 from onerow.core.status import COMPLETED, FAILED
+from onerow.engine.queue.adding import add_children
 from onerow.engine.queue.retention_sweep import RetentionSweeper
 from onerow.ports import Move, SwapAnswer
 from tests.engine.kit import PATIENCE, everything, until, work, working
@@ -146,7 +147,7 @@ def test_each_status_and_pipeline_has_its_own_age(queue: Queue) -> None:
     short, long = pipeline("short", keep={"failed": "0s"}), pipeline("long", keep="90d")
     for each in (short, long):
         for job in ("ok", "fail"):
-            queue.add_children(each, [Addition(job, task_id=f"{each.name}-{job}")], "gone", None)
+            add_children(queue, each, [Addition(job, task_id=f"{each.name}-{job}")], "gone", None)
     work(queue, short, long)
     sweep(queue)  # unless the worker's own sweep was first
     assert ids(queue) == {"long-ok", "long-fail"}

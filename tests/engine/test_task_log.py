@@ -18,12 +18,12 @@ import pytest
 from click.testing import CliRunner
 from psycopg import sql
 
-from onerow import Context, Pipeline, Retry, Status
+from onerow import Context, LogGap, Pipeline, Retry, Status
 from onerow.cli.main import main
 from onerow.engine.output.terminal import neutral
+from onerow.engine.queue import task_log
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import task_log
-from onerow.engine.views.task_log import Gap, Wanted
+from onerow.engine.queue.task_log import Wanted
 from onerow.ports import LogLine
 from onerow.wiring import Queue as QueueAt
 from tests.conformance.stores import ENTRIES, Entry
@@ -69,7 +69,7 @@ def test_the_last_of_a_hundred_thousand_lines_are_kept_and_the_log_notes_the_los
     task = run(queue, films)
     first, *rest = task_log.read(queue, task.task_id)
     assert task.status is Status.COMPLETED
-    assert isinstance(first, Gap)
+    assert isinstance(first, LogGap)
     found = [line.text for line in rest if isinstance(line, LogLine)]
     said = [text for text in found if text.startswith("line ")]
     assert said == [f"line {i}" for i in range(100_000 - len(said), 100_000)]
@@ -122,7 +122,7 @@ def test_sixteen_concurrent_writers_stay_within_their_bounds_and_in_order(queue:
             found = list(task_log.read(queue, task.task_id))
             said = [line.text for line in found if isinstance(line, LogLine) and line.text.startswith(f"{number} ")]
             assert said == [f"{number} {i}" for i in range(count - len(said) + 1, count + 1)]
-            assert isinstance(found[0], Gap) or len(found) > len(said), "it says that others went"
+            assert isinstance(found[0], LogGap) or len(found) > len(said), "it says that others went"
             assert 9_900 < len(said) <= 10_000
 
 
@@ -227,22 +227,25 @@ def test_a_log_is_followed_across_a_dead_worker_and_a_retry(url: str) -> None:
     queue.close()
 
 
-def test_an_exception_while_waiting_ends_the_following(queue: Queue) -> None:
-    films = Pipeline("films")
-    films.phase(name="cut")(lambda job: None)
+def test_a_queue_follows_the_log_of_a_task_until_it_has_ended(queue: Queue) -> None:
+    films, seen = Pipeline("films"), threading.Event()
+
+    @films.phase
+    def cut(job: object) -> None:
+        print("begins")
+        assert seen.wait(PATIENCE)
+        print("done")
+
     task = queue.add(films)
-    stop = threading.Event()
-
-    class Enough(Exception):
-        pass
-
-    def rest(seconds: float) -> None:
-        if stop.is_set():
-            raise Enough
-        stop.set()
-
-    with pytest.raises(Enough):
-        list(task_log.follow(queue, task.task_id, rest=rest))
+    with working(queue, films):
+        following = queue.follow_logs(task.task_id)
+        first = next(following)
+        assert isinstance(first, LogLine)
+        seen.set()
+        said = [first.text, *(line.text for line in following if isinstance(line, LogLine))]
+    assert said == ["begins", "done"]
+    assert queue.get(task.task_id).ended
+    assert [line.text for line in queue.follow_logs(task.task_id, tail=1) if isinstance(line, LogLine)] == ["done"]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class Run:
             queue, [workload.work, workload.part], concurrency=3, interval=1.0, grace=4.0, prestart=0, cpus=2
         )
         boot = "host" if self.schedule.same_host else f"host-{process.pid}"
-        worker.identity = SimulatedIdentity(
+        worker._identity = SimulatedIdentity(
             process.name, boot, boot, "ns", process.pid, str(process.pid), START, self._dead
         )
         self._workers[process.slot] = worker

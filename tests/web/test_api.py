@@ -13,6 +13,7 @@ import pytest
 from onerow import Pipeline, Queue
 from onerow.core.times import spell
 from onerow.engine.queue.queue import Queue as AnyQueue
+from onerow.engine.worker.worker import is_dismissed
 from onerow.web import Dashboard, dashboard
 from onerow.web.acts import CONTROL_ACTS, NAMED_ACTS, TASK_ACTS
 from tests.conformance.stores import ENTRIES, Entry
@@ -193,7 +194,7 @@ def test_a_worker_is_drained(client: Client, queue: Queue) -> None:
         assert name in problem(client.post(f"/api/v1/workers/{quote(name)}x/drain"), 404)["fix"]
         answer = client.post(f"/api/v1/workers/{quote(name)}/drain")
         assert (answer.status_code, answer.json()) == (202, {"command": f"onerow drain {name}"})
-        until(lambda: worker.dismissed)
+        until(lambda: is_dismissed(worker))
 
 
 def test_an_operation_on_many_tasks_is_stopped(client: Client, queue: Queue) -> None:

@@ -19,6 +19,7 @@ class ChildOptions(TypedDict, total=False):
     """Options of `ctx.spawn`: how to add each child."""
 
     title: str | None
+    """By default made from the pipeline's title."""
     run_at: datetime | str | None
     """Earliest start."""
     delay: Duration | None
@@ -40,12 +41,14 @@ class AddManyOptions(ChildOptions, total=False):
     """Options of `add_many`: how to add all the tasks."""
 
     user_id: str
+    """The owner, for example a tenant; by default ''."""
 
 
 class AddOptions(AddManyOptions, total=False):
     """Options of `add` and `add_new`."""
 
     task_id: str | None
+    """The id, else a new one. If a task has it, that task is returned."""
 
 
 class Addition(msgspec.Struct, frozen=True):

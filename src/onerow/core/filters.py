@@ -26,37 +26,37 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     `all_of`, `any_of` and `none_of` hold further filters, whose own `hidden` is ignored.
     """
 
-    statuses: frozenset[Status] = frozenset()
-    pipeline: str | None = None
-    phases: frozenset[str] = frozenset()
-    user_id: str | None = None
-    parent_id: str | None = None
-    parked: bool | None = None
-    awaiting: str | None = None
-    leased_by: str | None = None
-    cancel_requested: bool | None = None
-    error_class: str | None = None
+    statuses: frozenset[Status] = frozenset()  # any of these
+    pipeline: str | None = None  # the name of the pipeline
+    phases: frozenset[str] = frozenset()  # any of these
+    user_id: str | None = None  # the owner
+    parent_id: str | None = None  # children of this task
+    parked: bool | None = None  # waiting for a signal or for children
+    awaiting: str | None = None  # 'signal:NAME' or 'children'
+    leased_by: str | None = None  # held by this worker
+    cancel_requested: bool | None = None  # asked to stop
+    error_class: str | None = None  # the class of the last error
     error_text: str | None = None  # substring of the error, case-insensitive
     title_text: str | None = None  # substring of the title, case-insensitive
     text: str | None = None  # substring of title, error, id or payload
-    payload: tuple[tuple[str, str], ...] = ()  # (dotted path, value as text)
+    payload: tuple[tuple[str, str], ...] = ()  # values of fields: (dotted path, value as text)
     metadata: tuple[tuple[str, str], ...] = ()  # the same in the metadata
     id_prefix: str | None = None  # the beginning of the task id
-    limit_key: str | None = None
-    unique_key: str | None = None
-    held_key: str | None = None
-    due_before: datetime | None = None  # includes run_at equal to it
-    lease_ended_before: datetime | None = None
-    held_until_before: datetime | None = None
-    ended_before: datetime | None = None
-    ended_after: datetime | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
+    limit_key: str | None = None  # in this group
+    unique_key: str | None = None  # added with this key
+    held_key: str | None = None  # holding this key now
+    due_before: datetime | None = None  # due at this time or before
+    lease_ended_before: datetime | None = None  # the lease ended at this time or before
+    held_until_before: datetime | None = None  # an ended task holds its unique key until this time or before
+    ended_before: datetime | None = None  # ended at this time or before
+    ended_after: datetime | None = None  # ended at this time or later
+    created_after: datetime | None = None  # added at this time or later
+    created_before: datetime | None = None  # added at this time or before
     ahead_of: tuple[int, datetime, str] | None = None  # claimed before this (priority, run_at, id)
-    hidden: bool = False
-    all_of: "tuple[Filter, ...]" = ()
+    hidden: bool = False  # also tombstones: purged tasks whose unique key is still held
+    all_of: "tuple[Filter, ...]" = ()  # every one of these too
     any_of: "tuple[Filter, ...]" = ()  # at least one of them, if there are any
-    none_of: "tuple[Filter, ...]" = ()
+    none_of: "tuple[Filter, ...]" = ()  # none of these
 
     def __post_init__(self) -> None:
         if self.statuses or type(self.statuses) is not frozenset:

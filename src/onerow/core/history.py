@@ -15,20 +15,21 @@ MAX_HISTORY = 60_000
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One event in a task's history."""
 
-    at: str
-    what: str
-    phase: str = ""
+    at: str  # when, as text
+    what: str  # what happened: advanced, retried, failed, rescued, cancel, …
+    phase: str = ""  # the phase at that time
     attempt: int = 0
-    ms: int | None = None
-    by: str = ""
-    error: str = ""
-    error_class: str = ""
-    exception: str = ""
-    where: str = ""
-    note: str = ""
+    ms: int | None = None  # how long the attempt took, in milliseconds
+    by: str = ""  # who did it: a worker or a person
+    error: str = ""  # the error of a failed attempt
+    error_class: str = ""  # its class
+    exception: str = ""  # the type of the exception
+    where: str = ""  # the line of your code that raised it
+    note: str = ""  # a remark, for example the reason of a cancel
 
     @property
     def when(self) -> datetime:
+        """`at` as a datetime."""
         return times.read(self.at)
 
 

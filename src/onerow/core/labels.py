@@ -25,8 +25,8 @@ _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # whether a query can be read does
 class Tab(msgspec.Struct, frozen=True):
     """A tab of a list of tasks: its name, and the query of its tasks."""
 
-    name: str
-    query: str
+    name: str  # as it is shown
+    query: str  # as in `onerow list QUERY`
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

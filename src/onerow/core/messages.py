@@ -27,7 +27,7 @@ class Message(msgspec.Struct, frozen=True):
     """
 
     message_id: str
-    body: str
+    body: str  # the text, usually JSON
     sent_at: datetime | None = None
     deliveries: int = 1
     attributes: dict[str, Any] = {}
@@ -42,7 +42,7 @@ class AddTasks(msgspec.Struct, frozen=True):
     """
 
     pipeline: str
-    additions: tuple[Addition, ...]
+    additions: tuple[Addition, ...]  # the tasks; an empty tuple acknowledges the message and adds nothing
     if_ended: Literal["leave", "replay", "reject"] = "leave"
 
 
@@ -56,8 +56,8 @@ class SendSignal(msgspec.Struct, frozen=True):
     """Send a signal to a task."""
 
     task_id: str
-    name: str
-    payload: Any = None
+    name: str  # the name of the signal
+    payload: Any = None  # its value
 
 
 class CancelTask(msgspec.Struct, frozen=True):

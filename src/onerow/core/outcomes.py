@@ -1,7 +1,7 @@
 """Outcomes of a handler other than a plain result: exceptions to raise, and values to return (Jump, Finish).
 
-Permanent, RateLimited, Snooze, CancelTask and SkipPhase are Exceptions; Cancelled and Parked are BaseExceptions, so that `except Exception`
-in a handler does not swallow them.
+Permanent, RateLimited, Snooze, CancelTask and SkipPhase are Exceptions; Cancelled and Parked are BaseExceptions, so
+that `except Exception` in a handler does not swallow them.
 """
 
 from datetime import timedelta
@@ -18,7 +18,10 @@ class Permanent(Exception):
 
 
 class RateLimited(Exception):
-    """Raised by a handler: a remote service limits the rate; `scope='phase'` holds the whole phase for `after`."""
+    """Raised by a handler: a remote service limits the rate. The task is retried later, which costs a retry.
+
+    after: when the service accepts requests again, from now on. message: stored as the error.
+    """
 
     def __init__(
         self, after: Duration = timedelta(minutes=1), message: str = "", *, scope: Literal["task", "phase"] = "task"
@@ -31,7 +34,7 @@ class RateLimited(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler: run the task again after `for_`; costs no retry. `scope='phase'` holds the whole phase for `for_`."""
+    """Raised by a handler: run the task again later; costs no retry."""
 
     def __init__(self, for_: Duration, reason: str = "", *, scope: Literal["task", "phase"] = "task") -> None:
         if scope not in ("task", "phase"):
@@ -98,7 +101,7 @@ class Jump(msgspec.Struct, frozen=True):
     limit_key: the task's limit key from there on; None keeps the one that it has, "" removes it.
     """
 
-    phase: str
+    phase: str  # the phase to go on with
     result: Any = None
     limit_key: str | None = None
 

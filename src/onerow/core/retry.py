@@ -21,13 +21,15 @@ def _between(least: float, value: object, most: float) -> bool:
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The retry policy of a phase: how often, after which wait ('5s', or seconds), and for which error classes.
+    """The retry policy of a phase: how often, after which wait, and for which error classes.
 
-    max_rescues: a task whose worker dies or loses its lease is rescued, which costs no retry. After this many rescues in
-    a row without an outcome of the task, the next one fails it (class crash).
+    wait: before the first retry ('5s', or seconds). factor: each further wait is this many times as long, at most a
+    day. jitter: up to this part of a wait is added to it. classes: error class → whether it is retried, for example
+    {'timeout': True}. max_rescues: a task whose worker dies or loses its lease is rescued, which costs no retry. After
+    this many rescues in a row without an outcome of the task, the next one fails it (class crash).
     """
 
-    max_retries: int = 3
+    max_retries: int = 3  # how often an attempt is repeated after a failure
     wait: str | float = "5s"
     factor: float = 3.0
     jitter: float = 0.1

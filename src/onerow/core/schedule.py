@@ -23,13 +23,13 @@ MOST_AT_ONCE = 100
 class Cron(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One schedule of a pipeline, as data. Its name identifies its last fired time and its pauses."""
 
-    name: str
-    expression: str
-    tz: str = "UTC"
-    payload: Any = None
-    user_id: str = ""
-    catch_up: CatchUp = "one"
-    overlap: Overlap = "allow"
+    name: str  # identifies it in its pipeline
+    expression: str  # such as '0 6 * * 1-5'
+    tz: str = "UTC"  # the time zone
+    payload: Any = None  # the payload of its tasks
+    user_id: str = ""  # the owner of its tasks
+    catch_up: CatchUp = "one"  # which missed times to fire
+    overlap: Overlap = "allow"  # 'skip': no task while the previous one has not ended
 
 
 def check(cron: Cron) -> Cron:

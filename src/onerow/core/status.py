@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
+    """`Status.FAILED == "failed"`: each member is also its text. waiting and processing, or one of the three ends."""
+
     WAITING = "waiting"
     PROCESSING = "processing"
     COMPLETED = "completed"

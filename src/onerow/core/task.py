@@ -22,47 +22,47 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     # identity
     task_id: str
     pipeline: str
-    phase: str  # the column `type`
+    phase: str  # the current or last phase; the column `type`
     user_id: str
     title: str
-    parent_id: str | None
+    parent_id: str | None  # the task that spawned it
     # times
-    created_at: datetime
+    created_at: datetime  # when it was added
     scheduled_time: datetime | None  # the time that the caller requested
     run_at: datetime  # earliest start; of a parked task, its deadline
-    started_at: datetime | None
-    completed_at: datetime | None
-    updated_at: datetime
-    elapsed_time: int | None  # ms of the last attempt
+    started_at: datetime | None  # when its latest attempt began
+    completed_at: datetime | None  # when it ended, however it ended
+    updated_at: datetime  # when the row was last written
+    elapsed_time: int | None  # milliseconds of the last attempt
     # order
     priority: int
     # state
-    status: Status
-    awaiting: str | None  # 'signal:<name>' or 'children'
-    cancel_requested: bool
-    attempt: int
-    retry_count: int
-    max_retries: int
+    status: Status  # one of the five statuses
+    awaiting: str | None  # 'signal:NAME' or 'children'
+    cancel_requested: bool  # whether a running task was asked to stop
+    attempt: int  # claims in this phase
+    retry_count: int  # retries in this phase, automatic and manual
+    max_retries: int  # the retry budget of the phase
     own_retries: bool  # `add` set max_retries, so no phase changes it
-    retry_base: int
+    retry_base: int  # the retry_count at the last manual retry; the budget counts from there
     crash_count: int  # how often its isolated process died in this phase
     rescue_count: int  # how often its worker died or lost the lease since its last outcome in this phase
-    generation: int
-    error: str | None
+    generation: int  # how often it was replayed
+    error: str | None  # the last error; None after a phase is done
     error_class: str | None
     # lease
-    leased_by: str | None
-    leased_until: datetime | None
-    token: int
-    version: int
+    leased_by: str | None  # the worker that holds it
+    leased_until: datetime | None  # when its lease ends without a heartbeat
+    token: int  # grows with each claim and rescue; only its holder may write
+    version: int  # grows with each write
     # limits
     limit_key: str
-    slot: int | None
-    key_slot: int | None
-    unique_key: str | None
+    slot: int | None  # its slot of the phase's concurrency limit
+    key_slot: int | None  # its slot of the per_key limit
+    unique_key: str | None  # the key given as `unique`
     unique_for: str | None  # None: until it ends; 'forever'; or a duration after the end
     held_key: str | None  # the unique key while the task holds it; the unique index covers this column
-    held_until: datetime | None  # of an ended task that still holds its key
+    held_until: datetime | None  # until when an ended task holds its key
     children: int | None  # how many children a parked parent expects
     purged_at: datetime | None  # set on a tombstone: only its keys are left
     # JSON text
@@ -81,6 +81,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def payload(self) -> Any:
+        """The payload as it was added, as a JSON value."""
         return values.decode(self.payload_json)
 
     @property
@@ -95,6 +96,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def steps(self) -> dict[str, Any]:
+        """The records of steps, waits and spawned children, by phase."""
         return values.decode(self.steps_json)  # type: ignore[no-any-return]
 
     @property
@@ -104,10 +106,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def progress(self) -> Any:
+        """The last reported progress: done, total and note; None if there is none."""
         return values.decode(self.progress_json)
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """The metadata of the adder."""
         return values.decode(self.metadata_json)  # type: ignore[no-any-return]
 
     @property
@@ -117,10 +121,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ended(self) -> bool:
+        """Whether it is completed, failed or cancelled."""
         return self.status in ENDS
 
     @property
     def parked(self) -> bool:
+        """Whether it waits for a signal or for its children."""
         return self.status is WAITING and self.awaiting is not None
 
     @property
@@ -135,6 +141,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def elapsed(self) -> timedelta | None:
+        """How long the last attempt took."""
         return None if self.elapsed_time is None else timedelta(milliseconds=self.elapsed_time)
 
     def to(self, status: Status, now: datetime, **changes: Any) -> Self:

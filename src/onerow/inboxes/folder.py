@@ -1,7 +1,7 @@
 """A folder as an inbox: any program drops *.json files, and each becomes a task.
 
-Files that are taken move to archive/, files that can't be read to rejected/ with a .reason file beside them. The name of
-a task's file is never used as a path: only names found in the folder itself are opened.
+Files that are taken move to archive/, files that can't be read to rejected/ with a .reason file beside them. The name
+of a task's file is never used as a path: only names found in the folder itself are opened.
 """
 
 import errno
@@ -55,11 +55,13 @@ class _Released(msgspec.Struct, frozen=True):
 class FolderInbox:
     """Receive tasks from a folder.
 
-    settle: how long a file that is not complete JSON may still be in writing. interval: how often to look without a
-    notification. timezone: of times without an offset; by default the host's. owners: user ids or names whose files are
-    taken; by default any. max_size: of one file. keep: whether taken files are kept in archive/ or deleted. read: your
-    own function from a message to a request. watch: use file notifications if watchfiles is installed; set it to False
-    on a network share. status: write the state of each job to status/JOB.json.
+    path: the absolute path of the folder. pipeline: for files that name none. settle: how long a file that is not
+    complete JSON may still be in writing. interval: how often to look without a notification. timezone: for times
+    without an offset; by default the host's. owners: user ids or names whose files are taken; by default any. max_size:
+    the largest file. keep: whether taken files are kept in archive/ or deleted. item_field: the field of the payload
+    that an item of a list becomes. read: your own function from a message to a request. watch: use file notifications
+    if watchfiles is installed; set it to False on a network share. status: write the state of each job to
+    status/JOB.json.
     """
 
     def __init__(
@@ -379,7 +381,10 @@ def _user_id(owner: int | str) -> int:
 
 
 def drop(folder: str | Path, job: object, *, name: str | None = None) -> Path:
-    """Write a job file into a folder inbox: complete under its name, or not at all."""
+    """Write a job file into a folder inbox: complete under its name, or not at all.
+
+    folder: the path of the inbox. job: any JSON value. name: the file's name; by default a new one.
+    """
     path = Path(folder) / (name or f"{uuid4().hex}.json")
     replace_file(path, msgspec.json.encode(job))
     return path

@@ -39,7 +39,8 @@ def read_s3_event(message: Message) -> AddTasks:
 
     Each object becomes one task; its id is derived from bucket, key, version and sequencer, so that a repeated
     notification adds nothing. The payload has event, bucket, key, size, etag, version, sequencer, time and region. The
-    message s3:TestEvent, which S3 sends once when notifications are set up, is acknowledged and adds nothing.
+    message s3:TestEvent, which S3 sends once when notifications are set up, is acknowledged and adds nothing. message:
+    as the inbox received it.
     """
     body = decode_object(message.body)
     if body.get("Type") == "Notification" and isinstance(body.get("Message"), str):

@@ -29,11 +29,17 @@ class Scheme(Protocol):
     """How one provider signs its requests and names them."""
 
     def verify(self, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
-        """Return the id of the delivery, the same at each repetition; raise Forged if the signature does not hold."""
+        """Return the id of the delivery, the same at each repetition; raise Forged if the signature does not hold.
+
+        headers: with names in lower case. body: as it was received. now: the current time.
+        """
 
 
 class GitHub:
-    """X-Hub-Signature-256 over the body. GitHub signs neither time nor id: equal bodies count as one delivery."""
+    """X-Hub-Signature-256 over the body. GitHub signs neither time nor id: equal bodies count as one delivery.
+
+    secrets: as set in GitHub; several while one replaces another.
+    """
 
     def __init__(self, *secrets: str) -> None:
         self._secrets = _checked(secrets)
@@ -47,7 +53,10 @@ class GitHub:
 
 
 class Stripe:
-    """Stripe-Signature: t=TIME,v1=HEX over 'TIME.BODY'; the id is that of the event in the body."""
+    """Stripe-Signature: t=TIME,v1=HEX over 'TIME.BODY'; the id is that of the event in the body.
+
+    secrets: as shown by Stripe; several while one replaces another. tolerance: how old a request may be.
+    """
 
     def __init__(self, *secrets: str, tolerance: Duration = TOLERANCE) -> None:
         self._secrets = _checked(secrets)
@@ -63,9 +72,9 @@ class Stripe:
 
 
 class StandardWebhooks:
-    """webhook-id, webhook-timestamp and webhook-signature over 'ID.TIME.BODY', as standardwebhooks.com describes.
+    """Headers webhook-id, webhook-timestamp and webhook-signature over 'ID.TIME.BODY', as standardwebhooks.com describes.
 
-    A secret is text, or 'whsec_' and base64.
+    secrets: text, or 'whsec_' and base64; several while one replaces another. tolerance: how old a request may be.
     """
 
     def __init__(self, *secrets: str, tolerance: Duration = TOLERANCE) -> None:

@@ -27,12 +27,14 @@ _LOG_NAMES = {"received", "completed", "found_completed"}
 class SqsInbox:
     """Receive tasks from an SQS queue.
 
-    mode: 'fast' deletes a message as soon as its row is stored; 'classic' after the work, and extends its visibility
-    until then. dead_letter: URL of the queue for messages that can't be read; by default the target of the queue's
-    redrive policy. read: your own function from a message to a request. receivers: threads of each worker that receive.
-    visibility: how long a delivered message is hidden. in_flight: how many messages a worker holds at most in classic
-    mode. max_size: of a message's body. log_names: your names for log lines about messages. Credentials and region come
-    from boto3's usual places; the region also from the URL.
+    queue_url: the URL of the queue. pipeline: for messages that name none. mode: 'fast' deletes a message as soon as
+    its row is stored; 'classic' after the work, and extends its visibility until then. dead_letter: URL of the queue
+    for messages that can't be read; by default the target of the queue's redrive policy. read: your own function from a
+    message to a request. receivers: threads of each worker that receive. visibility: how long a delivered message is
+    hidden. in_flight: how many messages a worker holds at most in classic mode. max_size: the largest body. log_names:
+    your names for log lines about messages.
+
+    Credentials and region come from boto3's usual places; the region also from the URL.
     """
 
     def __init__(

@@ -29,7 +29,8 @@ class SqsNotifier:
 
     A lost message only delays the work: workers also look into the store. In your own transaction (`tx=`) the add also
     adds a task of `notifier.pipeline`, which sends the message after your commit; serve that pipeline with a worker.
-    As a hook, `queue.on(TaskAdded, notifier)`, it sends a message after each add of this process.
+    As a hook, `queue.on(TaskAdded, notifier)`, it sends a message after each add of this process. queue_url: the URL of
+    the queue.
     """
 
     def __init__(self, queue_url: str, *, endpoint_url: str | None = None, region: str | None = None) -> None:

@@ -31,8 +31,9 @@ _NOT_STORED = "not stored; send it again later"
 class WebhookInbox:
     """Receive tasks and signals from signed requests.
 
-    scheme: how the sender signs (GitHub, Stripe, StandardWebhooks). read: your function from a message to a request; its
-    `attributes` are the headers in lower case. By default the body has onerow's own message format. max_size: of a body.
+    name: yours, for logs and `onerow inboxes`. scheme: how the sender signs (GitHub, Stripe, StandardWebhooks).
+    pipeline: for messages that name none. read: your function from a message to a request; its `attributes` are the
+    headers in lower case; by default the body has onerow's own message format. max_size: the largest body.
     """
 
     def __init__(

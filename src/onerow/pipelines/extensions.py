@@ -92,6 +92,8 @@ class Surroundable:
     def middleware(self, function: Function) -> Function:
         """Decorator: run this generator function of the context around each attempt.
 
+        function: its code before `yield` runs before the handler, the rest after it.
+
         The first one that was added is the outermost; those of the queue surround those of the pipeline.
         """
         self.middlewares.append(Middleware.of(function))
@@ -114,8 +116,9 @@ class Extensible(Surroundable):
     def resource(self, function: Any = None, /, *, name: str = "") -> Any:
         """Decorator: let handlers take the object that this function makes, by a parameter of its name.
 
-        Each worker process makes it once, when it starts. A generator function yields it, and closes it after the `yield`
-        when the worker stops. Objects of an `async def` function are made on the worker's event loop.
+        Each worker process makes it once, when it starts. A generator function yields it, and closes it after the
+        `yield` when the worker stops. Objects of an `async def` function are made on the worker's event loop. function:
+        takes no parameters. name: by default the function's.
         """
 
         def add(function: Function) -> Function:

@@ -42,11 +42,13 @@ from onerow.pipelines.typed import AnyPayload, Function, Payload, PhaseDecorator
 class Pipeline(Extensible, Generic[Payload]):
     """A named, ordered list of phases. Importing or building it opens no connection.
 
-    payload: the type of the payload; `add` and the handlers are then checked against it, at run time and by type checkers.
-    errors: exception class → error class, or a function of the exception that returns an error class or None.
-    keep: how long ended tasks are stored: '30d', or by status {'completed': '7d', 'failed': '90d'}; without it, that of the
-    queue. {'completed': '0s'} deletes a completed task in the same write that completes it.
-    labels: how user interfaces show its tasks: status words, tabs and columns.
+    name: letters, digits, '_', '-' and '.'; stored in each row. title: the title of each task, with fields of the
+    payload: '{topic}'. payload: the type of the payload; `add` and the handlers are then checked against it, at run
+    time and by type checkers. code: the version of your code, shown with the published definition. errors: exception
+    class → error class, or a function of the exception that returns an error class or None. keep: how long ended tasks
+    are stored: '30d', or by status {'completed': '7d', 'failed': '90d'}; without it, that of the queue. {'completed':
+    '0s'} deletes a completed task in the same write that completes it. labels: how user interfaces show its tasks:
+    status words, tabs and columns.
     """
 
     @overload
@@ -178,11 +180,13 @@ class Pipeline(Extensible, Generic[Payload]):
     def phase(self) -> PhaseDecorator[Payload]:
         """Decorator: add a function as the next phase, and return the function unchanged.
 
-        `@posts.phase`, or with options: `@posts.phase(concurrency=4, timeout="2m")`. name: by default the function's.
-        isolate: 'process' runs each attempt in its own process. memory_limit: how much memory that process and all that
-        it starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource').
-        errors: exception class → error class (or a function), asked before the pipeline's `errors`. The other options:
-        `RunOptions`.
+        `@posts.phase`, or with options: `@posts.phase(concurrency=4, timeout="2m")`.
+
+        function: its first parameter is the payload; parameters named after earlier phases get their results, `ctx`
+        gets the context, and names of resources get these. name: the phase's name; by default the function's. isolate:
+        'process' runs each attempt in its own process. memory_limit: how much memory that process and all that it
+        starts may use together ('512MB'); beyond it they are killed and the attempt fails (class 'resource'). errors:
+        exception class → error class (or a function), asked before the pipeline's `errors`.
         """
         return self._phase
 
@@ -238,11 +242,14 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
 
-        env: variables of the worker's environment that the program gets. exits: exit code → error class, or 'ok'.
-        progress: a regular expression for output lines with progress. result: the last line of output, or the JSON
-        file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
-        memory_limit: of all processes of an attempt together. cpu_limit (seconds): of each process. memory, cpus:
-        reserved on the host for each attempt; the attempts on one host never reserve more than it has.
+        name: the phase's name. argv: the program and its arguments; no shell is involved. cwd: the folder in which it
+        runs. env: variables of the worker's environment that the program gets. set_env: variables with values, which
+        may have placeholders. stdin: 'payload' gives the program the payload as JSON. exits: exit code → error class,
+        or 'ok'. progress: a regular expression for output lines with progress. result: the last line of output, or the
+        JSON file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
+        nice, umask: as the programs of these names set them. memory_limit: for all processes of an attempt together.
+        cpu_limit: seconds of each process. memory, cpus: reserved on the host for each attempt; the attempts on one
+        host never reserve more than it has.
         """
         where = self._where(name)
         program = command.build(
@@ -266,7 +273,10 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> Callable[[Function], Function]:
         """Add a function of a list of items as the next phase: up to `size` tasks in one call, each settled separately.
 
-        within: how long the first task waits for others. concurrency counts tasks, not calls.
+        name: the phase's name. size: the most tasks of one call. within: how long the first task waits for others.
+        errors: as for `phase`.
+
+        The option `concurrency` counts tasks, not calls.
         """
         if type(size) is not int or not 1 <= size <= 1000:
             raise PipelineError(f"size must be a whole number from 1 to 1000, not {size!r}", field="size")
@@ -289,7 +299,10 @@ class Pipeline(Extensible, Generic[Payload]):
         return add
 
     def wait_until(self, name: str, *, field: str, renamed_from: str | Sequence[str] = ()) -> None:
-        """Add a phase without code that waits until the time in a payload field."""
+        """Add a phase without code that waits until the time in a payload field.
+
+        name: the phase's name. field: the field, for example 'scheduled_time'. renamed_from: former names of the phase.
+        """
         with naming(self._where(name)):
             self._append(
                 PhasePlan(
@@ -312,7 +325,9 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         """Add a phase without code that waits for a signal; the signal's payload is the phase's result.
 
-        After the timeout the task continues at the phase `on_timeout`, or fails with class timeout.
+        name: the phase's name. signal: the name of the signal. timeout: after this time the task goes on at the phase
+        `on_timeout`, or fails with class timeout. on_timeout: a phase of the same pipeline. renamed_from: former names
+        of the phase.
         """
         with naming(self._where(name)):
             self._append(
@@ -337,7 +352,8 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         """Add a phase without code that waits until all spawned children have ended; its result is their counts.
 
-        all_must_succeed: fail the task if a child did not complete. The timeout works as in `wait_for`.
+        name: the phase's name. all_must_succeed: fail the task if a child did not complete. timeout, on_timeout: as in
+        `wait_for`. renamed_from: former names of the phase.
         """
         with naming(self._where(name)):
             self._append(
@@ -390,7 +406,8 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         """Add a schedule: workers add a task at each time of a cron expression in a time zone.
 
-        payload: of these tasks; it must have the type that the pipeline and its first phase take.
+        expression: such as '0 6 * * 1-5'. tz: the time zone, such as 'Europe/Berlin'.
+        payload: given to these tasks; it must have the type that the pipeline and its first phase take.
         catch_up: which of the times missed while no worker ran to fire: the last ('one'), 'all', or none ('skip').
         overlap: 'skip' adds no task while the schedule's previous task has not ended. name: identifies the schedule;
         the default is expression and time zone.

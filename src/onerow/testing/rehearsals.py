@@ -40,12 +40,15 @@ P = TypeVar("P")
 
 
 class Rehearsal:
-    """Runs pipelines in the test's thread without sleeping; time advances only when the test advances it."""
+    """Runs pipelines in the test's thread without sleeping; time advances only when the test advances it.
+
+    pipelines: those to serve; `add` serves others. start: the first time of the clock; by default a fixed one.
+    """
 
     def __init__(self, *pipelines: Pipeline, start: datetime | None = None) -> None:
-        self.clock = VirtualClock(start)
-        self.store = MemoryStore(self.clock)
-        self.queue = Queue(self.store)
+        self.clock: VirtualClock = VirtualClock(start)  # `forward` and `run_until_idle` advance it
+        self.store: MemoryStore = MemoryStore(self.clock)  # where the tasks are
+        self.queue: Queue = Queue(self.store)  # a queue of this store, for everything that a Queue can do
         self._accidents = Accidents()
         self._runner = InlineRunner(self._accidents)
         self._borrowed: list[tuple[Queue, dict[str, Any]]] = []
@@ -77,13 +80,13 @@ class Rehearsal:
     # ── pipelines and tasks ──
 
     def serve(self, *pipelines: Pipeline) -> Self:
-        """Serve these pipelines; `add` calls this for its pipeline."""
+        """Serve pipelines; `add` calls this for its own. pipelines: in addition to those that are served already."""
         self.queue.serve(*pipelines)
         self._roles = None
         return self
 
     def borrow(self, queue: Queue) -> Self:
-        """Connect the app's queue to the memory store until this object is closed."""
+        """Connect the app's queue to the memory store until this object is closed. queue: the app's."""
         before = {name: queue.__dict__[name] for name in ("_store", "_ready", "definitions")}
         self._borrowed.append((queue, before))
         queue.__dict__.update(_store=self.store, _ready=True, definitions=Definitions(lambda: self.store))
@@ -104,37 +107,50 @@ class Rehearsal:
         return self.queue.add(pipeline, payload, **options)
 
     def get(self, task: Task | str) -> Task:
-        """Return the stored task."""
+        """Return the stored task. task: the task or its id."""
         return self.queue.get(task if isinstance(task, str) else task.task_id)
 
     @property
     def now(self) -> datetime:
+        """The time of the virtual clock."""
         return self.store.now()
 
     # ── injected failures ──
 
     def fail(self, phase: str, error: BaseException, *, times: int = 1) -> Self:
-        """Let the next attempts of a phase ('phase' or 'pipeline.phase') raise this error instead of running."""
+        """Let the next attempts of a phase ('phase' or 'pipeline.phase') raise this error instead of running.
+
+        times: how many attempts.
+        """
         self._accidents.plan("failure", self._known(phase), error, times)
         return self
 
     def time_out(self, phase: str, *, times: int = 1) -> Self:
-        """Let the next attempts of a phase time out."""
+        """Let the next attempts of a phase time out. times: how many attempts."""
         self._accidents.plan("timeout", self._known(phase), None, times)
         return self
 
     def crash_before(self, phase: str, *, times: int = 1) -> Self:
-        """Kill the process before the handler starts: first the worker's process, after that the task's own."""
+        """Kill the process before the handler starts: first the worker's process, after that the task's own.
+
+        times: how many attempts.
+        """
         self._accidents.plan("crash before", self._known(phase), None, times)
         return self
 
     def crash_after(self, phase: str, *, step: str | None = None, times: int = 1) -> Self:
-        """Kill the process after the handler (or the given step) has run, before its outcome is stored."""
+        """Kill the process after the handler has run, before its outcome is stored.
+
+        step: after this step instead of the whole handler. times: how many attempts.
+        """
         self._accidents.plan("crash after" if step is None else "crash after step", self._known(phase), step, times)
         return self
 
     def stub(self, phase: str, result: Any = None) -> Self:
-        """Replace the handler of a phase by a result, or by a function of the payload that returns it."""
+        """Replace the handler of a phase.
+
+        result: what it returns, or a function of the payload that returns it.
+        """
         self._runner.stubs[self._known(phase)] = lambda attempt: (
             result(attempt.task.payload) if callable(result) else result
         )
@@ -158,7 +174,10 @@ class Rehearsal:
         self._named.clear()
 
     def replace(self, **resources: Any) -> Self:
-        """Give handlers these objects instead of the resources of these names, which are then not made."""
+        """Give handlers these objects instead of the resources of these names, which are then not made.
+
+        resources: the objects by name: `replace(client=FakeClient())`.
+        """
         known = {name for pipeline in self.queue.pipelines.values() for name in pipeline.resources}
         for name in resources:
             if name not in known:
@@ -187,7 +206,10 @@ class Rehearsal:
         return attempts
 
     def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | None = None) -> Task:
-        """Run tasks and advance time until the task is in a phase or status; without either, until it has ended."""
+        """Run tasks and advance time until the task is in a phase or status; without either, until it has ended.
+
+        task: the task or its id. phase, status: what to wait for.
+        """
         if phase is not None:
             self.queue.pipelines[self.get(task).pipeline].plan.position(phase)  # raises for an unknown phase
 
@@ -216,7 +238,10 @@ class Rehearsal:
         )
 
     def forward(self, span: Duration) -> int:
-        """Advance time by a duration and run what becomes due, each at its time; return the number of attempts."""
+        """Advance time by a duration and run what becomes due, each at its time; return the number of attempts.
+
+        span: how far, for example '3h'.
+        """
         end = self.now + parse_duration(span, "span")
         attempts = self.run()
         while (moment := self._current_roles.next_time(deadlines=True)) is not None and moment <= end:

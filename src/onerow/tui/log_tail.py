@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views.task_log import EVERYTHING, Wanted
+from onerow.engine.queue.task_log import EVERYTHING, Wanted
 from onerow.ports import LogLine
 
 _MOST = 5_000

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from onerow.engine.queue import task_log
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import task_log
 from onerow.ports import LogLine
 
 

@@ -4,6 +4,7 @@ import msgspec
 from starlette.responses import Response
 
 from onerow.core.errors import OnerowError, SchemaMissing
+from onerow.engine.queue.scope import plan_of
 from onerow.ports import Administrable
 from onerow.scaling.server import metrics as scale_metrics
 from onerow.telemetry.prometheus import CONTENT_TYPE
@@ -57,7 +58,7 @@ def _scale_pipeline(call: Call) -> Response:
 
 def _decision(call: Call, pipeline: str) -> Response:
     if pipeline:
-        call.queue.plan(pipeline)  # an unknown name is an error
+        plan_of(call.queue, pipeline)  # an unknown name is an error
     found = call.site.scale.decision(pipeline).answer()
     return Response(msgspec.json.encode(found), media_type="application/json")
 

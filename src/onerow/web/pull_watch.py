@@ -11,6 +11,7 @@ from onerow.engine.control.definitions import PULLER, WORKER
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.puller import LONG_DEAD
 from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.scope import plan_of, rescue_observed
 from onerow.ports import Note
 
 _REGISTER_EVERY = 5.0
@@ -39,7 +40,7 @@ class PullWatch:
     def _watch(self, pipeline: str, phase: str) -> tuple[LeaseWatch, float]:
         if (pipeline, phase) not in self._watches:
             queue = self._queue
-            span = queue.plan(pipeline).phase(phase).lease
+            span = plan_of(queue, pipeline).phase(phase).lease
             watch = LeaseWatch(
                 queue.store, lambda pipeline, phase: span, span, is_ours=lambda record: False,
                 pipeline=pipeline, phase=phase,
@@ -51,8 +52,8 @@ class PullWatch:
         queue, now = self._queue, self._queue.store.now()
         ended = watch.look(now)
         if ended:
-            queue.rescue_ended(ended, now, by="http")
-        span = queue.plan(pipeline).phase(phase).lease
+            rescue_observed(queue, ended, now, by="http")
+        span = plan_of(queue, pipeline).phase(phase).lease
         if watch.observed_for < span.total_seconds():
             queue.rescue(pipeline, phase, ended_for=LONG_DEAD * span, by="http")
 

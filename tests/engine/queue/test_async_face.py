@@ -29,9 +29,7 @@ from onerow.engine.queue.scope import Scope
 from tools import render_async
 
 posts = Pipeline("posts")
-SYNC_BY_DESIGN = {name.partition(".")[2] for name in render_async.IN_MEMORY | render_async.OF_THE_ENGINE} | {
-    "add_children"
-}
+SYNC_BY_DESIGN = {name.partition(".")[2] for name in render_async.IN_MEMORY | render_async.OF_THE_ENGINE}
 
 
 @posts.phase

@@ -9,6 +9,7 @@ import pytest
 from onerow import Pipeline, Queue, Retry, Status, UnknownName
 from onerow.engine.control.definitions import BINDS_AFTER, load_plans, replaced
 from onerow.engine.events.events import DefinitionReplaced
+from onerow.engine.queue.scope import plan_of
 from onerow.ports import Note
 from onerow.stores.memory import MemoryStore
 from tests.conformance.stores import Clock
@@ -35,7 +36,7 @@ def videos(limit: int = 1) -> Pipeline:
 def test_a_published_definition_is_read_back_unchanged(queue: Queue) -> None:
     assert queue.publish(videos()) == ["videos"]
     assert load_plans(queue.store)["videos"] == videos().plan
-    plan = Queue(queue.store).plan("videos")
+    plan = plan_of(Queue(queue.store), "videos")
     assert [(phase.name, phase.kind) for phase in plan.phases] == [
         ("schedule", "wait_until"), ("script", "run"), ("image", "wait_for"),
     ]  # fmt: skip

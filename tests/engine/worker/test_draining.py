@@ -9,6 +9,7 @@ import pytest
 
 from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable, TaskCancelled, Worker
 from onerow.engine.views import Views
+from onerow.engine.worker.worker import counters_of, must_end, retire
 from onerow.ports import Claim, Move
 from onerow.stores.memory import MemoryStore
 from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, texts, until, working
@@ -121,7 +122,7 @@ def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_i
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     assert begun.wait(PATIENCE)
-    worker.retire()
+    retire(worker)
     left = queue.add(pipeline)
     until(lambda: [line.draining for line in Views(queue).workers()] == [True], "the registry entry")
     thread.join(0.3)
@@ -130,7 +131,7 @@ def test_a_worker_that_retires_claims_no_more_and_lets_running_work_end_beyond_i
     thread.join(PATIENCE)
     assert not thread.is_alive()
     done = queue.get(task.task_id)
-    assert (done.status, done.attempt, worker.settled, worker.exit_code) == (Status.COMPLETED, 1, 1, 0)
+    assert (done.status, done.attempt, counters_of(worker).settled, worker.exit_code) == (Status.COMPLETED, 1, 1, 0)
     assert (queue.get(left.task_id).status, queue.get(left.task_id).attempt) == (Status.WAITING, 0)
 
 
@@ -148,7 +149,7 @@ def test_a_stop_ends_the_patience_of_a_worker_that_retires(queue: Queue) -> None
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     assert begun.wait(PATIENCE)
-    worker.retire()
+    retire(worker)
     worker.stop()
     thread.join(PATIENCE)
     assert not thread.is_alive()
@@ -306,7 +307,7 @@ def test_handlers_that_ignore_the_stop_end_only_with_their_process(queue: Queue)
         with working(queue, pipeline, grace="100ms") as worker:
             done = ended(queue, task)
             assert (done.status, done.error_class) == (Status.FAILED, "timeout")
-        assert worker.condemned
+        assert must_end(worker)
         assert worker.exit_code == 75
     finally:
         deaf.set()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onerow import AsyncContext, Context, Pipeline, Queue, RateLimited, Retry, Status, StoreUnavailable
-from onerow.engine.views import task_log
+from onerow.engine.queue import task_log
 from onerow.ports import LogLine
 from tests.engine.kit import ON_SQLITE, ended, texts, until, working
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onerow import Pipeline, Queue, Status, Task
+from onerow.engine.worker.worker import must_end
 from tests.engine.kit import ON_SQLITE, everything, history_of, texts, until, work, working
 from tests.engine.worker import shared_process_app as app
 
@@ -26,7 +27,7 @@ def nothing_begun() -> Iterator[None]:
 def until_replaced(queue: Queue, pipeline: Pipeline, **options: Any) -> None:
     """Run a worker until it cannot go on; the next one would take over."""
     with working(queue, pipeline, **options) as worker:
-        until(lambda: worker.condemned, "the end of the worker")
+        until(lambda: must_end(worker), "the end of the worker")
         until(lambda: not worker.running, "the attempts to be handed back")
     assert worker.exit_code == 75
 
@@ -82,7 +83,7 @@ def test_an_allocation_that_is_too_large_replaces_no_worker(queue: Queue) -> Non
     done = queue.get(task.task_id)
     assert (done.status, done.error_class, done.retry_count) == (Status.FAILED, "resource", 1)
     assert history_of(done) == [("rescued", "run"), ("failed", "run"), ("failed", "run")]
-    assert not worker.condemned
+    assert not must_end(worker)
 
 
 def test_a_handler_that_calls_a_shortage_permanent_decides(queue: Queue) -> None:
@@ -135,7 +136,7 @@ def test_the_batches_on_the_event_loop_are_handed_back_too(queue: Queue, monkeyp
     others = queue.add_many(app.loop_batches, ["wait"] * 4)
     queue.add(app.loop, "cancel all and return")
     with working(queue, app.loop_batches, app.loop) as worker:
-        until(lambda: worker.condemned, "the end of the worker")
+        until(lambda: must_end(worker), "the end of the worker")
     work(queue, app.loop_batches, app.loop)
     for task in others:
         assert_ran_again_alone(queue.get(task.task_id), "cancelled")
@@ -182,7 +183,7 @@ def test_an_attempt_that_still_runs_when_the_worker_is_replaced_runs_alone_next(
     with working(queue, app.loop, app.threads) as worker:
         until(lambda: "wait" in app.begun, "its start")
         queue.add(app.threads, "EMFILE once")
-        until(lambda: worker.condemned and not worker.running, "the attempts to be handed back")
+        until(lambda: must_end(worker) and not worker.running, "the attempts to be handed back")
     work(queue, app.loop, app.threads)
     for done in everything(queue):
         assert_ran_again_alone(done, "ran out of resources")

@@ -13,6 +13,7 @@ from onerow.core.addition import Addition
 from onerow.core.filters import Filter
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING
 from onerow.core.task import Task
+from onerow.engine.queue.adding import add_children
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Lease, LogLine
 from onerow.sql_ports import Attachment
@@ -146,8 +147,8 @@ def test_workers_are_woken(queue: Queue, sql: psycopg.Connection, postgres_url: 
 def test_children_are_included(queue: Queue, sql: psycopg.Connection) -> None:
     attached(queue, "unique_key")
     add(queue, "parent", unique="1")
-    queue.add_children(other, [Addition(task_id="child")], "parent", None)
-    queue.add_children(other, [Addition(task_id="grandchild"), Addition(task_id="running")], "child", None)
+    add_children(queue, other, [Addition(task_id="child")], "parent", None)
+    add_children(queue, other, [Addition(task_id="grandchild"), Addition(task_id="running")], "child", None)
     claim(queue.store, pipeline="other", phase="run", ids=["running"])
     sql.execute("DELETE FROM posts WHERE id = 1")
     (left,) = queue.find().tasks

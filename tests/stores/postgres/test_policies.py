@@ -11,6 +11,8 @@ from onerow.core.addition import Addition
 from onerow.core.errors import BadInput, StoreReadOnly, UnknownName
 from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED
+from onerow.engine.queue.adding import add_children
+from onerow.engine.queue.scope import plan_of
 from onerow.ports import LogLine, Note
 from onerow.sql_ports import PolicySettings
 from onerow.stores.postgres import PostgresStore
@@ -38,7 +40,7 @@ def secured(roles: Roles, run: Run) -> Roles:
         for name, account in (("ann", ANNS), ("bob", BOBS)):
             queue.add(tagging, {"post": f"{name}의 글"}, task_id=f"{name}-1", user_id=account, unique="post-1")
             child = Addition({"post": "x"}, task_id=f"{name}-2", user_id=account)
-            queue.add_children(tagging, [child], f"{name}-1", None)
+            add_children(queue, tagging, [child], f"{name}-1", None)
             queue.store.append_log([LogLine(f"{name}-1", queue.store.now(), "tag", 1, "out", f"output of {name}")])
         queue.add(tagging, {"post": "of no tenant"}, task_id="unowned")
     return roles
@@ -68,7 +70,7 @@ def test_a_member_reads_its_own_tasks_through_a_queue(secured: Roles) -> None:
         assert {task.task_id for task in mine.find("pipeline:tagging").tasks} == {"ann-1", "ann-2"}
         assert [line.text for line in mine.logs("ann-1").lines] == ["output of ann"]
         assert sum(line.count for line in mine.count()) == 2
-        assert mine.plan("tagging").name == "tagging"
+        assert plan_of(mine, "tagging").name == "tagging"
         assert {task.task_id for task in queue.find().tasks} == {"ann-1", "ann-2"}
 
 

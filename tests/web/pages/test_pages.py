@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from onerow import Labels, Pipeline, Queue, Status, Tab
 from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.views import counts
+from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
 from tests.engine.kit import until, working
@@ -195,10 +196,10 @@ def test_a_worker_is_drained_from_its_page(
         until(lambda: f"act?name=drain&amp;{urlencode(thing)}" in browser.get("workers").text, "the worker")
         page = browser.get(f"act?name=drain&{urlencode(thing)}").text
         assert f"onerow drain {worker.name}" in page
-        assert not worker.dismissed
+        assert not is_dismissed(worker)
         answer = browser.post("act", {"name": "drain", **thing})
         assert answer.headers["location"] == "./workers"
-        until(lambda: worker.dismissed, "the request")
+        until(lambda: is_dismissed(worker), "the request")
         assert any(f"onerow drain {worker.name}" in record.getMessage() for record in caplog.records)
     assert browser.post("act", {"name": "drain", **thing}).status_code == 404
 

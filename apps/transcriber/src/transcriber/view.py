@@ -17,7 +17,7 @@ def jobs_mapping() -> TableMapping:
 def make_view(queue: Queue) -> None:
     """Create or replace the view, if it is not there as it should be."""
     mapping, store = jobs_mapping(), queue.store
-    check_plan(mapping, queue.plan("transcribe"))
+    check_plan(mapping, queue.pipelines["transcribe"].plan)
     assert isinstance(store, Viewable)
     if mapping not in store.views():
         store.create_view(mapping)

@@ -5,7 +5,7 @@ import msgspec
 
 from onerow.cli.session import Session, with_session
 from onerow.engine.output.terminal import neutral_json
-from onerow.engine.views import task_log
+from onerow.engine.queue import task_log
 from onerow.ports import LogLine
 
 _STYLE = {"err": "yellow", "warning": "yellow", "error": "red", "critical": "red", "debug": "dim"}
@@ -40,7 +40,7 @@ def command(
     )
     reading = task_log.follow if follow else task_log.read
     for line in reading(session.queue, session.task_id(task_id), wanted, tail=tail):
-        if isinstance(line, task_log.Gap):
+        if isinstance(line, task_log.LogGap):
             session.out.aside(f"{line.lines:,} lines are gone: a task keeps its last 10,000 lines or 1 MB")
         else:
             _show(session, line, raw)

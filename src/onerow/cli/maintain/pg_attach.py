@@ -5,6 +5,7 @@ import click
 from onerow.cli.maintain.pg import postgres_of
 from onerow.cli.session import Session, with_session
 from onerow.core.errors import BadInput
+from onerow.engine.queue.scope import plan_of
 from onerow.sql_ports import Attachment
 
 _PIPELINE = click.option("--pipeline", metavar="NAME", help="The pipeline of the tasks.")
@@ -36,7 +37,7 @@ def attach(session: Session, table: str | None, key: str, pipeline: str | None, 
             fix="onerow pg attach --table posts --key id --pipeline tagging --match payload.post_id",
             field="table",
         )
-    session.queue.plan(pipeline)  # raises UnknownName with the nearest name
+    plan_of(session.queue, pipeline)  # raises UnknownName with the nearest name
     done = database.attach(Attachment(table=table, key=key, pipeline=pipeline, match=match))
     if session.out.as_json:
         session.out.json(done)

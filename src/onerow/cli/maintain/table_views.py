@@ -9,6 +9,7 @@ from onerow.cli.session import Session, with_session
 from onerow.core.adoption import check_plan
 from onerow.core.errors import BadInput
 from onerow.core.table_mapping import TableMapping, from_options, read_mapping
+from onerow.engine.queue.scope import plan_of
 from onerow.ports import Store
 from onerow.table_ports import Viewable
 
@@ -71,7 +72,7 @@ def view_command(group: str) -> click.Command:
             _say(session, name, "dropped")
             return
         mapping = _mapping(name, file, pipeline, columns, statuses, unique)
-        check_plan(mapping, session.queue.plan(mapping.pipeline))
+        check_plan(mapping, plan_of(session.queue, mapping.pipeline))
         if print_sql:
             click.echo(store.view_sql(mapping), nl=False)
             return

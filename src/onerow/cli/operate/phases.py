@@ -8,6 +8,7 @@ from onerow.core.errors import BadInput
 from onerow.core.filters import Filter
 from onerow.core.status import ENDS, Status
 from onerow.engine.control.definitions import UNCHANGED, Limit
+from onerow.engine.queue.scope import plan_of
 
 _PURGE_STEP = 2_000
 _CRON = "cron:"
@@ -84,7 +85,7 @@ def limit(
             pipeline, phase, concurrency=_limit(concurrency), per_key=_limit(per_key), rate=_rate(rate),
             rate_per_key=_rate(rate_per_key), by=by, reason=reason,
         )  # fmt: skip
-    _print_limits(session, pipeline, queue.plan(pipeline).phase(phase).name)
+    _print_limits(session, pipeline, plan_of(queue, pipeline).phase(phase).name)
 
 
 def _print_limits(session: Session, pipeline: str, phase: str) -> None:

@@ -10,6 +10,7 @@ import click
 from onerow.cli.session import Session, with_session
 from onerow.cli.start.webhook import SCHEMES, make_inbox, serve
 from onerow.core.errors import BadInput
+from onerow.engine.queue.scope import plan_of
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.worker import Worker
 from onerow.ports import MessageQueue
@@ -50,7 +51,7 @@ def command(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     queue = session.queue
     if pipeline is not None:
-        queue.plan(pipeline)  # an unknown name is an error here, not of each message
+        plan_of(queue, pipeline)  # an unknown name is an error here, not of each message
     if url == "webhook":
         if once:
             raise BadInput("a webhook has no messages that wait", fix="leave out --once", field="once")

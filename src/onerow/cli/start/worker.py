@@ -22,10 +22,10 @@ from onerow.core.scaling import ScaleSettings
 from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
 from onerow.engine.queue.queue import Queue
-from onerow.engine.worker import Worker
 from onerow.engine.worker.pool_scaler import PoolScaler
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import DISMISSED, Supervisor, ease_collector, is_supervised
+from onerow.engine.worker.worker import Worker, is_dismissed, must_end
 from onerow.identity import check_platform
 from onerow.settings import project_folder
 
@@ -190,8 +190,8 @@ def _run(worker: Worker, supervised: Supervised, scale: ScaleSettings | None) ->
     if scale is not None:
         supervised.report_need(worker, scale)
     code = worker.run()
-    if worker.condemned:
+    if must_end(worker):
         # A thread that does not end would block interpreter shutdown.
         sys.stderr.flush()
         os._exit(code)
-    return DISMISSED if worker.dismissed and code == 0 else code
+    return DISMISSED if is_dismissed(worker) and code == 0 else code

@@ -19,16 +19,16 @@ _encode = msgspec.json.Encoder().encode
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One alert."""
 
-    kind: Literal["failed", "unserved", "overdue"]
+    kind: Literal["failed", "unserved", "overdue"]  # what happened
     text: str  # one sentence
-    at: str
+    at: str  # when
     pipeline: str
     phase: str
     task_id: str = ""
     title: str = ""
     error: str = ""
     error_class: str = ""
-    waiting: int = 0
+    waiting: int = 0  # how many tasks are due
 
     @property
     def key(self) -> str:
@@ -44,7 +44,10 @@ class Undelivered(Exception):
 
 
 class Webhook:
-    """Posts alerts as JSON: {"text": one line per alert, "alerts": [...]}; many chat webhooks display `text`."""
+    """Posts alerts as JSON: {"text": one line per alert, "alerts": [...]}; many chat webhooks display `text`.
+
+    url: where to post them. timeout: how long one request may take.
+    """
 
     def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: Duration = "10s") -> None:
         if not url.startswith(("http://", "https://")):

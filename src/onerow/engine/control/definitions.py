@@ -35,7 +35,7 @@ class Pause(msgspec.Struct, frozen=True):
     phase: str
     by: str
     reason: str
-    at: str
+    at: str  # since when
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -27,11 +27,11 @@ class Scheduled(msgspec.Struct, frozen=True):
     """A schedule and its current state."""
 
     pipeline: str
-    cron: Cron
-    last: datetime | None
-    task_id: str
-    next: datetime
-    pause: Pause | None
+    cron: Cron  # the schedule itself
+    last: datetime | None  # the last time that it added a task for
+    task_id: str  # the task that it added last
+    next: datetime  # the next time
+    pause: Pause | None  # its pause, if it has one
     error: str  # why the last try added no task
 
 

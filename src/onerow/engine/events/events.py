@@ -23,7 +23,7 @@ class Event(msgspec.Struct, frozen=True):
 class TaskEvent(Event, frozen=True):
     """A task changed; `task` is its new state."""
 
-    task: Task
+    task: Task  # its new state
 
 
 class TaskAdded(TaskEvent, frozen=True):
@@ -33,7 +33,7 @@ class TaskAdded(TaskEvent, frozen=True):
 class TaskAdvanced(TaskEvent, frozen=True):
     """A phase is done, and the task waits for the next one."""
 
-    phase: str = ""
+    phase: str = ""  # the phase that is done
 
 
 class TaskCompleted(TaskEvent, frozen=True):
@@ -43,25 +43,25 @@ class TaskCompleted(TaskEvent, frozen=True):
 class TaskRetried(TaskEvent, frozen=True):
     """An attempt failed, and the task waits for a retry."""
 
-    failure: Failure | None = None
+    failure: Failure | None = None  # the error and its class
 
 
 class TaskFailed(TaskEvent, frozen=True):
     """A task failed permanently; it runs again only if it is retried manually."""
 
-    failure: Failure | None = None
+    failure: Failure | None = None  # the error and its class; None if someone failed it manually
 
 
 class TaskCancelled(TaskEvent, frozen=True):
     """A task was cancelled, by an operation or by its own handler."""
 
-    reason: str = ""
+    reason: str = ""  # given by the handler or the person who asked
 
 
 class TaskRescued(TaskEvent, frozen=True):
     """A task was taken from a dead worker; it waits again, or has failed."""
 
-    worker: str = ""
+    worker: str = ""  # the worker that held it
 
 
 class OperationApplied(TaskEvent, frozen=True):

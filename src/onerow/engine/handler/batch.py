@@ -27,18 +27,19 @@ class Item(Generic[Payload]):
     def __init__(
         self, task: Task, payload: Payload, link: Link, settle: Settle, errors: Sequence[Classes] = ()
     ) -> None:
-        self.task = task
-        self.payload = payload
+        self.task: Task = task  # as it was claimed
+        self.payload: Payload = payload  # decoded to the declared type
         self._link = link
         self._settle = settle
         self._errors = errors
-        self.settled: bool = False
+        self.settled: bool = False  # whether one of the methods below was called
 
     def __repr__(self) -> str:
         return f"Item({self.task.task_id!r})"
 
     @property
     def task_id(self) -> str:
+        """The id of the task."""
         return self.task.task_id
 
     @property
@@ -52,7 +53,7 @@ class Item(Generic[Payload]):
         return self._link.stop_reason() is not None
 
     def done(self, result: Any = None) -> None:
-        """Settle this item as done; `result` may be a value, a Jump or a Finish."""
+        """Settle this item as done. result: a JSON value, a Jump or a Finish."""
         self._settle_once(outcome_of_result(result))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown") -> None:
@@ -63,7 +64,7 @@ class Item(Generic[Payload]):
             self._settle_once(Failed(classify(error, self._errors)), error)
 
     def snooze(self, for_: Duration, reason: str = "", *, scope: Literal["task", "phase"] = "task") -> None:
-        """Put this item off for a while, without using up a retry; `scope='phase'` holds the whole phase too."""
+        """Put this item off for a while, without using up a retry."""
         asked = Snooze(for_, reason, scope=scope)
         self._settle_once(Snoozed(asked.for_, storable(str(asked)), scope == "phase"))
 
@@ -76,7 +77,7 @@ class Item(Generic[Payload]):
         self._settle_once(Skipped(storable(reason)))
 
     def log(self, message: str, *, level: str = "info") -> None:
-        """Add a line to this task's log."""
+        """Add a line to this task's log. message: the line."""
         self._link.log(level, message)
 
     def _settle_once(self, outcome: Outcome, error: BaseException | None = None) -> None:

@@ -36,12 +36,13 @@ _read = msgspec.json.Decoder(Record | None).decode
 class ChildCounts(msgspec.Struct, frozen=True):
     """Number of ended children by status."""
 
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
+    completed: int = 0  # ended with a result
+    failed: int = 0  # ended failed
+    cancelled: int = 0  # ended cancelled
 
     @property
     def total(self) -> int:
+        """The sum."""
         return self.completed + self.failed + self.cancelled
 
 
@@ -49,11 +50,11 @@ class Child(msgspec.Struct, frozen=True):
     """A child as seen by its parent."""
 
     task_id: str
-    status: Status
-    payload: Any = None
-    result: Any = None
-    error: str | None = None
-    error_class: str | None = None
+    status: Status  # as it is now
+    payload: Any = None  # as it was added
+    result: Any = None  # the result of its last phase, if it is completed
+    error: str | None = None  # its last error
+    error_class: str | None = None  # the class of this error
 
 
 class _Page(msgspec.Struct, frozen=True):

@@ -47,21 +47,24 @@ class BaseContext:
     """What the contexts of `def` and `async def` handlers have in common; nothing here blocks."""
 
     def __init__(self, task: Task, link: Link) -> None:
-        self.task = task
-        self.tasks: Sequence[Task] = (task,)  # several only for the middleware of a batch phase
+        self.task: Task = task  # as it was claimed
+        self.tasks: Sequence[Task] = (task,)  # the same; several only for the middleware of a batch phase
         self._link = link
         self._checkpoints: Checkpoints | None = None
 
     @property
     def task_id(self) -> str:
+        """The id of the task."""
         return self.task.task_id
 
     @property
     def user_id(self) -> str:
+        """The owner of the task."""
         return self.task.user_id
 
     @property
     def phase(self) -> str:
+        """The name of the phase."""
         return self.task.phase
 
     @property
@@ -81,6 +84,7 @@ class BaseContext:
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """The metadata of the adder."""
         return self.task.metadata
 
     @property
@@ -95,11 +99,14 @@ class BaseContext:
             raise Cancelled(reason)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report progress; written to the store about once a second."""
+        """Report progress; written to the store about once a second. note: a text that is shown with it."""
         self._link.progress(values.encode({"done": done, "total": total, "note": note}, "progress"))
 
     def track(self, items: Iterable[Item], total: int | None = None, note: str = "") -> Iterator[Item]:
-        """Iterate over items, report progress after each, and raise Cancelled if the attempt must stop."""
+        """Iterate over items, report progress after each, and raise Cancelled if the attempt must stop.
+
+        items: any iterable. total: their number, if the iterable does not know it. note: a text that is shown with it.
+        """
         size = total if total is not None else len(items) if isinstance(items, Sized) else None
         for index, item in enumerate(items):
             self.check()
@@ -108,7 +115,7 @@ class BaseContext:
         self.check()
 
     def remembers(self, name: str) -> bool:
-        """Whether this or an earlier attempt has completed a step."""
+        """Whether this or an earlier attempt has completed a step. name: as given to `step`."""
         return self._memory.remembers(name)
 
     @property
@@ -118,7 +125,7 @@ class BaseContext:
         return self._checkpoints
 
     def log(self, message: str, *, level: str = "info") -> None:
-        """Add a line to the task's log."""
+        """Add a line to the task's log. message: the line."""
         self._link.log(level, message)
 
 
@@ -129,22 +136,22 @@ class Context(BaseContext):
         """Call a function once across all attempts of this phase; its result is stored as JSON and reused.
 
         The result is decoded to the return type that the function declares; without one, a tuple becomes a list and a
-        model a dict.
+        model a dict. name: identifies the step in its phase. function: what to call. args, named: its arguments.
         """
         return self._memory.step(steps.check_name(name), function, args, named)  # type: ignore[no-any-return]
 
     def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """Return the payload of a signal; without one, the task waits without a slot and the phase then starts again.
 
-        Put code that must not run twice in a step. Raises WaitExpired if no signal arrives in time.
+        Put code that must not run twice in a step. Raises WaitExpired if no signal arrives in time. signal: its name.
         """
         return self._memory.wait(names.check_name(signal, "signal"), _span(timeout))
 
     def sleep(self, for_: Duration, *, name: str = "") -> None:
         """Wait without a slot: the attempt ends, and after `for_` the phase starts again and this call returns at once.
 
-        Costs no retry. Put code that must not run twice in a step. A sleep is identified by its name and its
-        order among those of the same name.
+        Costs no retry. Put code that must not run twice in a step. name: identifies the sleep, together with its order
+        among those of the same name.
         """
         self._memory.sleep(values.check_text(name, "name", 150), parse_duration(for_, "for_"))
 
@@ -181,8 +188,9 @@ class Context(BaseContext):
     ) -> int:
         """Add child tasks; return how many. Repeating the spawn in a later attempt adds nothing.
 
-        An item is a payload, or an Addition with its own options; `options` (title, priority, limit_key, …) apply to
-        all other items. A child is identified by its position or by `key`.
+        payloads: each is a payload, or an Addition with its own options; the options given here apply to all others.
+        name: identifies the spawn in its phase; by default the pipeline's name. key: a function from a payload to a
+        text that identifies the child; by default its position does.
         """
         additions = Additions(pipeline, payloads, key, options)
         return self._memory.spawn(name or additions.pipeline, additions)
@@ -190,7 +198,7 @@ class Context(BaseContext):
     def join(self, *, timeout: Duration | None = None, all_must_succeed: bool = False) -> ChildCounts:
         """Count the ended children; until all have ended, the task waits without a slot, then the phase restarts.
 
-        Raises ChildrenFailed if all must succeed and one did not, WaitExpired after the timeout.
+        all_must_succeed: raise ChildrenFailed if one did not complete. timeout: raise WaitExpired after this time.
         """
         return self._memory.join(_span(timeout), all_must_succeed)
 

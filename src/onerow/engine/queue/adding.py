@@ -15,7 +15,7 @@ from onerow.core.task import Task
 from onerow.engine import import_guard
 from onerow.engine.events.events import NotificationFailed, TaskAdded
 from onerow.engine.queue import insert
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import Scope, plan_of
 from onerow.pipelines.pipeline import Pipeline
 from onerow.pipelines.typed import AnyPayload
 from onerow.ports import Existing, Inserted, Notifier
@@ -74,11 +74,10 @@ class Adding(Scope):
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
 
-        run_at: earliest start; delay ('10m'): the same, from now on by the store's clock.
-        unique: no second open task with this key (per pipeline and user); unique_for ('7d', 'forever') holds the key
-        after the task has ended. limit_key: group for per_key limits.
-        tx: your own open transaction on the same database; the task becomes visible when you commit.
-        notify: sends a message that names the task, once it is visible: after this add, or by a worker after your commit.
+        The options are those of `AddOptions`.
+
+        tx: your own open transaction on the same database; the task becomes visible when you commit. notify: sends a
+        message that names the task, once it is visible: after this add, or by a worker after your commit.
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
@@ -152,7 +151,7 @@ class Adding(Scope):
         notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None:
-        """Like `add`, but return None if the unique key or id is taken."""
+        """Like `add`, but return None if the unique key or id is taken. tx, notify: as for `add`."""
         addition = _addition("add_new", payload, options)
         return _new_task(self._add(pipeline, [addition], addition, tx, notify))
 
@@ -222,7 +221,10 @@ class Adding(Scope):
         notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
-        """Add many tasks in one transaction, all or none. An item is a payload or an Addition with its own options."""
+        """Add many tasks in one transaction, all or none.
+
+        payloads: each is a payload, or an Addition with its own options. tx, notify: as for `add`.
+        """
         items, common = list(payloads), Addition(None, **insert.for_all(options))
         return _tasks(self._add(pipeline, items, common, tx, notify)) if items else []
 
@@ -260,15 +262,6 @@ class Adding(Scope):
         """Async `add_many`; `tx` may be a connection of the event loop."""
         items, common = list(payloads), Addition(None, **insert.for_all(options))
         return _tasks(await self._add_async(pipeline, items, common, tx, notify)) if items else []
-
-    def add_children(
-        self, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
-    ) -> list[Task]:
-        """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
-
-        created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
-        """
-        return _tasks(self._add(pipeline, children, Addition(None), None, None, since, parent_id)) if children else []
 
     def _add(
         self,
@@ -341,11 +334,8 @@ class Adding(Scope):
         store = self._store_for(tx)
         if isinstance(pipeline, str) and pipeline in self.pipelines:
             pipeline = self.pipelines[pipeline]
-        declared = None
-        if isinstance(pipeline, Pipeline):
-            plan, declared = pipeline.plan, pipeline.payload_type
-        else:
-            plan = self.plan(pipeline)
+        declared = pipeline.payload_type if isinstance(pipeline, Pipeline) else None
+        plan = plan_of(self, pipeline)
         self._check_relocation(store)
         return insert.new_tasks(store, plan, declared, items, common, self._user, parent_id)
 
@@ -356,6 +346,16 @@ class Adding(Scope):
                 if isinstance(answer, Inserted):
                     self.events.send(TaskAdded(answer.task))
         return answers
+
+
+def add_children(
+    queue: Adding, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
+) -> list[Task]:
+    """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
+
+    created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
+    """
+    return _tasks(queue._add(pipeline, children, Addition(None), None, None, since, parent_id)) if children else []
 
 
 def _addition(function: str, payload: Any, options: AddOptions) -> Addition:

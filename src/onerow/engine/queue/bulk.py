@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Unpack
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from onerow.engine.queue.bulk_async import SelectionAsync
 from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tasks, operate, pages
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.progress import BulkOptions, EachTask, Progress, Report
-from onerow.engine.queue.scope import Scope, filter_of
+from onerow.engine.queue.scope import Scope, after_operation, filter_of, plan_of
 from onerow.ports import Note, Store
 
 BULK = "bulk"
@@ -85,14 +86,14 @@ class Selection(SelectionAsync):
     def retry(
         self, *, policy: Retry | None = None, by: str = "", note: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
-        """Retry failed tasks from their current phase, with a new retry budget; see `Queue.retry` for `policy`."""
-        return self._run(operations.retry(self._scope.plan, by, note, policy), options)
+        """Retry failed tasks from their current phase, with a new retry budget."""
+        return self._run(operations.retry(partial(plan_of, self._scope), by, note, policy), options)
 
     def replay(
         self, phase: str | None = None, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
         """Run completed and failed tasks again from an earlier phase."""
-        return self._run(operations.replay(self._scope.plan, phase, by, note), options)
+        return self._run(operations.replay(partial(plan_of, self._scope), phase, by, note), options)
 
     def finish(
         self,
@@ -103,8 +104,8 @@ class Selection(SelectionAsync):
         note: str = "",
         **options: Unpack[BulkOptions],
     ) -> Progress:
-        """Mark waiting and failed tasks (or only their phase) as done manually; `result` is stored as their result."""
-        return self._run(operations.finish(self._scope.plan, phase_only, by, note, result), options)
+        """Mark waiting and failed tasks as done manually. phase_only: only their current phase."""
+        return self._run(operations.finish(partial(plan_of, self._scope), phase_only, by, note, result), options)
 
     def reschedule(
         self, run_at: datetime | str, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
@@ -119,7 +120,7 @@ class Selection(SelectionAsync):
     def signal(
         self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
-        """Send a signal to each task; a task takes a signal_id once."""
+        """Send a signal to each task. name: the name of the signal. payload: its value."""
         return self._run(operations.signal(name, payload, signal_id, by), options)
 
     def annotate(self, metadata: dict[str, Any], **options: Unpack[BulkOptions]) -> Progress:
@@ -242,7 +243,7 @@ class _Run:
                 self._count(refused=self._progress.refused + 1, problems=problems)
                 self._each(before, error)
             else:
-                self._scope.after_operation(self._operation, after)
+                after_operation(self._scope, self._operation, after)
                 self._count(done=self._progress.done + 1)
                 self._each(after, None)
 

@@ -17,33 +17,43 @@ from onerow.engine.control import definitions
 from onerow.engine.control.rates import Rates, give_back
 from onerow.engine.queue.compare_and_swap import find_task, lease_lost
 from onerow.engine.queue.lease import Leased, Leases
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import Scope, followed_plan, phase_of, plan_of
+from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Claim, PhaseClaim
 
 
 def pull(
     scope: Scope,
-    plan: Plan,
-    phase: PhasePlan,
+    pipeline: Pipeline | str,
+    phase: str | None,
     *,
     limit: int,
     ids: Sequence[str] | None,
     lease_for: timedelta,
     worker: str,
-    errors: Sequence[Classes] = (),
 ) -> Leases:
-    """Claim due tasks of one phase. errors: the classifications of the exceptions with which leases are failed."""
+    """Claim due tasks of one phase (default: the first), as published now."""
+    plan, wanted = phase_of(scope, pipeline, phase)
     import_guard.check("claims tasks")
-    if not phase.has_code:
-        raise BadInput(f"phase {phase.name!r} has no code: its tasks only wait", field="phase")
+    if not wanted.has_code:
+        raise BadInput(f"phase {wanted.name!r} has no code: its tasks only wait", field="phase")
     if type(limit) is not int or not 1 <= limit <= 10_000:
         raise BadInput(f"limit must be a whole number from 1 to 10,000, not {limit!r}", field="limit")
     if lease_for < timedelta(milliseconds=100):
         raise BadInput("lease_for must be at least 100 ms", field="lease_for")
     sent_at = monotonic()
-    tasks = _claim(scope, plan, phase, limit, ids, lease_for, worker or f"pull-{uuid4().hex[:12]}")
-    follow = partial(scope.follow, plan)
+    tasks = _claim(scope, plan, wanted, limit, ids, lease_for, worker or f"pull-{uuid4().hex[:12]}")
+    follow = partial(followed_plan, scope, plan)
+    errors = _errors_of(scope, pipeline, wanted)
     return Leases(scope.store, follow, tasks, lease_for, sent_at, scope.events, scope.masker, errors, scope.retention)
+
+
+def _errors_of(scope: Scope, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
+    """Return the classifications of exceptions of a phase; none if only the pipeline's name is known."""
+    found = scope.pipelines.get(pipeline) if isinstance(pipeline, str) else pipeline
+    if found is None:
+        return ()
+    return found.handlers[phase.name].errors if phase.name in found.handlers else found.errors
 
 
 def _claim(
@@ -100,7 +110,7 @@ def held_lease(scope: Scope, task_id: str, token: int, lease_for: timedelta | No
     task = find_task(scope.store, task_id, scope.user_id)
     if task.token != token:
         raise lease_lost(task)
-    plan = scope.plan(task.pipeline)
+    plan = plan_of(scope, task.pipeline)
     span = plan.phase(task.phase).lease if lease_for is None and plan.knows(task.phase) else lease_for or DEFAULT_LEASE
-    follow = partial(scope.follow, plan)
+    follow = partial(followed_plan, scope, plan)
     return Leased(scope.store, follow, task, span, monotonic(), scope.events, scope.masker)

@@ -52,8 +52,8 @@ class Leased(LeasedAsync):
         self._masker = masker
         self._task_lock = threading.Lock()
         self._cancel_requested = False
-        self.task: Task = task
-        self.settled: bool = False
+        self.task: Task = task  # as it was claimed, or last written by this lease
+        self.settled: bool = False  # whether its outcome was written
         self.lost: bool = False  # whether the last heartbeat found that the lease was lost
 
     @property
@@ -63,6 +63,7 @@ class Leased(LeasedAsync):
 
     @property
     def payload(self) -> Any:
+        """The payload of the task."""
         return self.task.payload
 
     @property
@@ -79,7 +80,7 @@ class Leased(LeasedAsync):
         """Store a JSON value for later attempts of this phase; it is durable when this returns.
 
         Written before a side effect (the intent) and after it (the result), it shows the next attempt how far a crashed
-        one got. The same name again replaces the value.
+        one got. The same name again replaces the value. name: identifies the value. value: any JSON value.
         """
         text = values.encode(value, f"step {steps.check_name(name)!r}")
         after = self._write(lambda task, now: checkpoints.remember(task, name, text, now))
@@ -88,12 +89,12 @@ class Leased(LeasedAsync):
         return after
 
     def recall(self, name: str) -> Any:
-        """Return the value that this or an earlier attempt remembered under a name, else None."""
+        """Return the value that this or an earlier attempt remembered, else None. name: as given to `remember`."""
         record = steps.records(self.task).get(name)
         return None if record is None else record.value
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> Task:
-        """Store the progress of this attempt, for people who watch the task."""
+        """Store the progress of this attempt, for people who watch the task. note: a text that is shown with it."""
         text = values.encode({"done": done, "total": total, "note": self._masker.text(note)}, "progress")
         return self._write(lambda task, now: rules.report(task, now, progress=text))
 
@@ -103,7 +104,7 @@ class Leased(LeasedAsync):
         return self._settle(lambda task, now: rules.complete(task, self._follow(), text, now, by=task.leased_by or ""))
 
     def fail(self, error: BaseException | str, *, error_class: str = "unknown", retry: bool = True) -> Task:
-        """Fail the attempt: retried later if its error class and retry budget allow (`retry=False`: fails at once)."""
+        """Fail the attempt: it is retried later if its error class and retry budget allow. retry: False fails at once."""
         if error_class not in ERROR_CLASSES:
             raise BadInput(
                 f"unknown error class {error_class!r}",
@@ -140,7 +141,7 @@ class Leased(LeasedAsync):
         return self._settle(lambda task, now: rules.hand_back(task, now, by=task.leased_by or ""))
 
     def extend(self, lease_for: Duration | None = None) -> Task:
-        """Extend the lease; raise LeaseLost if it was lost."""
+        """Extend the lease; raise LeaseLost if it was lost. lease_for: from now on; by default as claimed."""
         span = self.lease_for if lease_for is None else parse_duration(lease_for, "lease_for")
         answer = self._store.extend([Lease(self.task.task_id, self.task.token)], span)[0]
         if not isinstance(answer, Held):

@@ -12,16 +12,16 @@ from onerow.core.task import Task
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Progress of a bulk operation; also stored as its record."""
 
-    operation: str = msgspec.field(name="act")
-    by: str
-    matched: int  # at the start
-    done: int = 0
-    refused: int = 0  # not allowed by status, unique key or plan, or changed by others too often
+    operation: str = msgspec.field(name="act")  # the name of the method
+    by: str  # who asked
+    matched: int  # how many tasks matched at the start
+    done: int = 0  # how many tasks were changed
+    refused: int = 0  # how many were not: by status, unique key or plan, or because others changed them too often
     problems: tuple[tuple[str, str], ...] = ()  # the first 20: (task id, reason)
-    started_at: str = ""
-    ended_at: str = ""
+    started_at: str = ""  # when it began
+    ended_at: str = ""  # when it ended; '' while it runs
     whole: bool = False  # whether every matching task was processed
-    name: str = ""  # of its record; '' if none is kept
+    name: str = ""  # the name of its record; '' if none is kept
     stopped_by: str = ""  # who asked it to stop, if it did
     seen_at: str = ""  # when its process last wrote this record
     interrupted: bool = False  # whether it has not ended, and its process has not written for a minute

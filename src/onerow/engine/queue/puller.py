@@ -22,7 +22,7 @@ from onerow.engine.queue.lease import Leased, Leases, hand_back
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.queue.puller_async import PullerAsync
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import Scope, phase_of, rescue_observed
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LeaseRecord, Note
 
@@ -49,7 +49,7 @@ class Puller(PullerAsync):
         lease_for: Duration | None,
         worker: str,
     ) -> None:
-        plan, wanted = scope.phase_of(pipeline, phase)
+        plan, wanted = phase_of(scope, pipeline, phase)
         span = wanted.lease if lease_for is None else parse_duration(lease_for, "lease_for")
         self.worker: str = worker or f"pull-{uuid4().hex[:12]}"
         self._scope = scope
@@ -85,7 +85,7 @@ class Puller(PullerAsync):
             return {task_id: lease for task_id, lease in self._leases.items() if _is_held(lease)}
 
     def claim(self, limit: int = 1, *, ids: Sequence[str] | None = None) -> list[Leased]:
-        """Claim due tasks; see `Queue.claim`."""
+        """Claim due tasks. ids: only these tasks."""
         if self._closed:
             raise BadInput("this puller is closed", fix="create another one", field="puller")
         with self._claiming:  # the search for lost claims requires that no claim is in progress
@@ -102,17 +102,14 @@ class Puller(PullerAsync):
             lost.look()
         self._rescue()
         try:
-            plan, phase = self._scope.phase_of(self._pipeline, self._phase)  # as published now
-            errors = self._scope.errors_of(self._pipeline, phase)
             return pull(
                 self._scope,
-                plan,
-                phase,
+                self._pipeline,
+                self._phase,
                 limit=limit,
                 ids=ids,
                 lease_for=self._lease_for,
                 worker=self.worker,
-                errors=errors,
             )
         except StoreUnavailable:
             if lost is not None:
@@ -120,7 +117,7 @@ class Puller(PullerAsync):
             raise
 
     def _rescue(self) -> None:
-        self._scope.rescue_ended(self._look(), self._scope.store.now(), by=self.worker)
+        rescue_observed(self._scope, self._look(), self._scope.store.now(), by=self.worker)
         if self._watch.observed_for < self._lease_for.total_seconds():
             long_dead = LONG_DEAD * self._lease_for
             self._scope.rescue(self._name, self._phase, ended_for=long_dead, by=self.worker)

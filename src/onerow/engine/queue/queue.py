@@ -1,8 +1,9 @@
 """The Queue: the API with which user code, commands and user interfaces add, read and change tasks."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, Self, Unpack, overload
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from onerow.engine.control.definitions import UNCHANGED
 from onerow.engine.control.event_webhooks import EVENTS, event_webhook
 from onerow.engine.events.events import Event, EventType, Hook, TaskEvent
 from onerow.engine.events.hooks import name_of
-from onerow.engine.queue import bulk, operations, purge
+from onerow.engine.queue import bulk, operations, purge, task_log
 from onerow.engine.queue.adding import Adding
 from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.claim import pull
@@ -33,10 +34,12 @@ from onerow.engine.queue.puller import Puller
 from onerow.engine.queue.queue_async import QueueAsync
 from onerow.engine.queue.rate_change import faster_rate
 from onerow.engine.queue.schedules import Crons
-from onerow.engine.queue.scope import filter_of
+from onerow.engine.queue.scope import after_operation, filter_of, plan_of
 from onerow.engine.queue.task_claims import TaskClaims
+from onerow.engine.queue.task_log import LogGap
 from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
+from onerow.ports import LogLine
 
 
 class Queue(Adding, Waiting, QueueAsync):
@@ -54,7 +57,10 @@ class Queue(Adding, Waiting, QueueAsync):
         """Call a function after each event of a kind: `queue.on(TaskFailed, notify_me)`, or as a decorator.
 
         On a queue for one user, only events of that user's tasks. While a worker runs in this process, the function is
-        called in a separate thread; timeout: a longer call is reported, and events are dropped until it returns.
+        called in a separate thread.
+
+        kind: the class of the events. hook: the function; it takes the event. timeout: a longer call is reported, and
+        events are dropped until it returns.
         """
         if hook is None:
             return lambda function: self.on(kind, function, timeout=timeout)
@@ -81,11 +87,11 @@ class Queue(Adding, Waiting, QueueAsync):
         overdue_for: Duration | None = None,
         again_after: Duration = "1h",
     ) -> None:
-        """Have workers of this queue send alerts to a webhook URL or to a function that takes a list of alerts.
+        """Have workers of this queue send alerts about problems.
 
-        failures: for each task that fails permanently. unserved_for: a phase has had due tasks and no live worker for
-        this long. overdue_for: tasks have been due for this long. again_after: minimum time between two alerts about
-        the same problem.
+        to: a webhook's URL, a Webhook, or a function of a list of alerts. failures: for each task that fails
+        permanently. unserved_for: a phase has had due tasks and no live worker for this long. overdue_for: tasks have
+        been due for this long. again_after: minimum time between two alerts about the same problem.
         """
         self._require_all_users()
         rule = watch(to, failures=failures, unserved_for=unserved_for, overdue_for=overdue_for, again_after=again_after)
@@ -105,8 +111,10 @@ class Queue(Adding, Waiting, QueueAsync):
     ) -> None:
         """Have workers post a signed event to a URL when a task has ended: completed, failed or cancelled.
 
-        Each event is sent at least once, in the order of the ends; `name` identifies the position in the store. Requests
-        are signed as Standard Webhooks describes. pipelines: default all. results: send the task's results too.
+        Each event is sent at least once, in the order of the ends. Requests are signed as Standard Webhooks describes.
+
+        url: where to post. secret: signs the requests. name: identifies the position in the store. events: which ends.
+        pipelines: names; default: all. results: send the task's results too. timeout: how long one request may take.
         """
         self._require_all_users()
         rule = event_webhook(
@@ -118,7 +126,7 @@ class Queue(Adding, Waiting, QueueAsync):
         self.event_webhooks.append(rule)
 
     def serve(self, *pipelines: Pipeline) -> Self:
-        """Register the pipelines that workers of this queue run."""
+        """Register pipelines and return this queue. pipelines: what workers of this queue run."""
         for pipeline in pipelines:
             if not isinstance(pipeline, Pipeline):
                 raise BadInput(f"pipelines must be Pipeline objects, not {type(pipeline).__name__}", field="pipeline")
@@ -127,6 +135,14 @@ class Queue(Adding, Waiting, QueueAsync):
                 raise BadInput(f"two different pipelines are named {pipeline.name!r}", field="pipeline")
             self.pipelines[pipeline.name] = pipeline
         return self
+
+    def follow_logs(self, task_id: str, *, tail: int | None = None) -> Iterator[LogLine | LogGap]:
+        """Iterate over the log lines of a task, then over new ones until the task has ended.
+
+        A LogGap stands where lines were dropped, because the log is bounded. tail: begin with this many lines, the last
+        ones.
+        """
+        return task_log.follow(self, task_id, tail=tail)
 
     # ── operations on tasks ──
 
@@ -155,17 +171,20 @@ class Queue(Adding, Waiting, QueueAsync):
         policy: retry only if this policy allows it, after its back-off; without it, at once. retry_count: the value to
         store, for callers that count themselves; default: one more than before.
         """
-        return self._operate(task_id, operations.retry(self.plan, by, note, policy, retry_count))
+        return self._operate(task_id, operations.retry(partial(plan_of, self), by, note, policy, retry_count))
 
     def replay(self, task_id: str, phase: str | None = None, *, by: str = "", note: str = "") -> Task:
         """Run a completed or failed task again from an earlier phase; later results are cleared."""
-        return self._operate(task_id, operations.replay(self.plan, phase, by, note))
+        return self._operate(task_id, operations.replay(partial(plan_of, self), phase, by, note))
 
     def finish(
         self, task_id: str, *, result: Any = None, phase_only: bool = False, by: str = "", note: str = ""
     ) -> Task:
-        """Mark a waiting or failed task (or only its phase) as done manually; `result` is stored as its result."""
-        return self._operate(task_id, operations.finish(self.plan, phase_only, by, note, result))
+        """Mark a waiting or failed task as done manually.
+
+        phase_only: only its current phase; the task goes on with the next one.
+        """
+        return self._operate(task_id, operations.finish(partial(plan_of, self), phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
         """Change when a waiting task is due."""
@@ -176,7 +195,10 @@ class Queue(Adding, Waiting, QueueAsync):
         return self._operate(task_id, operations.set_priority(priority, by, note))
 
     def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
-        """Send a signal to a task; it is stored until the task waits for it."""
+        """Send a signal to a task; it is stored until the task waits for it.
+
+        name: the name of the signal. payload: its value.
+        """
         return self._operate(task_id, operations.signal(name, payload, signal_id, by))
 
     def annotate(self, task_id: str, metadata: dict[str, Any]) -> Task:
@@ -184,7 +206,10 @@ class Queue(Adding, Waiting, QueueAsync):
         return self._operate(task_id, operations.annotate(metadata))
 
     def select(self, where: Filter | str | None = None, *, ids: Sequence[str] | None = None) -> Selection:
-        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`."""
+        """Return the tasks that match a query or a filter: `queue.select("status:failed").retry(pace="20/min")`.
+
+        ids: these tasks instead.
+        """
         if ids is not None and where is not None:
             raise BadInput("select tasks by a filter or by ids, not both", field="ids")
         return Selection(self, filter_of(self, where), ids)
@@ -204,7 +229,7 @@ class Queue(Adding, Waiting, QueueAsync):
 
     def _operate(self, task_id: str, operation: Operation) -> Task:
         task = operate(self.store, task_id, lambda task: operation.rule(task, self.store.now()), self._user)
-        self.after_operation(operation, task)
+        after_operation(self, operation, task)
         return task
 
     # ── phases ──
@@ -236,14 +261,16 @@ class Queue(Adding, Waiting, QueueAsync):
         by: str = "",
         reason: str = "",
     ) -> None:
-        """Override limits and rates ('60/min') defined in code; running tasks above the new limit finish first.
+        """Override limits and rates defined in code; running tasks above the new limit finish first.
 
         None removes a limit; a limit that is not given stays as it is. `reset_limit` removes the overrides. Workers
         follow within about two seconds; a faster rate per key waits for them and makes tasks due that the old rate had
         put off.
+
+        concurrency, per_key: how many tasks may run at once. rate, rate_per_key: how many may start ('60/min').
         """
         self._require_all_users()
-        plan = self._plan_of(pipeline)
+        plan = plan_of(self, pipeline)
         limits = {"concurrency": concurrency, "per_key": per_key, "rate": rate, "rate_per_key": rate_per_key}
         with faster_rate(self.store, plan.name, plan.phase(phase)):
             definitions.set_limit(
@@ -253,7 +280,7 @@ class Queue(Adding, Waiting, QueueAsync):
     def reset_limit(self, pipeline: Pipeline | str, phase: str) -> bool:
         """Return to all limits and rates defined in code; return whether one was overridden."""
         self._require_all_users()
-        plan = self._plan_of(pipeline)
+        plan = plan_of(self, pipeline)
         found = plan.phase(phase)
         with faster_rate(self.store, plan.name, found):
             return definitions.drop_controls(self.store, definitions.LIMIT, plan.name, found.names)
@@ -261,7 +288,7 @@ class Queue(Adding, Waiting, QueueAsync):
     def drain(self, worker: str, *, by: str = "") -> None:
         """Ask a live worker to drain: within some seconds it claims no more, finishes its tasks and ends.
 
-        No other process takes its place. To stop work on a phase instead, use `pause`.
+        No other process takes its place. To stop work on a phase instead, use `pause`. worker: its name.
         """
         self._require_all_users()
         drains.ask_to_drain(self.store, worker, operations.asking(by))
@@ -288,8 +315,10 @@ class Queue(Adding, Waiting, QueueAsync):
     def publish(self, *pipelines: Pipeline, force: bool = False) -> list[str]:
         """Write definitions to the store, for workers and for callers that add by name; return the names that changed.
 
-        A definition that a newer one has replaced is skipped unless `force` is set. If workers are running, this
-        returns when all of them follow the new definition, about two seconds later.
+        If workers are running, this returns when all of them follow the new definition, about two seconds later.
+
+        pipelines: in addition to those that this queue serves. force: also write a definition that a newer one has
+        replaced.
         """
         self._require_all_users()
         self.serve(*pipelines)
@@ -301,7 +330,7 @@ class Queue(Adding, Waiting, QueueAsync):
 
     def _names_of(self, pipeline: Pipeline | str, phase: str) -> tuple[Plan, tuple[str, ...]]:
         """Return the definition, and the present and former names of a phase ('*': the whole pipeline)."""
-        plan = self._plan_of(pipeline)
+        plan = plan_of(self, pipeline)
         return plan, ("*",) if phase == "*" else plan.phase(phase).names
 
     # ── pulling ──
@@ -319,19 +348,11 @@ class Queue(Adding, Waiting, QueueAsync):
         """Claim due tasks for code that is not a handler; settle each lease or let it expire.
 
         As a context manager it extends the leases, and hands back unsettled tasks at the end.
+
+        phase: by default the first. ids: only these tasks. lease_for: how long a lease lasts without a heartbeat.
         """
-        plan, wanted = self.phase_of(pipeline, phase)
         span = parse_duration(lease_for, "lease_for")
-        return pull(
-            self,
-            plan,
-            wanted,
-            limit=limit,
-            ids=ids,
-            lease_for=span,
-            worker=worker,
-            errors=self.errors_of(pipeline, wanted),
-        )
+        return pull(self, pipeline, phase, limit=limit, ids=ids, lease_for=span, worker=worker)
 
     def puller(
         self,
@@ -343,7 +364,8 @@ class Queue(Adding, Waiting, QueueAsync):
     ) -> Puller:
         """Return a puller for repeated claims without a worker; it extends its leases and rescues tasks.
 
-        lease_for: the phase's lease by default; all pullers of one phase should use the same value.
+        phase: by default the first. lease_for: the phase's lease by default; all pullers of one phase should use the
+        same value.
         """
         return Puller(self, pipeline, phase, lease_for, worker)
 
@@ -361,7 +383,11 @@ class Queue(Adding, Waiting, QueueAsync):
         pipeline: str | None = None,
         limit: int = 10_000,
     ) -> int:
-        """Remove tasks that ended at least `older_than` ago, at most `limit`; held unique keys stay as tombstones."""
+        """Remove ended tasks, and return how many; held unique keys stay as tombstones.
+
+        older_than: only tasks that ended at least this long ago. statuses: which ends; by default all. pipeline: only
+        tasks of this one; by default all.
+        """
         where = self._scoped(Filter(statuses=purge.ended_statuses(statuses), pipeline=pipeline))
         return purge.purge(self.store, where, parse_duration(older_than, "older_than"), limit, self.log_files)
 

@@ -10,7 +10,7 @@ from onerow.engine.control.definitions import PAUSE
 from onerow.engine.control.schedules import PROGRESS, Scheduled, pause_name, progress_name, read_progress
 from onerow.engine.queue import operations
 from onerow.engine.queue.schedules_async import CronsAsync
-from onerow.engine.queue.scope import Scope
+from onerow.engine.queue.scope import Scope, plan_of
 
 
 class Crons(CronsAsync):
@@ -44,17 +44,17 @@ class Crons(CronsAsync):
         return found
 
     def pause(self, pipeline: str, name: str, *, by: str = "", reason: str = "") -> None:
-        """Pause a schedule; times that pass during the pause are not caught up."""
+        """Pause a schedule; times that pass during the pause are not caught up. name: the schedule's name."""
         phase = f"cron:{self._known(pipeline, name).name}"
         definitions.set_pause(self._queue.store, pipeline, phase, operations.asking(by), reason)
 
     def resume(self, pipeline: str, name: str) -> bool:
-        """Remove a pause; return whether there was one."""
+        """Remove a pause; return whether there was one. name: the schedule's name."""
         cron = self._known(pipeline, name)
         return self._queue.store.drop_notes(PAUSE, [pause_name(pipeline, cron.name)]) > 0
 
     def _known(self, pipeline: str, name: str) -> Cron:
-        crons = self._queue.plan(pipeline).crons
+        crons = plan_of(self._queue, pipeline).crons
         for cron in crons:
             if cron.name == name:
                 return cron

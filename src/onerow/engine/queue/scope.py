@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from onerow.core import values
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, UnknownName
-from onerow.core.failure import Classes
 from onerow.core.filters import Filter, Order, narrowed
 from onerow.core.history import cancel_reason
 from onerow.core.plan import PhasePlan, Plan
@@ -130,7 +129,10 @@ class Scope(Surroundable):
         self._store.close()
 
     def for_user(self, user_id: str) -> Self:
-        """Return this queue limited to one user: it reads, adds and changes only that user's tasks."""
+        """Return this queue limited to one user: it reads, adds and changes only that user's tasks.
+
+        user_id: the user.
+        """
         scoped = object.__new__(type(self))
         scoped.__dict__ = self.__dict__ | {"_user": values.check_text(user_id, "user_id", 200)}
         return scoped
@@ -163,7 +165,8 @@ class Scope(Surroundable):
     ) -> Page:
         """Return one page of the tasks that match a query ('status:failed phase:video') or a filter.
 
-        order: default: the order that the query names with sort:, else newest first.
+        order: by default the order that the query names with sort:, else newest first. after: `next` of the page
+        before.
         """
         if order not in (None, *get_args(Order)):
             raise BadInput(f"order is one of {', '.join(get_args(Order))}, not {order!r}", field="order")
@@ -181,59 +184,17 @@ class Scope(Surroundable):
         return self.store.count(filter_of(self, where))
 
     def logs(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
-        """Return log lines of a task."""
+        """Return log lines of a task. after: `next` of the page before. tail: this many lines, the last ones."""
         self.get(task_id)
         return self.store.read_log(task_id, after=after, limit=limit, tail=tail)
 
-    # ── definitions ──
-
-    def plan(self, pipeline: str) -> Plan:
-        """Return the definition that tasks of a pipeline follow: the published one, else that of the served code."""
-        if not isinstance(pipeline, str):
-            raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
-        if pipeline in self.pipelines:
-            return self.follow(self.pipelines[pipeline].plan)
-        self.definitions.refresh_if_stale(self.store.now())
-        found = self.definitions.of(pipeline)
-        return definitions.known_plan(definitions.load_plans(self.store), pipeline) if found is None else found
-
-    def follow(self, own: Plan) -> Plan:
-        """Return the definition that tasks follow when the code has `own`."""
-        self.definitions.refresh_if_stale(self.store.now())
-        return self.definitions.follow(own)
-
     def _plan_or_none(self, pipeline: str) -> Plan | None:
         try:
-            return self.plan(pipeline)
+            return plan_of(self, pipeline)
         except UnknownName:
             return None
 
-    def _plan_of(self, pipeline: Pipeline | str) -> Plan:
-        """Return the definition of a pipeline given by name or as an object."""
-        return pipeline.plan if isinstance(pipeline, Pipeline) else self.plan(pipeline)
-
-    def phase_of(self, pipeline: Pipeline | str, phase: str | None) -> tuple[Plan, PhasePlan]:
-        """Return a definition and one of its phases (default: the first)."""
-        plan = self._plan_of(pipeline)
-        return plan, plan.first if phase is None else plan.phase(phase)
-
-    def errors_of(self, pipeline: Pipeline | str, phase: PhasePlan) -> Sequence[Classes]:
-        """Return the classifications of exceptions of a phase; none if only the pipeline's name is known."""
-        found = self.pipelines.get(pipeline) if isinstance(pipeline, str) else pipeline
-        if found is None:
-            return ()
-        return found.handlers[phase.name].errors if phase.name in found.handlers else found.errors
-
     # ── what follows a change ──
-
-    def after_operation(self, operation: Operation, task: Task) -> None:
-        """Update relatives and send events after an operation was written."""
-        self._update_relatives(task, operation.by, cancelled=operation.name == "cancel")
-        self.events.send(OperationApplied(task, operation.name, operation.by))
-        if operation.name == "fail":
-            self.events.send(TaskFailed(task))
-        if operation.name == "cancel" and task.status is CANCELLED:
-            self.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
 
     def _update_relatives(self, task: Task, by: str, *, cancelled: bool) -> None:
         if task.children is not None and cancelled:
@@ -258,19 +219,14 @@ class Scope(Surroundable):
 
         After an outage of the store, live holders need about a third of their lease to send a heartbeat. So rescue only
         leases that ended long ago, unless you have observed the store available for the length of a lease.
+
+        pipeline, phase: only tasks of these; by default all. ended_for: only leases that ended at least this long ago.
         """
         ended_before = self.store.now() - parse_duration(ended_for, "ended_for")
         phases = frozenset() if phase is None else frozenset({phase})
         where, who = self._scoped(Filter(pipeline=pipeline, phases=phases)), operations.asking(by)
         rescued = rescue_all(self.store, where, ended_before, self.events, by=who, plan_of=self._plan_or_none)
         return self._rescued(rescued, who)
-
-    def rescue_ended(self, ended: Sequence[LeaseRecord], now: datetime, *, by: str) -> list[Task]:
-        """Rescue tasks whose leases were observed to have ended; used by pullers."""
-        rescued = rescue_ended(
-            self.store, ended, now, self.events, by=by, user_id=self._user, plan_of=self._plan_or_none
-        )
-        return self._rescued(rescued, by)
 
     def _rescued(self, tasks: list[Task], by: str) -> list[Task]:
         for task in tasks:
@@ -292,3 +248,46 @@ def filter_of(scope: Scope, where: Filter | str | None) -> Filter:
     if asked.order is not None:
         raise BadInput("sort: orders a list of tasks", fix="leave it out here", field="query")
     return asked.where
+
+
+def plan_of(scope: Scope, pipeline: Pipeline | str) -> Plan:
+    """Return the definition of a pipeline; for a name, the one that tasks follow: published, else of the served code."""
+    if isinstance(pipeline, Pipeline):
+        return pipeline.plan
+    if not isinstance(pipeline, str):
+        raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
+    if pipeline in scope.pipelines:
+        return followed_plan(scope, scope.pipelines[pipeline].plan)
+    scope.definitions.refresh_if_stale(scope.store.now())
+    found = scope.definitions.of(pipeline)
+    return definitions.known_plan(definitions.load_plans(scope.store), pipeline) if found is None else found
+
+
+def followed_plan(scope: Scope, own: Plan) -> Plan:
+    """Return the definition that tasks follow when the code has `own`."""
+    scope.definitions.refresh_if_stale(scope.store.now())
+    return scope.definitions.follow(own)
+
+
+def phase_of(scope: Scope, pipeline: Pipeline | str, phase: str | None) -> tuple[Plan, PhasePlan]:
+    """Return a definition and one of its phases (default: the first)."""
+    plan = plan_of(scope, pipeline)
+    return plan, plan.first if phase is None else plan.phase(phase)
+
+
+def after_operation(scope: Scope, operation: Operation, task: Task) -> None:
+    """Update relatives and send events after an operation was written."""
+    scope._update_relatives(task, operation.by, cancelled=operation.name == "cancel")
+    scope.events.send(OperationApplied(task, operation.name, operation.by))
+    if operation.name == "fail":
+        scope.events.send(TaskFailed(task))
+    if operation.name == "cancel" and task.status is CANCELLED:
+        scope.events.send(TaskCancelled(task, cancel_reason(task.logs_json)))
+
+
+def rescue_observed(scope: Scope, ended: Sequence[LeaseRecord], now: datetime, *, by: str) -> list[Task]:
+    """Rescue tasks whose leases were observed to have ended; used by pullers."""
+    rescued = rescue_ended(
+        scope.store, ended, now, scope.events, by=by, user_id=scope.user_id, plan_of=scope._plan_or_none
+    )
+    return scope._rescued(rescued, by)

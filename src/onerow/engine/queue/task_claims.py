@@ -33,8 +33,8 @@ class TaskClaims(TaskClaimsAsync):
     def try_claim(self, task_id: str, worker_id: str, lease_seconds: float = 14_400) -> bool:
         """Lease a waiting task, atomically; False if it is missing, running, ended, parked or not due.
 
-        A shorter lease is enough for long work, because it is extended; it decides how soon another worker gets the task
-        if this process dies.
+        worker_id: stored as `leased_by`. lease_seconds: a shorter lease is enough for long work, because it is
+        extended; it decides how soon another worker gets the task if this process dies.
         """
         return self._claim(task_id, worker_id, lease_seconds)
 
@@ -48,7 +48,10 @@ class TaskClaims(TaskClaimsAsync):
         return lease is not None and _kept(lambda: lease.complete(result))
 
     def fail(self, task_id: str, error: BaseException | str, *, retry: bool = True) -> bool:
-        """Fail the attempt at a task that this object holds; the queue retries it by itself if its policy allows."""
+        """Fail the attempt at a task that this object holds; the queue retries it by itself if its policy allows.
+
+        retry: False fails the task at once.
+        """
         lease = self._held(task_id)
         return lease is not None and _kept(lambda: lease.fail(error, retry=retry))
 

@@ -16,7 +16,8 @@ class Waiting(Scope):
     def wait(self, task: Task | str, *, timeout: Duration | None = None) -> Task:
         """Return the task when it has ended: completed, failed or cancelled; see its `status`, `results` and `error`.
 
-        timeout ('30s'): raise WaitTimeout after this time; the task itself continues. None: wait without limit.
+        task: the task or its id. timeout: raise WaitTimeout after this time ('30s'); the task itself continues. None:
+        wait without limit.
         """
         task_id, seconds = _checked(task, timeout)
         found = self._seen(task, task_id)

@@ -39,6 +39,7 @@ from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old
 from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, SignaturesRefused, TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.scope import plan_of
 from onerow.engine.receiving.deaths import ReadingNote
 from onerow.engine.receiving.follower import WorkFollower
 from onerow.engine.receiving.origin import MESSAGE, identified, is_replayed, last_start, note_of
@@ -335,7 +336,7 @@ class Receiver:
     def _build(self, pipeline: str, additions: Sequence[Addition]) -> list[Task]:
         queue = self._queue
         own = queue.pipelines.get(pipeline)
-        plan, declared = (queue.plan(pipeline), None) if own is None else (own.plan, own.payload_type)
+        plan, declared = (plan_of(queue, pipeline), None) if own is None else (own.plan, own.payload_type)
         return insert.new_tasks(queue.store, plan, declared, additions, Addition(), queue.user_id, check_owners=False)
 
     def _count_added(self, message: Message, request: AddTasks, task: Task, answer: Inserted | Existing) -> Task:

@@ -24,6 +24,7 @@ from onerow.engine.handler.requests import (
     Request,
     Spawn,
 )
+from onerow.engine.queue.adding import add_children
 from onerow.engine.queue.children import Children
 from onerow.engine.queue.compare_and_swap import update_held
 from onerow.engine.queue.insert import child_id
@@ -76,7 +77,7 @@ class CheckpointService:
             )
             for key, terms in spawn.children
         ]
-        tasks = self._queue.add_children(spawn.pipeline, additions, parent.task_id, steps.spawned_since(parent))
+        tasks = add_children(self._queue, spawn.pipeline, additions, parent.task_id, steps.spawned_since(parent))
         # A child whose unique key is held by another task was not added: the parent does not wait for it.
         own = {task.task_id for task in tasks} & {addition.task_id for addition in additions}
         return str(len(own))

@@ -10,7 +10,7 @@ from onerow.core.errors import OnerowError
 from onerow.core.scaling import ScaleSettings
 from onerow.engine.views import Views
 from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, RETIRE
-from onerow.engine.worker.worker import Worker
+from onerow.engine.worker.worker import Worker, counters_of, ends_by, longest_silence, overdue_for, retire, served_names
 from onerow.engine.worker.worker_process import LIFELINE, LIVENESS, Need
 
 _SIGN_EVERY = 0.5
@@ -46,7 +46,7 @@ class Supervised:
 
     def _read_need(self, worker: Worker, settings: ScaleSettings) -> None:
         views = Views(worker.queue)
-        while worker.ends_by is None:
+        while ends_by(worker) is None:
             if worker.ready.wait(_READ_NEED_EVERY):
                 try:
                     self._need = _need_of(worker, views, settings)
@@ -59,9 +59,10 @@ class Supervised:
         while True:
             self._sign()
             worker = self._worker
-            if worker is not None and worker.ends_by is not None and monotonic() > worker.ends_by:
+            end = None if worker is None else ends_by(worker)
+            if worker is not None and end is not None and monotonic() > end:
                 self._leave(worker)
-            sleep(_SIGN_EVERY if worker is None or worker.ends_by is None else 0.1)
+            sleep(_SIGN_EVERY if end is None else 0.1)
 
     def _sign(self) -> None:
         if self._signs < 0:
@@ -86,7 +87,7 @@ class Supervised:
                 if orders.strip(RETIRE):
                     self._worker.stop(hurry=HURRY in orders)
                 else:
-                    self._worker.retire()
+                    retire(self._worker)
         except OSError:
             pass
         self._worker.stop()  # the supervisor has ended
@@ -95,7 +96,7 @@ class Supervised:
 def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
     # A newer definition may lack phases that this code knows.
     known = {f"{plan.name}.{phase.name}" for plan in views.plans().values() for phase in plan.phases}
-    if not (scope := known.intersection(worker.served)):
+    if not (scope := known.intersection(served_names(worker))):
         return Need(0, 0, 0)
     signal = views.scale_signal(settings, scope)
     slots = sum(phase.slots_needed(settings.target_wait) for phase in signal.phases)
@@ -103,8 +104,9 @@ def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
 
 
 def _sign_of(worker: Worker, need: Need | None) -> bytes:
-    fields = [f"{worker.silent_at_most:.1f}", worker.running, worker.settled, _memory(), f"{worker.overdue:.1f}"]
-    return " ".join(map(str, [*fields, *(need or ()), f"c={worker.counters.text()}"])).encode() + b"\n"
+    silence, overdue, counters = longest_silence(worker), overdue_for(worker), counters_of(worker)
+    fields = [f"{silence:.1f}", worker.running, counters.settled, _memory(), f"{overdue:.1f}"]
+    return " ".join(map(str, [*fields, *(need or ()), f"c={counters.text()}"])).encode() + b"\n"
 
 
 def _memory() -> int:

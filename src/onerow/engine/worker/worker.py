@@ -63,11 +63,12 @@ _REACTION_TIME = 2.0  # seconds in which an attempt in this process reacts to a 
 class Worker:
     """Run the phases of a queue's pipelines in this process until it is stopped.
 
-    concurrency: attempts at once. interval: how often to look for due tasks without a wake-up.
-    grace: how long running attempts may go on after a stop. phases: serve only these ('phase' or 'pipeline.phase').
-    memory, cpus: what heavy phases of all workers on this host may take together; by default all that it has.
-    prestart: the most processes to keep ready for isolated handlers in use; by default one per core, 0 for none.
-    republish: publish these pipelines' definitions even if newer ones have replaced them.
+    queue: where the tasks are. pipelines: what to serve, in addition to what the queue serves. concurrency: attempts at
+    once. interval: how often to look for due tasks without a wake-up. until_idle: let `run` return when nothing is due,
+    runs or waits in an inbox. grace: how long running attempts may go on after a stop. phases: serve only these
+    ('phase' or 'pipeline.phase'). memory, cpus: what heavy phases of all workers on this host may take together; by
+    default all that it has. prestart: the most processes to keep ready for isolated handlers in use; by default one per
+    core, 0 for none. republish: publish these pipelines' definitions even if newer ones have replaced them.
     show_output: write what handlers print also to the logger 'onerow.output', at most 100 lines a second.
     """
 
@@ -100,8 +101,8 @@ class Worker:
                 "no pipelines to work on", fix="pass them, or call queue.serve(pipeline) first", field="pipelines"
             )
         self.queue = queue
-        self.identity: Identity = Identity.of_this_process()
-        self.exit_code: int = 0
+        self._identity = Identity.of_this_process()
+        self.exit_code: int = 0  # what `run` returns
         self._concurrency = concurrency
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
@@ -126,24 +127,13 @@ class Worker:
         self._signalled = self._retiring = False
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
-        self.ready: threading.Event = threading.Event()
-        self.dismissed: bool = False  # an operator asked it to drain: no other process takes its place
+        self.ready: threading.Event = threading.Event()  # set once it claims
+        self._dismissed = False  # an operator asked it to drain: no other process takes its place
 
     @property
     def name(self) -> str:
         """The name of this process start; the `leased_by` of its tasks."""
-        return self.identity.name
-
-    @property
-    def ends_by(self) -> float | None:
-        """The monotonic time by which `run` should have returned; None until a stop is requested."""
-        return self._deadlines.end_until if self._stopping.is_set() else None
-
-    @property
-    def silent_at_most(self) -> float:
-        """Seconds for which this process may send no sign of life; below the shortest lease, unless that is very short."""
-        leases = [phase.lease for _, phase in phases_with_code(self.queue, self._only)]
-        return max(_SHORTEST_SILENCE, min(leases, default=DEFAULT_LEASE).total_seconds() * _SILENT_PART_OF_LEASE)
+        return self._identity.name
 
     @property
     def running(self) -> int:
@@ -151,40 +141,9 @@ class Worker:
         return len(self._in_flight.attempts) if self.ready.is_set() else 0
 
     @property
-    def settled(self) -> int:
-        """The number of attempts whose outcome this worker has written."""
-        return self._background.stats.settled if self.ready.is_set() else 0
-
-    @property
-    def counters(self) -> Counters:
-        """What this worker counted since its start."""
-        return self._producer.counters if self.ready.is_set() else Counters()
-
-    @property
-    def overdue(self) -> float:
-        """Seconds for which this worker should have claimed, and did not; 0 while it really claims."""
-        return max(0.0, monotonic() - self._claims_until) if self.ready.is_set() else 0.0
-
-    @property
-    def served(self) -> list[str]:
-        """The phases that this worker serves, as 'pipeline.phase'; also those without code of its pipelines."""
-        only = {(pipeline.name, phase.name) for pipeline, phase in phases_with_code(self.queue, self._only)}
-        return [
-            f"{name}.{phase.name}"
-            for name, pipeline in self.queue.pipelines.items()
-            for phase in pipeline.plan.phases
-            if (name, phase.name) in only or not phase.has_code
-        ]
-
-    @property
     def totals(self) -> Mapping[tuple[str, str], Outcomes]:
         """Outcomes of this worker by (pipeline, phase), some seconds behind."""
         return self._background.stats.totals if self.ready.is_set() else {}
-
-    @property
-    def condemned(self) -> bool:
-        """Whether this process must end: a thread of it does not stop, or it can run no more attempts."""
-        return bool(self._hung) or (self.ready.is_set() and self._in_flight.unusable != "")
 
     def stop(self, *, hurry: bool = False, by_signal: bool = False) -> None:
         """Drain: claim no more, let running attempts end within the grace period, and hand the rest back.
@@ -195,13 +154,6 @@ class Worker:
         if hurry or not self.ready.is_set():  # before it is ready it holds nothing
             self._deadlines.hurry(monotonic())
         self._signalled |= by_signal
-        self._stopping.set()
-        if self.ready.is_set():
-            self._in_flight.wake()
-
-    def retire(self) -> None:
-        """Claim no more, and let `run` return when the running attempts have ended, however long they take."""
-        self._retiring = True
         self._stopping.set()
         if self.ready.is_set():
             self._in_flight.wake()
@@ -264,7 +216,7 @@ class Worker:
                 queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
         self._background = background = Background(
             queue,
-            self.identity,
+            self._identity,
             in_flight,
             served_phases,
             definitions.Following(queue.definitions, own),
@@ -297,7 +249,7 @@ class Worker:
         for receiver in background.receivers:
             receiver.wake = self._look_again
         background.controls.outdated = self._on_outdated
-        background.controls.overdue = lambda: self.overdue
+        background.controls.overdue = lambda: overdue_for(self)
         background.controls.asked_to_drain = self._on_asked_to_drain
         background.controls.replaced = self._on_replaced
 
@@ -418,7 +370,7 @@ class Worker:
         deadlines = self._deadlines
         if not self._retiring:
             deadlines.ask(monotonic())
-        if self.condemned:
+        if must_end(self):
             deadlines.shorten(monotonic(), min(self._stop_grace, _HUNG_GRACE))
         self._settle_until(lambda: monotonic() >= deadlines.work_until)
         for attempt in self._attempts():
@@ -427,7 +379,7 @@ class Worker:
                 attempt.handle.end_within(deadlines.kill_after)
         asked_at = monotonic()
         self._settle_until(lambda: monotonic() >= deadlines.record_until or self._may_abandon_rest(asked_at))
-        if self.condemned:
+        if must_end(self):
             self._hand_back_rest()
         try:
             self._producer.look_for_lost_claims()
@@ -459,7 +411,7 @@ class Worker:
 
     def _may_abandon_rest(self, asked_at: float) -> bool:
         """Whether the process must end and the attempts left can only end with it."""
-        if not self.condemned or monotonic() < asked_at + _REACTION_TIME:
+        if not must_end(self) or monotonic() < asked_at + _REACTION_TIME:
             return False
         left = [attempt for attempt in self._attempts() if not attempt.ended_at]
         return not any(isinstance(attempt.handle, TreeStopper) for attempt in left)
@@ -522,9 +474,59 @@ class Worker:
         self.stop()
 
     def _on_asked_to_drain(self) -> None:
-        self.dismissed = True
-        self.retire()
+        self._dismissed = True
+        retire(self)
 
     def _on_replaced(self, own: Plan, followed: Plan) -> None:
         unknown = tuple(phase.name for phase in followed.phases if phase.has_code and not own.knows(phase.name))
         self.queue.events.send(DefinitionReplaced(own.name, unknown))
+
+
+def retire(worker: Worker) -> None:
+    """Let it claim no more; `run` returns when the running attempts have ended, however long they take."""
+    worker._retiring = True
+    worker._stopping.set()
+    if worker.ready.is_set():
+        worker._in_flight.wake()
+
+
+def must_end(worker: Worker) -> bool:
+    """Whether its process must end: a thread of it does not stop, or it can run no more attempts."""
+    return bool(worker._hung) or (worker.ready.is_set() and worker._in_flight.unusable != "")
+
+
+def is_dismissed(worker: Worker) -> bool:
+    """Whether an operator asked it to drain: no other process takes its place."""
+    return worker._dismissed
+
+
+def ends_by(worker: Worker) -> float | None:
+    """Return the monotonic time by which `run` should have returned; None until a stop is requested."""
+    return worker._deadlines.end_until if worker._stopping.is_set() else None
+
+
+def longest_silence(worker: Worker) -> float:
+    """Return the seconds for which its process may send no sign of life; below the shortest lease, unless very short."""
+    leases = [phase.lease for _, phase in phases_with_code(worker.queue, worker._only)]
+    return max(_SHORTEST_SILENCE, min(leases, default=DEFAULT_LEASE).total_seconds() * _SILENT_PART_OF_LEASE)
+
+
+def overdue_for(worker: Worker) -> float:
+    """Return the seconds for which it should have claimed, and did not; 0 while it really claims."""
+    return max(0.0, monotonic() - worker._claims_until) if worker.ready.is_set() else 0.0
+
+
+def counters_of(worker: Worker) -> Counters:
+    """Return what it counted since its start."""
+    return worker._producer.counters if worker.ready.is_set() else Counters()
+
+
+def served_names(worker: Worker) -> list[str]:
+    """Return the phases that it serves, as 'pipeline.phase'; also those without code of its pipelines."""
+    only = {(pipeline.name, phase.name) for pipeline, phase in phases_with_code(worker.queue, worker._only)}
+    return [
+        f"{name}.{phase.name}"
+        for name, pipeline in worker.queue.pipelines.items()
+        for phase in pipeline.plan.phases
+        if (name, phase.name) in only or not phase.has_code
+    ]

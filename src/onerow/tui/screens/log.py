@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.engine.output.terminal import neutral
+from onerow.engine.queue.task_log import EVERYTHING, Wanted
 from onerow.engine.views import Row, Views
 from onerow.engine.views.merged_log import MergedLines, Position, read_merged
-from onerow.engine.views.task_log import EVERYTHING, Wanted
 from onerow.ports import LogLine
 from onerow.tui.grid import Grid, Line
 from onerow.tui.label import Label

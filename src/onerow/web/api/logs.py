@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from starlette.responses import StreamingResponse
 
 from onerow.core.errors import OnerowError
-from onerow.engine.views.task_log import Wanted
+from onerow.engine.queue.task_log import Wanted
 from onerow.ports import LogPage
 from onerow.web.api.operation import operation
 from onerow.web.problems import Problem, Refused, problem_of

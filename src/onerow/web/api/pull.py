@@ -15,6 +15,7 @@ from onerow.core.errors import BadInput
 from onerow.core.task import Task
 from onerow.engine.queue.claim import held_lease
 from onerow.engine.queue.lease import Leased
+from onerow.engine.queue.scope import phase_of
 from onerow.ports import LogLine
 from onerow.web.api.operation import operation
 from onerow.web.api.tasks import Brief, Span
@@ -138,7 +139,7 @@ async def _claim(call: Call, asked: ClaimRequest, query: Any) -> Claimed:
 
 
 def _claim_now(call: Call, asked: ClaimRequest, worker: str) -> list[LeaseView]:
-    plan, phase = call.queue.phase_of(asked.pipeline, asked.phase)
+    plan, phase = phase_of(call.queue, asked.pipeline, asked.phase)
     span = phase.lease if asked.lease_for is None else parse_duration(asked.lease_for, "lease_for")
     if call.identity.user_id is None:
         call.site.pull_watch.before_claim(plan.name, phase.name, worker)

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from onerow.core.errors import OnerowError
 from onerow.core.query import KEYS
-from onerow.engine.views import task_log
+from onerow.engine.queue import task_log
 from onerow.web.pages import acting, adding, live, static
 from onerow.web.pages.language import COOKIE as LANGUAGE_COOKIE
 from onerow.web.pages.language import LANGUAGES, language
@@ -124,7 +124,7 @@ def _log(call: Call) -> Response:
 
     def text() -> Iterator[bytes]:
         for line in () if first is None else chain([first], lines):
-            if isinstance(line, task_log.Gap):
+            if isinstance(line, task_log.LogGap):
                 yield f"({line.lines:,} lines were dropped)\n".encode()
             else:
                 yield f"{line.at:%Y-%m-%d %H:%M:%S}Z {line.phase}#{line.attempt} {line.level} {line.text}\n".encode()

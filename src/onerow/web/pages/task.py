@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onerow.engine.views import task_log
+from onerow.engine.queue import task_log
 from onerow.ports import LogLine
 from onerow.web.pages.gantt import draw
 from onerow.web.pages.page import Ask, Page

@@ -28,7 +28,6 @@ class StatsRecorder:
         self._worker = worker
         self._fresh: dict[tuple[str, str], Outcomes] = {}
         self._minute = ""
-        self.settled = 0  # attempts since the start of this worker
         self.totals: dict[
             tuple[str, str], Outcomes
         ] = {}  # by phase, since the start of this worker, up to the last flush
@@ -38,7 +37,6 @@ class StatsRecorder:
 
     def count(self, before: Task, after: Task, outcome: Outcome) -> None:
         """Count a settled attempt; called for each one, so it only increments counters in a dictionary."""
-        self.settled += 1
         kind = type(outcome)
         if kind is Unstarted:
             return

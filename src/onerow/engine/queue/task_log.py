@@ -1,15 +1,15 @@
 """Reading and following the log of a task, with filters, from any host."""
 
 import re
-import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from onerow.core.errors import BadInput
 from onerow.core.suggest import did_you_mean
-from onerow.engine.queue.queue import Queue
+from onerow.engine.queue.scope import Scope
 from onerow.ports import LogLine
 
 _PAGE = 1_000
@@ -19,10 +19,10 @@ _RANK = {"debug": 10, "out": 20, "info": 20, "err": 30, "warning": 30, "error": 
 LEVELS = tuple(_RANK)
 
 
-class Gap(msgspec.Struct, frozen=True):
+class LogGap(msgspec.Struct, frozen=True):
     """Number of lines that were dropped at this position, because the log is bounded."""
 
-    lines: int
+    lines: int  # how many
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,26 +61,17 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def read(
-    queue: Queue, task_id: str, wanted: Wanted = EVERYTHING, *, tail: int | None = None
-) -> Iterator[LogLine | Gap]:
+    queue: Scope, task_id: str, wanted: Wanted = EVERYTHING, *, tail: int | None = None
+) -> Iterator[LogLine | LogGap]:
     """Iterate over the stored lines that match, oldest first, or over the last `tail` of them."""
     reader = _Reader(queue, task_id, wanted)
     return iter(reader.last(tail)) if tail is not None else reader.rest()
 
 
 def follow(
-    queue: Queue,
-    task_id: str,
-    wanted: Wanted = EVERYTHING,
-    *,
-    tail: int | None = None,
-    rest: Callable[[float], object] | None = None,
-) -> Iterator[LogLine | Gap]:
-    """Like `read`, then iterate over new lines, across attempts and workers, until the task has ended.
-
-    `rest` sleeps the given number of seconds between two reads; an exception from it ends the iteration.
-    """
-    wait = rest or threading.Event().wait
+    queue: Scope, task_id: str, wanted: Wanted = EVERYTHING, *, tail: int | None = None
+) -> Iterator[LogLine | LogGap]:
+    """Like `read`, then iterate over new lines, across attempts and workers, until the task has ended."""
     reader = _Reader(queue, task_id, wanted)
     yield from reader.last(tail) if tail is not None else reader.rest()
     while True:
@@ -89,19 +80,19 @@ def follow(
         yield from reader.rest()
         if ended:
             return
-        wait(_LOOK_EVERY)
+        time.sleep(_LOOK_EVERY)
 
 
 class _Reader:
     """A cursor in the log of a task."""
 
-    def __init__(self, queue: Queue, task_id: str, wanted: Wanted) -> None:
+    def __init__(self, queue: Scope, task_id: str, wanted: Wanted) -> None:
         self._queue = queue
         self._task_id = task_id
         self._wanted = wanted
         self._after = 0
 
-    def rest(self) -> Iterator[LogLine | Gap]:
+    def rest(self) -> Iterator[LogLine | LogGap]:
         """Iterate over the lines from the cursor to the end."""
         while True:
             page = self._queue.logs(self._task_id, after=self._after, limit=_PAGE)
@@ -109,13 +100,13 @@ class _Reader:
                 return
             missing = min(page.lines[0].seq - self._after - 1, page.dropped)
             if missing > 0:
-                yield Gap(missing)
+                yield LogGap(missing)
             self._after = page.next
             yield from filter(self._wanted.includes, page.lines)
             if len(page.lines) < _PAGE:
                 return
 
-    def last(self, count: int) -> list[LogLine | Gap]:
+    def last(self, count: int) -> list[LogLine | LogGap]:
         """Return the last matching lines and move the cursor to the end."""
         if self._wanted != EVERYTHING:
             lines = deque((line for line in self.rest() if isinstance(line, LogLine)), maxlen=count)
