@@ -148,10 +148,11 @@ print(repository.complete_video("1", Ladder("hls/stale/", [], 1.0, True, {})), r
 
 
 def freeze(pid: int, database: Path) -> None:
-    """Stop a process at a moment when it does not hold the write lock of the database, because this process does."""
+    """Stop a child process at a moment when it does not hold the write lock of the database, because this process does."""
     with contextlib.closing(sqlite3.connect(database, timeout=PATIENCE, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)  # until its last thread has stopped: on a busy machine they run on for a while
         connection.execute("ROLLBACK")
 
 

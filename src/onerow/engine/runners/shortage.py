@@ -36,21 +36,27 @@ def shortage(error: BaseException | None = None) -> Shortage | None:
     except BaseException:
         pass  # raised by a method of the exception
     # Many libraries raise their own exception for it: a name that cannot be resolved, a module that is not found.
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as found:
-        return Shortage(_described(found), lasts=True) if found.errno in _ERRNOS else None
-    return None
+    # One that is open for a moment only may have been the last, so some must be left.
+    found = Reserve()
+    found.close()
+    return found.lack
 
 
 class Reserve:
-    """File descriptors that are kept for the end of a process that ran out of them: it still writes what it holds."""
+    """File descriptors that are kept for the end of a process that ran out of them: it still writes what it holds.
+
+    lack: why there are fewer than wanted; a worker can start without them.
+    """
 
     def __init__(self) -> None:
         self._held: list[int] = []
-        with suppress(OSError):  # there are few left: a worker can start without them
+        self.lack: Shortage | None = None
+        try:
             while len(self._held) < _RESERVED:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            if error.errno in _ERRNOS:
+                self.lack = Shortage(_described(error), lasts=True)
 
     def close(self) -> None:
         """Close them, so that others can be opened."""
