@@ -231,6 +231,22 @@ def test_a_row_that_a_program_writes_after_the_comparison_is_compared_again(db: 
     assert db.sql("SELECT title FROM transcription_jobs WHERE id = 2") == [("제목",)]
 
 
+def test_a_table_that_a_program_truncates_is_empty_afterwards_too(pg: Database) -> None:
+    mapping, _ = _ready(pg, 30)
+    emptied: list[Adopted] = []
+
+    def progress(done: Adopted) -> None:
+        if not emptied:
+            emptied.append(done)
+            pg.sql("TRUNCATE transcription_jobs")
+            pg.sql("INSERT INTO transcription_jobs (video_id) VALUES ('new')")
+
+    done = Adoption(pg.store, pg.store.old_table(mapping), wait=lambda seconds: None, progress=progress).run()
+    assert (done.copied, done.verified) == (30, 1)
+    assert pg.sql("SELECT video_id FROM transcription_jobs") == [("new",)]
+    assert pg.sql("SELECT count(*) FROM onerow.task_queue") == [(1,)]
+
+
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_the_number_of_rows_is_known_before_and_after_the_first_analyze(pg: Database, analyzed: bool) -> None:
     mapping, _ = _ready(pg, 30)

@@ -104,7 +104,10 @@ class PostgresOldTable:
         # As the owner: a program that may write to the old table need not have rights in onerow's schema.
         yield (
             f"CREATE OR REPLACE FUNCTION {self._changes}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
-            f"SET search_path = pg_catalog AS $$ BEGIN\n"
+            f"SET search_path = pg_catalog AS $$ DECLARE found text; BEGIN\n"
+            f"IF TG_OP = 'TRUNCATE' THEN\n"
+            f"FOR found IN EXECUTE format('SELECT CAST(%I AS text) FROM %I.%I', TG_ARGV[0], TG_TABLE_SCHEMA, TG_TABLE_NAME)\n"
+            f"LOOP INSERT INTO {self._changes} (key) VALUES (found); END LOOP; RETURN NULL; END IF;\n"
             f"IF TG_OP <> 'INSERT' THEN INSERT INTO {self._changes} (key) VALUES (CAST(OLD.{self._key} AS text)); END IF;\n"
             f"IF TG_OP <> 'DELETE' THEN INSERT INTO {self._changes} (key) VALUES (CAST(NEW.{self._key} AS text)); END IF;\n"
             f"RETURN NULL; END $$"
@@ -112,6 +115,10 @@ class PostgresOldTable:
         yield (
             f"CREATE TRIGGER onerow_adopt AFTER INSERT OR UPDATE OR DELETE ON {self._name} "
             f"FOR EACH ROW EXECUTE FUNCTION {self._changes}()"
+        )
+        yield (
+            f"CREATE TRIGGER onerow_adopt_all BEFORE TRUNCATE ON {self._name} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION {self._changes}({literal(self.mapping.key.name)})"
         )
 
     # ── reading ──
@@ -244,6 +251,7 @@ class PostgresOldTable:
 
     def _drop_capture(self) -> Iterator[str]:
         yield f"DROP TRIGGER IF EXISTS onerow_adopt ON {self._name}"
+        yield f"DROP TRIGGER IF EXISTS onerow_adopt_all ON {self._name}"
         yield f"DROP FUNCTION IF EXISTS {self._changes}()"
         yield f"DROP TABLE IF EXISTS {self._changes}"
 

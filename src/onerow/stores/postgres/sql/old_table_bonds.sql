@@ -9,7 +9,7 @@ SELECT DISTINCT 'view', r.ev_class::regclass::text FROM pg_depend AS d JOIN pg_r
  WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = to_regclass(%(name)s) AND r.ev_class <> d.refobjid
 UNION ALL
 SELECT 'trigger', t.tgname FROM pg_trigger AS t
- WHERE t.tgrelid = to_regclass(%(name)s) AND NOT t.tgisinternal AND t.tgname <> 'onerow_adopt'
+ WHERE t.tgrelid = to_regclass(%(name)s) AND NOT t.tgisinternal AND t.tgname NOT IN ('onerow_adopt', 'onerow_adopt_all')
 UNION ALL
 SELECT CASE c.contype WHEN 'f' THEN 'foreign' ELSE 'constraint' END, format('%%s %%s', c.conname, pg_get_constraintdef(c.oid))
   FROM pg_constraint AS c WHERE c.conrelid = to_regclass(%(name)s) AND c.contype IN ('f', 'c', 'x')
