@@ -29,6 +29,9 @@ class RowSecured(Protocol):
     def check_policies(self) -> list[Finding]:
         """Report what is open: tables without row-level security, and ways around it."""
 
+    def sees_all(self) -> bool:
+        """Whether policies hide nothing from this connection's role, as they do from a tenant's."""
+
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """A table whose rows have tasks: the value of `key` is that of `match` in the tasks of the pipeline."""

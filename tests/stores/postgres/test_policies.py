@@ -90,6 +90,20 @@ def test_a_member_reads_its_own_tasks_through_commands(secured: Roles, run: Run)
     assert (lane["waiting"], lane["cancelled"]) == (1, 1)
 
 
+def test_a_member_is_not_misinformed_about_workers_and_pauses(secured: Roles, run: Run) -> None:
+    url, service = secured.url_of("ann"), secured.url_of("service")
+    with secured.queue("service") as queue:
+        queue.pause("tagging", by="eve", reason="금지")
+    for task_id in ("ann-1", "ann-2"):
+        said = run("why", task_id, "--store", url).stdout
+        assert "can't see workers, pauses and limits" in said
+        assert "paused by eve" in run("why", task_id, "--store", service).stdout
+    refused = run("workers", "--store", url, code=64).output
+    assert "connect as a service role" in refused
+    assert "no worker" not in run("counts", "--store", url).output
+    assert "no worker is running" in run("counts", "--store", service).output
+
+
 # ── across tenants ──
 
 

@@ -102,7 +102,7 @@ def counts(session: Session, query: tuple[str, ...]) -> None:
     session.out.table(["phase", *(f">{name}" for name in names)], rows)
     if overview.ended_at < overview.at:
         session.out.aside(f"ended tasks as of {formatting.ago(overview.ended_at, overview.at)} ago")
-    if not overview.workers and overview.waiting:
+    if not overview.workers and overview.waiting and session.views.sees_workers:
         session.out.aside("no worker is running: onerow worker APP")
 
 

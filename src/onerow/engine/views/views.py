@@ -44,6 +44,7 @@ from onerow.engine.views.why import Reason, why
 from onerow.engine.views.workers import WorkerLine, check_worker, roll, serving
 from onerow.pipelines.decoding import check_payload
 from onerow.ports import Administrable, Finding, Search, Searchable, Sized, Store, StoreCounts, StoredSize
+from onerow.sql_ports import PostgresDatabase
 
 SEARCH_FOR = timedelta(milliseconds=60)
 COUNT_FOR = timedelta(seconds=2)
@@ -76,6 +77,12 @@ class Views:
         """The store, or its read-only variant (a replica) if it has one."""
         store = self._queue.store
         return getattr(store, "for_views", lambda: store)()
+
+    @property
+    def sees_workers(self) -> bool:
+        """Whether workers, pauses and limits can be read; not by the database role of a tenant."""
+        store = self._queue.store
+        return not isinstance(store, PostgresDatabase) or store.sees_all()
 
     def overview(self, over: timedelta = RECENT) -> Overview:
         """Return a summary of the whole store."""
@@ -254,7 +261,8 @@ class Views:
         """Explain in a sentence why a task is not running, with the command that changes it."""
         found = self._existing(task) if isinstance(task, str) else task
         plan = self.plans().get(found.pipeline)
-        reason = why(self._store, found, plan, self.workers(holds=False), for_user=self._queue.user_id)
+        workers = self.workers(holds=False) if self.sees_workers else None
+        reason = why(self._store, found, plan, workers, for_user=self._queue.user_id)
         metadata = shown(found, "metadata")
         return replace(reason, inbox=str(metadata.get(ORIGIN, "")) if isinstance(metadata, dict) else "")
 

@@ -36,11 +36,12 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def why(
-    store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine], *, for_user: str | None = None
+    store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine] | None, *, for_user: str | None = None
 ) -> Reason:
     """Return the first reason why the task is not claimed, in the order in which a claim checks them.
 
-    for_user: the user who asks; details of other users' tasks are left out.
+    workers: None if this database role may not read them, nor pauses and limits. for_user: the user who asks; details of
+    other users' tasks are left out.
     """
     now = store.now()
     controls = definitions.load_controls(store)
@@ -66,6 +67,12 @@ def why(
             f"No code knows the pipeline {task.pipeline}: it was never published here.",
             "onerow publish APP",
         )
+    if workers is None:
+        return Reason(
+            "hidden",
+            "It is due. This database role can't see workers, pauses and limits, one of which may delay it: "
+            "ask as a service role.",
+        )
     phase = controls.in_force(task.pipeline, plan.phase(task.phase))
     return (
         _paused(controls, task, phase)
@@ -77,14 +84,17 @@ def why(
     )
 
 
-def _running(task: Task, workers: Sequence[WorkerLine], now: datetime) -> Reason:
+def _running(task: Task, workers: Sequence[WorkerLine] | None, now: datetime) -> Reason:
     holder = f"worker {task.leased_by}"
     if task.leased_until is not None and task.leased_until <= now:
         silent = _for(now - task.leased_until)
+        ended = f"Its {holder} has been silent since its lease ended {silent} ago"
+        if workers is None:
+            return Reason("lease-ended", f"{ended}.")
         alive = any(worker.alive for worker in workers)
         return Reason(
             "lease-ended",
-            f"Its {holder} has been silent since its lease ended {silent} ago; "
+            f"{ended}; "
             + ("a live worker will rescue it in a moment." if alive else "no live worker is there to rescue it."),
             "" if alive else "onerow worker APP",
         )

@@ -4,6 +4,7 @@ from onerow.ports import Finding
 from onerow.sql_ports import Attachment, PolicySettings
 from onerow.stores.postgres import attach, policies, policy_check
 from onerow.stores.postgres.connections import Connections
+from onerow.stores.postgres.statements import statement
 
 
 class Administration:
@@ -20,6 +21,11 @@ class Administration:
 
     def check_policies(self) -> list[Finding]:
         return policy_check.check(self._connections, self._schema)
+
+    def sees_all(self) -> bool:
+        sql = statement("policies_sees_all", self._schema)
+        found = self._connections.read(lambda connection: connection.execute(sql, {"schema": self._schema}).fetchone())
+        return found is None or bool(found[0])
 
     def attach(self, attachment: Attachment) -> Attachment:
         return attach.attach(self._connections, self._schema, attachment)
