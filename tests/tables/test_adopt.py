@@ -400,6 +400,33 @@ def test_grants_carry_over(pg: Database) -> None:
         pg.sql("UPDATE transcription_jobs SET status = 'queued' WHERE video_id = 'new'")
         pg.sql("DELETE FROM transcription_jobs WHERE video_id = 'new'")
         assert pg.sql("SELECT count(*) FROM transcription_jobs") == [(3,)]
+        # The old table is no way around the policies of the view.
+        assert "permission denied" in pg.refused("SELECT FROM transcription_jobs_before_onerow")
+        pg.sql("RESET ROLE")
+        undo(pg.store, pg.store.old_table(mapping))
+        pg.sql(f"SET ROLE {role}")
+        pg.sql("INSERT INTO transcription_jobs (video_id) VALUES ('newer')")
+        assert pg.sql("SELECT count(*) FROM transcription_jobs") == [(4,)]
+    finally:
+        pg.sql("RESET ROLE")
+        pg.sql(f"DROP OWNED BY {role}")
+        pg.sql(f"DROP ROLE {role}")
+
+
+def test_a_role_can_not_use_the_capture_for_itself(pg: Database) -> None:
+    mapping, _ = _ready(pg, 3)
+    pg.store.old_table(mapping).start()
+    role = new_name("tenant_")
+    pg.sql(f"CREATE ROLE {role}")
+    try:
+        pg.sql(f"GRANT USAGE ON SCHEMA onerow TO {role}")
+        pg.sql(f"SET ROLE {role}")
+        pg.sql("CREATE TEMP TABLE own (id text)")
+        said = pg.refused(
+            "CREATE TRIGGER t AFTER INSERT ON own FOR EACH ROW EXECUTE FUNCTION onerow.adopt_transcription_jobs()"
+        )
+        assert "permission denied for function" in said
+        assert "permission denied" in pg.refused("SELECT FROM onerow.adopt_transcription_jobs")
     finally:
         pg.sql("RESET ROLE")
         pg.sql(f"DROP OWNED BY {role}")

@@ -101,6 +101,9 @@ class PostgresOldTable:
 
     def _capture(self) -> Iterator[str]:
         yield f"CREATE TABLE IF NOT EXISTS {self._changes} (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL)"
+        yield f"ALTER TABLE {self._changes} ENABLE ROW LEVEL SECURITY"
+        yield f"ALTER TABLE {self._changes} FORCE ROW LEVEL SECURITY"
+        yield f"CREATE POLICY onerow_service ON {self._changes} FOR ALL TO CURRENT_USER USING (true) WITH CHECK (true)"
         # As the owner: a program that may write to the old table need not have rights in onerow's schema.
         yield (
             f"CREATE OR REPLACE FUNCTION {self._changes}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
@@ -112,6 +115,8 @@ class PostgresOldTable:
             f"IF TG_OP <> 'DELETE' THEN INSERT INTO {self._changes} (key) VALUES (CAST(NEW.{self._key} AS text)); END IF;\n"
             f"RETURN NULL; END $$"
         )
+        # Who may execute it could make a trigger of it on a table of their own, and run code with the owner's rights.
+        yield f"REVOKE EXECUTE ON FUNCTION {self._changes}() FROM PUBLIC"
         yield (
             f"CREATE TRIGGER onerow_adopt AFTER INSERT OR UPDATE OR DELETE ON {self._name} "
             f"FOR EACH ROW EXECUTE FUNCTION {self._changes}()"
@@ -248,6 +253,8 @@ class PostgresOldTable:
                 yield f"ALTER VIEW {self._view.view} ALTER COLUMN {quoted(name)} SET DEFAULT {chosen}"
         yield from grants
         yield from base_grants(schema, grants)
+        # Programs use the view now; under its new name the table would show every tenant's rows.
+        yield from _revocations(self._before, grants)
 
     def _drop_capture(self) -> Iterator[str]:
         yield f"DROP TRIGGER IF EXISTS onerow_adopt ON {self._name}"
@@ -267,7 +274,8 @@ class PostgresOldTable:
                         connection.execute(sql)
                 else:
                     self._refuse_if_run(connection, swapped_at)
-                    for sql in self._swap_back():
+                    grants = views.grants_of(connection, self._name)
+                    for sql in (*self._swap_back(), *grants):
                         connection.execute(sql, {"since": swapped_at} if "%(since)s" in sql else None)
                 self._remove(connection, "")
                 notes.drop(connection, self._schema, ADOPTION, [self.mapping.table])
@@ -328,3 +336,9 @@ def base_grants(schema: str, grants: Sequence[str]) -> Iterator[str]:
             yield f"GRANT INSERT ON {schema}.onerow_tally TO {role}"
         if "DELETE" in privileges:
             yield f"GRANT SELECT, DELETE ON {schema}.task_queue, {schema}.onerow_log, {schema}.onerow_log_size TO {role}"
+
+
+def _revocations(table: str, grants: Sequence[str]) -> Iterator[str]:
+    """Yield the statements that revoke everything on a table from the roles of these grants."""
+    for role in sorted({grant.rpartition(" TO ")[2].removesuffix(" WITH GRANT OPTION") for grant in grants}):
+        yield f"REVOKE ALL ON {table} FROM {role} CASCADE"
