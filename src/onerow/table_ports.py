@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from onerow.core.errors import StoreUnavailable
+from onerow.core.errors import BadInput, IllegalMove, StoreUnavailable
 from onerow.core.table_mapping import TableMapping
 from onerow.core.task import Task
 from onerow.ports import Finding
@@ -70,6 +70,24 @@ class TableBusy(StoreUnavailable):
     fix = "end long transactions that use the table, and run the command again: it resumes"
 
 
+def overtaken(table: str) -> BadInput:
+    """Return the error of a process that goes on with an adoption which another one has ended."""
+    return BadInput(
+        f"another process has finished or undone the adoption of {table}",
+        fix="run the command again to see which",
+        field="table",
+    )
+
+
+def can_not_hold(task_id: str, table: str) -> IllegalMove:
+    """Return the error of a way back on which a task would be lost."""
+    return IllegalMove(
+        f"task {task_id} has no id that {table} can hold",
+        fix=f"the old rows are still in {table}{SUFFIX}; copy what you need from there",
+        task_id=task_id,
+    )
+
+
 class OldTable(Protocol):
     """The table that is adopted. Every step can be repeated after an interruption."""
 
@@ -106,10 +124,16 @@ class OldTable(Protocol):
         """Return the tasks with these ids as the view shows them."""
 
     def write(self, tasks: Sequence[Task], gone: Sequence[str]) -> None:
-        """Make the stored tasks equal to these, and remove those with the ids `gone`."""
+        """Make the stored tasks equal to these, and remove those with the ids `gone`.
+
+        Raises BadInput if another process has made the view or undone the adoption: the tasks may have run.
+        """
 
     def count_tasks(self) -> int:
         """Return the number of tasks of the pipeline."""
+
+    def reconcile(self) -> int:
+        """Remove adopted tasks whose rows are gone; return the number of rows without a task."""
 
     def swap(self, settle: Callable[[], None], body: Any) -> None:
         """Lock the old table; call `settle`, which applies the last changes; give the table's name to the view.
@@ -121,7 +145,8 @@ class OldTable(Protocol):
     def undo(self, swapped_at: datetime | None) -> None:
         """Give the old table its name back, with what was added or changed since; remove the copied tasks.
 
-        swapped_at: None if the view was never made. Raises IllegalMove if a task has run since.
+        swapped_at: None if the view was never made. Raises IllegalMove if a task has run since, or if the old table can't
+        hold one that was added.
         """
 
 

@@ -85,6 +85,16 @@ def test_a_task_that_was_deleted_by_hand_is_not_taken_for_completed(queue: Queue
         queue.wait(task, timeout=PATIENCE)
 
 
+def test_a_failed_task_that_is_not_stored_either_is_not_taken_for_completed(queue: Queue) -> None:
+    tags = pipeline(keep="0s")
+    failed = queue.add(tags, "fail")
+    work(queue, tags)
+    while ids(queue):
+        sweep(queue)
+    with pytest.raises(UnknownName, match="removed before it was seen to end"):
+        queue.wait(failed, timeout=PATIENCE)
+
+
 def test_children_stay_until_their_parent_has_ended(queue: Queue) -> None:
     tags = pipeline(keep={"completed": "0s"})
     albums = Pipeline("albums", keep={"completed": "0s"})

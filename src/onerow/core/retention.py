@@ -18,6 +18,7 @@ KeepOption = Duration | Mapping[str, Duration]
 """'30d' for every ended task, or by status: {'completed': '7d', 'failed': '90d'}; a status that is not named is kept."""
 Keep = Mapping[str, timedelta]
 _AT_ONCE = timedelta(0)
+_SEEN_WITHIN = timedelta(minutes=1)  # in which who waits for a task looks at it
 
 
 def parse_keep(given: KeepOption | None, field: str = "keep") -> dict[str, timedelta]:
@@ -70,6 +71,12 @@ class Retention:
             and task.held_key is None
             and plan.keep.get(COMPLETED, self._keep.get(COMPLETED)) == _AT_ONCE
         )
+
+    def proves_completion(self, task: Task, plan: Plan) -> bool:
+        """Whether a task that was seen open, and is gone, was completed: others are stored long enough to be seen."""
+        keep = self.of(plan)
+        others = [keep[status] for status in ENDS - {COMPLETED} if status in keep]
+        return self.deletes_at_end(task, plan) and all(age >= _SEEN_WITHIN for age in others)
 
     def sweeps(self, plans: Mapping[str, Plan]) -> Iterator[Sweep]:
         """Yield what to look for; by pipeline only if one of the pipelines has a retention of its own."""

@@ -13,7 +13,7 @@ from onerow.core.adoption import Processing, check_plan
 from onerow.core.errors import BadInput
 from onerow.core.table_mapping import TableMapping
 from onerow.engine.control import definitions
-from onerow.engine.queue.adopt import Adopted, Adoption, problems, undo
+from onerow.engine.queue.adopt import Adopted, Adoption, look, problems, undo
 from onerow.ports import Administrable, Finding, Store
 from onerow.table_ports import SUFFIX, Adopting, OldTable
 
@@ -98,7 +98,7 @@ def _check_store(store: Store, mapping: TableMapping) -> None:
 
 
 def _look(session: Session, old: OldTable) -> None:
-    shape = old.shape()
+    shape = look(old)
     bad = problems(shape.findings)
     if session.out.as_json:
         session.out.json(

@@ -7,7 +7,8 @@ by a trigger of the old table and copied again, the last of them under the lock 
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,9 +18,9 @@ from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.table_mapping import TableMapping
 from onerow.core.task import Task
 from onerow.core.times import read, spell
-from onerow.engine.control import definitions, notes
+from onerow.engine.control import definitions, notes, stats
 from onerow.ports import Finding, Note, Store
-from onerow.table_ports import ADOPTED_BY, ADOPTION, OldTable, Row, TableBusy
+from onerow.table_ports import ADOPTED_BY, ADOPTION, SUFFIX, OldTable, Row, TableBusy, TableShape
 
 _PAGE = 500
 _ROUNDS = 20  # of verifying rows that programs keep writing
@@ -36,6 +37,7 @@ class State(msgspec.Struct, frozen=True):
     cursor: Any = None  # how far the rows were copied
     copied: bool = False
     swapped_at: str = ""
+    purged: bool = False  # whether tasks were purged since
 
 
 class Adopted(msgspec.Struct):
@@ -54,6 +56,22 @@ Progress = Callable[[Adopted], None]
 def problems(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that stop an adoption."""
     return [finding for finding in findings if finding.level == "bad"]
+
+
+def look(table: OldTable) -> TableShape:
+    """Look at the table, and for tasks that its pipeline has already, without changing anything."""
+    shape = table.shape()
+    tasks = table.count_tasks() if table.stage() == "none" else 0
+    if not tasks:
+        return shape
+    finding = _has_tasks(table.mapping, tasks)
+    return msgspec.structs.replace(shape, findings=[finding, *shape.findings])
+
+
+def _has_tasks(mapping: TableMapping, tasks: int) -> Finding:
+    return Finding(
+        "bad", f"pipeline {mapping.pipeline} has {tasks:,} tasks already", "adopt the table into a pipeline of its own"
+    )
 
 
 def state_of(store: Store, table: str) -> State | None:
@@ -91,7 +109,7 @@ class Adoption:
                 fix="programs use the view; the way back, until a task has run: --undo",
                 field="table",
             )
-        shape = self._table.shape()
+        shape = look(self._table)
         if bad := problems(shape.findings):
             more = f" (and {len(bad) - 1} more: see --dry-run)" if len(bad) > 1 else ""
             raise BadInput(
@@ -111,13 +129,9 @@ class Adoption:
         mapping, fingerprint = self._mapping, fingerprint_of(self._table.given)
         state = state_of(self._store, mapping.table)
         if state is None:
-            tasks = self._table.count_tasks()
-            if tasks:
-                raise BadInput(
-                    f"pipeline {mapping.pipeline} has {tasks:,} tasks already",
-                    fix="adopt the table into a pipeline of its own",
-                    field="pipeline",
-                )
+            if tasks := self._table.count_tasks():
+                found = _has_tasks(mapping, tasks)
+                raise BadInput(found.what, fix=found.fix, field="pipeline")
             state = State(fingerprint, mapping.pipeline)
         elif state.mapping != fingerprint:
             raise BadInput(
@@ -231,6 +245,12 @@ class Adoption:
                 fix="stop its workers and wait until they are done, then run the command again; or say what becomes of these "
                 "rows: --processing requeue runs them again, --processing fail fails them",
             )
+        if missing := self._table.reconcile():
+            raise BadInput(
+                f"{missing:,} rows of {self._mapping.table} were written without its triggers",
+                fix="stop what writes so (replication does), then --undo, and adopt again",
+                field="table",
+            )
 
 
 def _when_free(
@@ -274,5 +294,24 @@ def undo(store: Store, table: OldTable, wait: Callable[[float], None] = time.sle
         raise BadInput(f"there is no record of the adoption of {name}", field="table")
     if state.mapping != fingerprint_of(table.given):
         raise BadInput(f"{name} was adopted with another mapping", fix="undo it with that mapping", field="mapping")
-    _when_free(lambda: table.undo(read(state.swapped_at)), wait)
+    since = read(state.swapped_at)
+    if gone := "were purged" if state.purged else "have run" if _have_run(store, state.pipeline, since) else "":
+        raise IllegalMove(
+            f"tasks {gone} since {name} was adopted",
+            fix=f"the old rows are still in {name}{SUFFIX}; copy what you need from there",
+        )
+    _when_free(lambda: table.undo(since), wait)
     return "the table has its name back"
+
+
+def _have_run(store: Store, pipeline: str, since: datetime) -> bool:
+    """Whether the statistics know of attempts, also of tasks that were deleted at their end."""
+    counted = stats.add_up(store.notes(stats.STATS, since=stats.minute_of(since)))
+    return any(outcomes.attempts for (name, _), outcomes in counted.items() if name == pipeline)
+
+
+def note_purge(store: Store, pipelines: Collection[str]) -> None:
+    """Record that tasks of these pipelines are purged, after which an adoption can't be undone."""
+    for note in store.notes(ADOPTION):
+        if note.body["pipeline"] in pipelines and note.body["swapped_at"] and not note.body.get("purged"):
+            notes.update(store, ADOPTION, note.name, lambda stored: stored and stored.body | {"purged": True}, note)

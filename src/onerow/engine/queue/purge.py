@@ -12,6 +12,7 @@ from onerow.core.status import ENDS, Status
 from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.engine.output.files import LogFiles
+from onerow.engine.queue.adopt import note_purge
 from onerow.engine.queue.compare_and_swap import apply, written
 from onerow.ports import Store
 
@@ -51,6 +52,8 @@ def _purge(store: Store, tasks: list[Task], files: LogFiles | None) -> int:
     now = store.now()
     parents = {task.task_id: task for task in store.fetch([task.parent_id for task in tasks if task.parent_id])}
     removable = [task for task in tasks if task.parent_id not in parents or parents[task.parent_id].ended]
+    if removable:
+        note_purge(store, {task.pipeline for task in removable})
     remembered = [task for task in removable if task.held_until is not None and task.held_until > now]
     remembered_ids = {task.task_id for task in remembered}
     buried = written(apply(store, remembered, lambda task: rules.bury(task, now), now))

@@ -80,7 +80,7 @@ class Waiting(Scope):
         plan = self._plan_or_none(seen.pipeline)
         if plan is not None and not seen.ended:
             completed = completed_unseen(seen, self.store.now())
-            if self.retention.deletes_at_end(completed, plan):
+            if self.retention.proves_completion(completed, plan):
                 return completed
         raise UnknownName(f"task {seen.task_id!r} was removed before it was seen to end", field="task_id")
 

@@ -20,10 +20,24 @@ from onerow.stores.postgres.pipelining import Connection
 from onerow.stores.postgres.statements import quoted
 from onerow.stores.postgres.view_columns import literal
 from onerow.stores.postgres.view_sql import ViewSql
-from onerow.table_ports import ADOPTED_BY, ADOPTION, SUFFIX, VIEW, Changed, Page, Row, Stage, TableBusy, TableShape
+from onerow.table_ports import (
+    ADOPTED_BY,
+    ADOPTION,
+    SUFFIX,
+    VIEW,
+    Changed,
+    Page,
+    Row,
+    Stage,
+    TableBusy,
+    TableShape,
+    can_not_hold,
+    overtaken,
+)
 
 _LOCK_TIMEOUT = "500ms"
 _PAUSE = "pause"  # kind of the notes of pauses
+_ADOPTED = "t.logs #>> '{0,what}' = 'adopted'"  # the first entry of the task's history, unless it is very long
 
 
 class PostgresOldTable:
@@ -36,8 +50,7 @@ class PostgresOldTable:
         parts = mapping.table.split(".")
         self._name = ".".join(map(quoted, parts))
         self._before = f'{self._name[:-1]}{SUFFIX}"'
-        plain = parts[-1]
-        self._changes = f"{quoted(schema)}.{quoted(f'adopt_{plain}')}"
+        self._changes = f"{quoted(schema)}.{quoted('_'.join(('adopt', *parts)))}"
         self._tasks = f"{quoted(schema)}.task_queue"
         with connections.connection() as connection:
             catalog = Catalog(connection, schema, self._name)
@@ -188,6 +201,11 @@ class PostgresOldTable:
         if not ids:
             return
         with self._connection() as connection, connection.transaction():
+            try:
+                # It is dropped at the end of the adoption, which waits for this transaction.
+                connection.execute(f"LOCK TABLE {self._changes} IN ACCESS SHARE MODE")
+            except psycopg.errors.UndefinedTable:
+                raise overtaken(self.mapping.table) from None
             self._remove(connection, "task_id = ANY (%(ids)s) AND", column(Texts, ids))
             with connection.cursor(binary=True) as cursor:
                 answers = inserting.insert(cursor, self._schema, tasks) if tasks else []
@@ -200,9 +218,19 @@ class PostgresOldTable:
                         field="table",
                     )
 
+    def reconcile(self) -> int:
+        rows = f"SELECT FROM {self._name} AS o WHERE CAST(o.{self._key} AS text) = t.task_id"
+        with self._connection() as connection:
+            self._remove(connection, f"{_ADOPTED} AND NOT EXISTS ({rows}) AND")
+            ((missing,),) = connection.execute(
+                f"SELECT count(*) FROM {self._name} AS o WHERE NOT EXISTS (SELECT FROM {self._tasks} AS t "
+                f"WHERE t.pipeline = {literal(self.mapping.pipeline)} AND t.task_id = CAST(o.{self._key} AS text))"
+            ).fetchall()
+        return int(missing)
+
     def _remove(self, connection: Connection, where: str, ids: Any = None) -> None:
         connection.execute(
-            f"WITH gone AS (DELETE FROM {self._tasks} WHERE {where} pipeline = %(pipeline)s RETURNING pipeline, type, status) "
+            f"WITH gone AS (DELETE FROM {self._tasks} AS t WHERE {where} pipeline = %(pipeline)s RETURNING pipeline, type, status) "
             f"INSERT INTO {quoted(self._schema)}.onerow_tally (pipeline, type, status, count) SELECT pipeline, type, status, -count(*) "
             "FROM gone WHERE status IN ('completed', 'failed', 'cancelled') GROUP BY 1, 2, 3",
             {"pipeline": self.mapping.pipeline} | ({} if ids is None else {"ids": ids}),
@@ -277,13 +305,21 @@ class PostgresOldTable:
                     grants = views.grants_of(connection, self._name)
                     for sql in (*self._swap_back(), *grants):
                         connection.execute(sql, {"since": swapped_at} if "%(since)s" in sql else None)
-                self._remove(connection, "")
+                # Tasks that were added in other ways are not in a table that never was a view.
+                self._remove(connection, f"{_ADOPTED} AND" if swapped_at is None else "")
                 notes.drop(connection, self._schema, ADOPTION, [self.mapping.table])
                 notes.drop(connection, self._schema, VIEW, [self.mapping.name])
                 self._end_pause(connection)
             views.drop_indexes(connection, self._schema, self._view.index_prefix, keep=[])
 
     def _refuse_if_run(self, connection: Connection, swapped_at: datetime) -> None:
+        lost = connection.execute(
+            f"SELECT t.task_id FROM {self._tasks} AS t WHERE t.pipeline = %s AND {self._view.shown(self.mapping.key)} IS NULL "
+            "AND t.purged_at IS NULL LIMIT 1",
+            (self.mapping.pipeline,),
+        ).fetchone()
+        if lost is not None:
+            raise can_not_hold(lost[0], self.mapping.table)
         ran = connection.execute(
             f"SELECT task_id FROM {self._tasks} WHERE pipeline = %s AND (leased_by IS NOT NULL OR started_at >= %s) LIMIT 1",
             (self.mapping.pipeline, swapped_at),

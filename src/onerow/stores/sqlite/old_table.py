@@ -22,10 +22,25 @@ from onerow.stores.sqlite.old_table_shape import CAPTURE, findings, types_of
 from onerow.stores.sqlite.rows import row_of
 from onerow.stores.sqlite.view_columns import quoted
 from onerow.stores.sqlite.view_sql import ViewSql
-from onerow.table_ports import ADOPTED_BY, ADOPTION, SUFFIX, Changed, Page, Row, Stage, TableShape
+from onerow.table_ports import (
+    ADOPTED_BY,
+    ADOPTION,
+    SUFFIX,
+    Changed,
+    Page,
+    Row,
+    Stage,
+    TableShape,
+    can_not_hold,
+    overtaken,
+)
 
 OWN, STAGING = "task_queue", "onerow_adopting"
 _PAUSE = "pause"  # kind of the notes of pauses
+_TABLES = ("onerow_note", "onerow_tally", "onerow_log", "onerow_log_size", "onerow_meta")
+_ADOPTED = (
+    "json_extract(logs, '$[0].what') = 'adopted'"  # the first entry of the task's history, unless it is very long
+)
 
 
 class SqliteOldTable:
@@ -172,6 +187,8 @@ class SqliteOldTable:
 
     def count_tasks(self) -> int:
         with self._read() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (self._tasks,)).fetchone():
+                return 0
             sql = f"SELECT count(*) FROM {self._tasks} WHERE pipeline = ?"
             return int(connection.execute(sql, (self.mapping.pipeline,)).fetchone()[0])
 
@@ -182,6 +199,8 @@ class SqliteOldTable:
         if not ids:
             return
         with self._write() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (self._changes,)).fetchone():
+                raise overtaken(self._table)
             self._remove(connection, "AND task_id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             for task in tasks:
                 row = row_of(task)
@@ -198,6 +217,17 @@ class SqliteOldTable:
                         field="table",
                     ) from None
             counts.write(connection, counts.of_tasks(tasks))
+
+    def reconcile(self) -> int:
+        rows = f"(SELECT CAST({self._key} AS TEXT) FROM {quoted(self._table)} WHERE {self._key} IS NOT NULL)"
+        with self._write() as connection:
+            self._remove(connection, f"AND {_ADOPTED} AND task_id NOT IN {rows}")
+            ((missing,),) = connection.execute(
+                f"SELECT count(*) FROM {quoted(self._table)} WHERE {self._key} IS NULL OR CAST({self._key} AS TEXT) NOT IN "
+                f"(SELECT task_id FROM {self._tasks} WHERE pipeline = ?)",
+                (self.mapping.pipeline,),
+            ).fetchall()
+        return int(missing)
 
     def _remove(self, connection: sqlite3.Connection, where: str, given: Sequence[Any] = ()) -> None:
         where = f"pipeline = ? {where}"
@@ -262,13 +292,18 @@ class SqliteOldTable:
             if self._is_own:
                 self._drop_everything(connection)
             else:
-                self._remove(connection, "")
+                # Tasks that were added in other ways are not in a table that never was a view.
+                self._remove(connection, f"AND {_ADOPTED}" if swapped_at is None else "")
                 notes.drop(connection, ADOPTION, [self._table])
                 self._end_pause(connection)
             if swapped_at is not None:
                 connection.execute(f"ALTER TABLE {quoted(self._before)} RENAME TO {quoted(self._table)}")
 
     def _refuse_if_run(self, connection: sqlite3.Connection, swapped_at: datetime) -> None:
+        shown = self._view.select(OWN, "task_id AS onerow_task_id,")
+        lost = connection.execute(f"SELECT onerow_task_id FROM ({shown}) WHERE {self._key} IS NULL LIMIT 1").fetchone()
+        if lost is not None:
+            raise can_not_hold(lost[0], self._table)
         ran = connection.execute(
             f"SELECT task_id FROM {OWN} WHERE pipeline = ? AND (leased_by IS NOT NULL OR started_at >= ?) LIMIT 1",
             (self.mapping.pipeline, spell(swapped_at)),
@@ -307,8 +342,5 @@ class SqliteOldTable:
     def _drop_everything(self, connection: sqlite3.Connection) -> None:
         """Drop onerow's tables, which this adoption created."""
         connection.execute("DROP TABLE IF EXISTS onerow_title")
-        rows = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'onerow_*'"
-        ).fetchall()
-        for name in (self._tasks, *(name for (name,) in rows)):
+        for name in (self._tasks, *_TABLES):
             connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
