@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,8 +12,11 @@ from onerow.core.addition import Addition
 from onerow.core.errors import BadInput, StoreReadOnly, UnknownName
 from onerow.core.filters import Filter
 from onerow.core.status import COMPLETED
+from onerow.core.table_mapping import read_mapping
 from onerow.engine.queue.adding import add_children
+from onerow.engine.queue.adopt import Adoption
 from onerow.engine.queue.scope import plan_of
+from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LogLine, Note
 from onerow.sql_ports import PolicySettings
 from onerow.stores.postgres import PostgresStore
@@ -355,6 +359,39 @@ def test_check_reports_a_tenant_who_can_become_the_service(secured: Roles, postg
         admin.execute(f"GRANT {secured.name('service')} TO {secured.name('members')}")
     said = run("pg", "policies", "--check", "--store", secured.url_of("owner"), code=1).stdout
     assert f"is a member of {secured.name('service')}" in said
+
+
+def test_an_adoption_opens_nothing(secured: Roles, run: Run) -> None:
+    """Its capture, which belongs to no superuser here, and the old table under its new name."""
+    owner = secured.url_of("owner")
+    with secured.sql("owner") as sql:
+        sql.execute("CREATE SCHEMA app")
+        sql.execute("CREATE TABLE app.jobs (id text PRIMARY KEY, owner text NOT NULL, status text NOT NULL)")
+        sql.execute("INSERT INTO app.jobs VALUES ('a', %s, 'queued'), ('b', %s, 'queued')", (ANNS, BOBS))
+        members = secured.name("members")
+        sql.execute(f"GRANT USAGE ON SCHEMA app TO {members}; GRANT SELECT, INSERT ON app.jobs TO {members}")
+    jobs = Pipeline("jobs")
+    jobs.phase(name="run")(lambda job: None)
+    mapping = read_mapping({
+        "table": "app.jobs", "pipeline": "jobs", "phase": "run",
+        "columns": {"id": "task_id", "owner": "user_id", "status": "status"},
+        "statuses": {"queued": "waiting", "busy": "processing", "done": "completed", "bad": "failed", "off": "cancelled"},
+    })  # fmt: skip
+    with secured.queue("owner") as queue:
+        queue.publish(jobs)
+        store: Any = queue.store
+
+        table = store.old_table(mapping)
+        table.start()
+        run("pg", "policies", "--check", "--store", owner)
+        with secured.sql("ann") as sql:
+            sql.execute("INSERT INTO app.jobs VALUES ('c', %s, 'queued')", (ANNS,))
+        Adoption(store, table, wait=lambda seconds: None).run()
+        run("pg", "policies", "--check", "--store", owner)
+    with secured.sql("ann") as sql:
+        assert {key for (key,) in sql.execute("SELECT id FROM app.jobs")} == {"a", "c"}
+        with pytest.raises(errors.InsufficientPrivilege):
+            sql.execute("SELECT FROM app.jobs_before_onerow")
 
 
 # ── bad input ──

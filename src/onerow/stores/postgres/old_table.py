@@ -12,7 +12,7 @@ from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.table_mapping import TableMapping, with_types
 from onerow.core.task import Task
 from onerow.ports import Existing
-from onerow.stores.postgres import inserting, notes, views
+from onerow.stores.postgres import inserting, notes, policy_check, views
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column
 from onerow.stores.postgres.old_table_shape import Catalog, findings
@@ -245,7 +245,8 @@ class PostgresOldTable:
                 self._locked = connection
                 settle()
                 grants = views.grants_of(connection, self._name)
-                for sql in self._swap(grants):
+                secured = policy_check.is_enabled(connection, self._schema)
+                for sql in self._swap(grants, secured=secured):
                     connection.execute(sql)
                 views.record(connection, self._schema, self.mapping)
                 self._write_note(connection, body)
@@ -267,7 +268,7 @@ class PostgresOldTable:
             (json.dumps(body), ADOPTION, self.mapping.table),
         )
 
-    def _swap(self, grants: Sequence[str]) -> Iterator[str]:
+    def _swap(self, grants: Sequence[str], *, secured: bool) -> Iterator[str]:
         schema = quoted(self._schema)
         yield from self._drop_capture()
         yield f"ALTER TABLE {self._name} RENAME TO {self._before.rpartition('.')[2]}"
@@ -280,7 +281,8 @@ class PostgresOldTable:
                 chosen = f"nextval('{sequence}')" if identity else default
                 yield f"ALTER VIEW {self._view.view} ALTER COLUMN {quoted(name)} SET DEFAULT {chosen}"
         yield from grants
-        yield from base_grants(schema, grants)
+        if not secured:  # else `onerow pg policies` has granted what each role may do
+            yield from base_grants(schema, grants)
         # Programs use the view now; under its new name the table would show every tenant's rows.
         yield from _revocations(self._before, grants)
 
