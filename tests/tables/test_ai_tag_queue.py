@@ -107,9 +107,9 @@ def test_rows_of_other_pipelines_never_make_a_cast_fail(tags: Database) -> None:
     assert [str(post) for _, post in rows] == [POST, "None"]
     casts = {
         "as_uuid": "x",
-        "as_bigint": "9" * 40,
-        "as_integer": "9" * 12,
-        "as_number": "1e999",
+        "as_int8": "9" * 40,
+        "as_int4": "9" * 12,
+        "as_float8": "1e999",
         "as_boolean": "ja",
         "as_time": "2026-13-45T00:00",
     }

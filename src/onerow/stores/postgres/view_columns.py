@@ -9,6 +9,8 @@ SQL_TYPES = {
     "json": "json", "jsonb": "jsonb",
 }  # fmt: skip
 """Type of a column → type in PostgreSQL."""
+_CASTS = {"integer": "as_int4", "bigint": "as_int8", "unix": "as_int8", "unix_ms": "as_int8", "number": "as_float8"}
+"""Type of a column → function of sql/views.sql that reads it from text; that of another type is as_TYPE."""
 
 
 def literal(text: str) -> str:
@@ -64,7 +66,12 @@ class ViewColumns:
                 return f"CAST({self.row}{field}{path} AS {kind})"
             *outer, last = members
             path = "".join(f" -> {literal(member)}" for member in outer)
-            return self._number(column, self._from_text(f"({self.row}{field}{path} ->> {literal(last)})", kind))
+            text = f"({self.row}{field}{path} ->> {literal(last)})"
+            if (column.plus or column.negate) and kind in ("integer", "bigint"):
+                # The result may not fit the type: it is NULL then too.
+                shown = self._number(column, f"CAST({self.schema}.as_int8({text}) AS numeric)")
+                return self._from_text(f"CAST({shown} AS text)", kind)
+            return self._number(column, self._from_text(text, kind))
         name = quoted("type" if field == "phase" else field)
         match column.own_type:
             case "text":
@@ -83,11 +90,9 @@ class ViewColumns:
                 return f"{self.schema}.as_time({text})"
             case "datetime":
                 return f"({self.schema}.as_time({text}) AT TIME ZONE 'UTC')"
-            case "unix" | "unix_ms":
-                return f"{self.schema}.as_bigint({text})"
             case "json" | "jsonb":
                 return f"CAST(to_json({text}) AS {kind})"
-        return f"{self.schema}.as_{kind}({text})"
+        return f"{self.schema}.{_CASTS.get(kind, f'as_{kind}')}({text})"
 
     @staticmethod
     def _number(column: Column, number: str) -> str:

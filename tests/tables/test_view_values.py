@@ -1,0 +1,81 @@
+"""Values in columns of a view: what an INSERT stores is shown, and values that collide or don't fit are refused."""
+
+from typing import Any
+
+import pytest
+
+from onerow.core.adoption import unique_key
+from onerow.core.table_mapping import TableMapping, read_mapping
+from tests.tables.kit import Database, pipeline
+
+WORDS = {"new": "waiting", "busy": "processing", "done": "completed", "bad": "failed", "off": "cancelled"}
+jobs = pipeline("jobs", "run")
+
+
+def mapping(columns: dict[str, Any], **keys: Any) -> TableMapping:
+    """The mapping of the view jobs with these columns beside id and state."""
+    columns = {"id": "task_id", "state": "status"} | columns
+    return read_mapping({"table": "jobs", "pipeline": "jobs", "columns": columns, "statuses": WORDS} | keys)
+
+
+NUMBERS = {
+    field: {"i": f"{field}.i:integer", "b": f"{field}.b:bigint", "n": f"{field}.n:number"}
+    for field in ("payload", "metadata")
+}
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1750000000, 1834567890123456789, 1e-120),
+        (2147483647, 9223372036854775807, 1e15),
+        (-2147483648, -9223372036854775808, -2.5e-300),
+        (0, -1, 0.1),
+    ],
+)
+def test_numbers_in_the_range_of_their_type_are_shown_and_found(
+    db: Database, field: str, row: tuple[int, int, float]
+) -> None:
+    db.queue(jobs)
+    db.store.create_view(mapping(NUMBERS[field], indexes=[["i"], ["n"]]))
+    db.sql("INSERT INTO jobs (i, b, n) VALUES (?, ?, ?)", *row)
+    assert db.sql("SELECT i, b, n FROM jobs WHERE i = ? AND b = ? AND n = ?", *row) == [row]
+    if field == "metadata":
+        db.sql("UPDATE jobs SET b = NULL, i = NULL, n = NULL")
+        assert db.sql("SELECT i, b, n FROM jobs") == [(None, None, None)]
+
+
+def test_a_number_that_does_not_fit_is_null_and_never_an_error(pg: Database) -> None:
+    queue = pg.queue(jobs)
+    pg.store.create_view(
+        mapping(
+            NUMBERS["payload"]
+            | {
+                "p": {"field": "payload.p", "type": "integer", "plus": 1},
+                "m": {"field": "payload.m", "type": "bigint", "negate": True},
+            }
+        )
+    )
+    queue.add("jobs", {"i": 2**31, "b": "9223372036854775808", "n": 1e300, "p": 2**31 - 1, "m": -(2**63)})
+    assert pg.sql("SELECT i, b, n, p, m FROM jobs") == [(None, None, 1e300, None, None)]
+    pg.sql("UPDATE jobs SET state = 'off'")
+    texts = {
+        "1e400": None, "-1e999": None, "1e-999": 0.0, "5e-324": 5e-324, "1e+0005": 1e5, "1.": None, "": None, "1e99999": None,
+        "9" * 2000: None,
+    }  # fmt: skip
+    for text, shown in texts.items():
+        assert pg.sql("SELECT onerow.as_float8(?)", text) == [(shown,)]
+    assert pg.sql("SELECT onerow.as_int8('9223372036854775808'), onerow.as_int4('9999999999')") == [(None, None)]
+
+
+def test_an_index_of_a_function_that_returned_something_else_is_made_anew(pg: Database) -> None:
+    """A view of an earlier version reads numbers by functions of other names; its index holds their values."""
+    pg.queue(jobs)
+    shows = mapping(NUMBERS["payload"], indexes=[["i"]])
+    body = "\"onerow\".task_queue ((CASE WHEN payload ->> 'i' ~ '^[0-9]{1,9}$' THEN 1 END)) WHERE pipeline = 'jobs'"
+    pg.sql(f"CREATE INDEX task_view_jobs_1 ON {body}")
+    pg.sql(f"COMMENT ON INDEX onerow.task_view_jobs_1 IS $${body}$$")
+    pg.store.create_view(shows)
+    (definition,) = pg.sql("SELECT pg_get_indexdef('onerow.task_view_jobs_1'::regclass)")
+    assert "as_int4" in definition[0]
