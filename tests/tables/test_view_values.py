@@ -79,3 +79,27 @@ def test_an_index_of_a_function_that_returned_something_else_is_made_anew(pg: Da
     pg.store.create_view(shows)
     (definition,) = pg.sql("SELECT pg_get_indexdef('onerow.task_view_jobs_1'::regclass)")
     assert "as_int4" in definition[0]
+
+
+PAIRS = [("x,y", "z"), ("x", "y,z"), ("x\\", "y"), ("x\\,y", ""), ("x", "\\,y"), ("", ""), ("글", "b"), ("a", "b")]
+
+
+def test_rows_whose_values_hold_the_separator_have_keys_of_their_own(db: Database) -> None:
+    db.queue(jobs)
+    shows = mapping({"a": "payload.a", "b": "payload.b"}, unique=["a", "b"])
+    db.store.create_view(shows)
+    for pair in PAIRS * 2:  # the second time each is taken
+        db.sql("INSERT INTO jobs (a, b) VALUES (?, ?)", *pair)
+    assert sorted(db.sql("SELECT a, b FROM jobs")) == sorted(PAIRS)
+    tasks = [task for (id_,) in db.sql("SELECT id FROM jobs") for task in db.store.fetch([id_])]
+    keys = {task.unique_key for task in tasks}
+    assert keys == {unique_key(shows, {"a": a, "b": b}) for a, b in PAIRS}
+    assert {"글,b", "a,b"} < keys  # values without the separator keep their key
+
+
+def test_the_key_of_one_column_is_its_value(db: Database) -> None:
+    db.queue(jobs)
+    shows = mapping({"a": "payload.a"}, unique=["a"])
+    db.store.create_view(shows)
+    db.sql("INSERT INTO jobs (id, a) VALUES ('1', ?)", "x,\\")
+    assert [task.unique_key for task in db.store.fetch(["1"])] == ["x,\\"] == [unique_key(shows, {"a": "x,\\"})]

@@ -71,7 +71,7 @@ class TriggerSql(ViewColumns):
             elif column.role in (GIVEN, CHANGEABLE):
                 add[_ADD.get(column.field, column.field)] = self._given(column, new)
         if mapping.unique:
-            parts = " || ',' || ".join(f"CAST(NEW.{quoted(name)} AS text)" for name in mapping.unique)
+            parts = " || ',' || ".join(self._key_part(f"CAST(NEW.{quoted(name)} AS text)") for name in mapping.unique)
             add["unique_key"] = f"nullif({parts}, '')"
         if mapping.unique_for:
             add["unique_for"] = literal(mapping.unique_for)
@@ -95,6 +95,12 @@ class TriggerSql(ViewColumns):
         arguments = ", ".join(f"{name} => {value}" for name, value in add.items())
         yield f"new_id := {self.schema}.add({arguments}, task_id => given_id);"
         yield from self._read_back("new_id")
+
+    def _key_part(self, text: str) -> str:
+        """Return a column's part of the unique key, as core.adoption.key_part makes it."""
+        if len(self.mapping.unique) == 1:
+            return text
+        return rf"replace(replace({text}, E'\\', E'\\\\'), ',', E'\\,')"
 
     def _initial_status(self) -> Iterator[str]:
         status = self.mapping.column_of("status")

@@ -90,7 +90,7 @@ class InsertSql(ViewColumns):
         )
         unique = "NULL"
         if mapping.unique:
-            parts = " || ',' || ".join(f"NEW.{quoted(name)}" for name in mapping.unique)
+            parts = " || ',' || ".join(self._key_part(f"NEW.{quoted(name)}") for name in mapping.unique)
             unique = f"nullif(CAST({parts} AS TEXT), '')"
         retries = given.get("max_retries", "NULL")
         return {
@@ -116,6 +116,12 @@ class InsertSql(ViewColumns):
             "token": _MILLIS,
             "version": f"{_MILLIS} + 1",
         }
+
+    def _key_part(self, text: str) -> str:
+        """Return a column's part of the unique key, as core.adoption.key_part makes it."""
+        if len(self.mapping.unique) == 1:
+            return text
+        return rf"replace(replace({text}, '\', '\\'), ',', '\,')"
 
     def _check_row(self, row: dict[str, str]) -> Iterator[str]:
         task_id = self.new_value(self.mapping.key)
