@@ -136,6 +136,16 @@ class TableMapping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Return the words that mean a status, in the order of the mapping."""
         return [word for word, target in self.statuses.items() if _split(target)[0] == status]
 
+    def word_phases(self) -> dict[str, str]:
+        """Return word → phase for the words that name one."""
+        targets = {word: _split(target) for word, target in self.statuses.items()}
+        return {word: phase for word, (_, phase) in targets.items() if phase}
+
+    def shown_words(self) -> dict[str, str]:
+        """Return word → the word that the view shows for the same status and phase."""
+        shown = {(status, phase): word for status, phase, word in self.words}
+        return {word: shown[_split(target)] for word, target in self.statuses.items()}
+
     def meaning(self, word: str) -> tuple[Status, str] | None:
         """Return the status and the phase ('': any) that a word means; None if the mapping has no such word."""
         target = self.statuses.get(word)

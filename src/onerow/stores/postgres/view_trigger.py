@@ -1,6 +1,6 @@
 """What INSERT, UPDATE and DELETE of a view over the queue do: its trigger function."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from onerow.core.status import WAITING
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE, Column
@@ -9,6 +9,10 @@ from onerow.stores.postgres.view_columns import ViewColumns, literal
 
 _NUMBERS = ("integer", "bigint", "number")
 _AT_INSERT = {"created_at", "updated_at"}  # onerow sets them; what an INSERT gives is not used
+_PHASE_CHANGES = (
+    "the phase of a task changes when its work is done",
+    "Complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
+)
 _ADD = {"scheduled_time": "run_at"}  # field → argument of add
 
 
@@ -62,10 +66,7 @@ class TriggerSql(ViewColumns):
             if column.role is KEPT:
                 yield from self._must_be_initial(column, new)
             elif column.role is PHASE:
-                first = f"(SELECT body -> 'phases' -> 0 ->> 'name' FROM {self.schema}.onerow_note WHERE kind = 'pipeline' AND name = {literal(mapping.pipeline)})"
-                yield f"IF {new} <> {first} THEN"
-                yield f"  RAISE EXCEPTION 'a new task is in its first phase, %, not in %', {first}, {new} USING ERRCODE = '22023';"
-                yield "END IF;"
+                yield from self._must_be_first(new)
             elif column.path[0] in ("payload", "metadata"):
                 yield from self._into_json(column, new)
             elif column.role in (GIVEN, CHANGEABLE):
@@ -117,6 +118,16 @@ class TriggerSql(ViewColumns):
             yield "    HINT = 'A lease is taken by the pull API: queue.claim(…).';".replace(
                 "'A lease", "'Insert it first. A lease"
             )
+        yield "END IF;"
+
+        if status is not None and (phases := self.mapping.word_phases()):
+            yield from self._must_be_first(_case(new, phases))
+
+    def _must_be_first(self, phase: str) -> Iterator[str]:
+        """Yield the refusal of a new row whose phase is another than the first of the pipeline."""
+        first = f"(SELECT body -> 'phases' -> 0 ->> 'name' FROM {self.schema}.onerow_note WHERE kind = 'pipeline' AND name = {literal(self.mapping.pipeline)})"
+        yield f"IF {phase} <> {first} THEN"
+        yield f"  RAISE EXCEPTION 'a new task is in its first phase, %, not in %', {first}, {phase} USING ERRCODE = '22023';"
         yield "END IF;"
 
     def _must_be_initial(self, column: Column, new: str) -> Iterator[str]:
@@ -173,11 +184,7 @@ class TriggerSql(ViewColumns):
                     "Leave it out of the UPDATE.",
                 )
             elif column.role is PHASE:
-                yield from _refuse(
-                    differs,
-                    "the phase of a task changes when its work is done",
-                    "Complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
-                )
+                yield from _refuse(differs, *_PHASE_CHANGES)
             elif column.role is GIVEN:
                 yield from _refuse(
                     differs,
@@ -211,6 +218,14 @@ class TriggerSql(ViewColumns):
         yield "IF wanted IS NULL THEN"
         yield f"  RAISE EXCEPTION 'no status % in {self.mapping.name}', quote_nullable({new}) USING ERRCODE = '22023', HINT = {literal(f'Its statuses: {words}')};"
         yield "END IF;"
+        phases = self.mapping.word_phases()
+        if phases:
+            # The word of another phase; what set_status refuses anyway, it refuses with its own hint.
+            other = (
+                f"(CASE WHEN wanted = task.status THEN {_case(new, self.mapping.shown_words())} <> {old} "
+                f"WHEN wanted NOT IN ('processing', 'completed') THEN {_case(new, phases)} <> task.type END)"
+            )
+            yield from _refuse(f"{new} IS DISTINCT FROM {old} AND {other}", *_PHASE_CHANGES)
 
     def _changes(self) -> Iterator[str]:
         """Yield the lines for columns that an UPDATE may change: priority, due time, metadata."""
@@ -247,6 +262,11 @@ def _time_from(kind: str, new: str) -> str:
         case "unix_ms":
             return f"to_timestamp({new} / 1000.0)"
     return f"CAST({new} AS timestamptz)"
+
+
+def _case(value: str, words: Mapping[str, str]) -> str:
+    """Return the expression that replaces a value by what it is mapped to; NULL for another."""
+    return f"(CASE {value} {' '.join(f'WHEN {literal(word)} THEN {literal(to)}' for word, to in words.items())} END)"
 
 
 def _refuse(condition: str, problem: str, hint: str) -> Sequence[str]:

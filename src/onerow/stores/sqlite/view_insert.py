@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from onerow.core.status import WAITING
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE
-from onerow.stores.sqlite.view_columns import NOW, NUMBERS, PULL_API, ViewColumns, literal, quoted, refuse
+from onerow.stores.sqlite.view_columns import NOW, NUMBERS, PULL_API, ViewColumns, case_of, literal, quoted, refuse
 
+_FIRST = "a new task is in the first phase of its pipeline"
 _MILLIS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 
@@ -66,10 +67,13 @@ class InsertSql(ViewColumns):
                 f"a new task has the status {words[0]}; {PULL_API}",
                 f"NEW.{quoted(status.name)} NOT IN ({', '.join(map(literal, words))})",
             )
+            phases = self.mapping.word_phases()
+            if phases:
+                yield refuse(_FIRST, f"{case_of(f'NEW.{quoted(status.name)}', phases)} <> {first}")
         for column in self.mapping.columns:
             new = f"NEW.{quoted(column.name)}"
             if column.role is PHASE:
-                yield refuse("a new task is in the first phase of its pipeline", f"{new} <> {first}")
+                yield refuse(_FIRST, f"{new} <> {first}")
             elif column.role is KEPT and column.field not in ("created_at", "updated_at"):
                 wrong = f"{new} IS NOT NULL"
                 if column.path[0] == "steps" or (
