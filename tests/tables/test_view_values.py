@@ -1,5 +1,6 @@
 """Values in columns of a view: what an INSERT stores is shown, and values that collide or don't fit are refused."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -103,3 +104,15 @@ def test_the_key_of_one_column_is_its_value(db: Database) -> None:
     db.store.create_view(shows)
     db.sql("INSERT INTO jobs (id, a) VALUES ('1', ?)", "x,\\")
     assert [task.unique_key for task in db.store.fetch(["1"])] == ["x,\\"] == [unique_key(shows, {"a": "x,\\"})]
+
+
+@pytest.mark.parametrize("order", [("due", "sched"), ("sched", "due")])
+@pytest.mark.parametrize("given", ["due", "sched"])
+def test_a_task_is_due_when_either_column_of_its_time_says(db: Database, order: tuple[str, ...], given: str) -> None:
+    db.queue(jobs)
+    fields = {"due": "run_at", "sched": "scheduled_time"}
+    db.store.create_view(mapping({name: fields[name] for name in order}))
+    db.sql(f"INSERT INTO jobs (id, {given}) VALUES ('1', '2031-01-01T00:00:00Z')")
+    db.sql("INSERT INTO jobs (id, due, sched) VALUES ('2', '2031-01-01T00:00:00Z', '2032-01-01T00:00:00Z')")
+    for task in db.store.fetch(["1", "2"]):
+        assert task.run_at == task.scheduled_time == datetime(2031, 1, 1, tzinfo=UTC)

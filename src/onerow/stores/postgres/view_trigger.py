@@ -13,7 +13,6 @@ _PHASE_CHANGES = (
     "the phase of a task changes when its work is done",
     "Complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
 )
-_ADD = {"scheduled_time": "run_at"}  # field → argument of add
 
 
 class TriggerSql(ViewColumns):
@@ -70,7 +69,10 @@ class TriggerSql(ViewColumns):
             elif column.path[0] in ("payload", "metadata"):
                 yield from self._into_json(column, new)
             elif column.role in (GIVEN, CHANGEABLE):
-                add[_ADD.get(column.field, column.field)] = self._given(column, new)
+                add[column.field] = self._given(column, new)
+        if requested := [add[field] for field in ("run_at", "scheduled_time") if field in add]:
+            add.pop("scheduled_time", None)
+            add["run_at"] = f"coalesce({', '.join(requested)})"
         if mapping.unique:
             parts = " || ',' || ".join(self._key_part(f"CAST(NEW.{quoted(name)} AS text)") for name in mapping.unique)
             add["unique_key"] = f"nullif({parts}, '')"

@@ -87,7 +87,7 @@ class InsertSql(ViewColumns):
         given = {
             column.field: self.new_value(column) for column in mapping.columns if column.role in (GIVEN, CHANGEABLE)
         }
-        requested = given.get("run_at") or given.get("scheduled_time") or "NULL"
+        requested = f"coalesce({given.get('run_at', 'NULL')}, {given.get('scheduled_time', 'NULL')})"
         due = (
             f"CASE WHEN {kind} = 'wait_until' THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', "
             f"json_extract({payload}, '$.\"' || json_extract({plan}, '$.phases[0].field') || '\"')), {NOW}) ELSE {NOW} END"
