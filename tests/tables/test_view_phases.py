@@ -36,7 +36,8 @@ def _state(db: Database) -> str:
 @pytest.mark.parametrize("word", ["r", "also r", "r bad"])
 def test_an_update_to_a_word_of_another_phase_is_refused(jobs: Database, word: str) -> None:
     refusal = jobs.refused(f"UPDATE jobs SET state = '{word}', tag = 'x'")
-    assert "the phase of a task changes" in refusal and "onerow finish ID --phase" in refusal
+    assert "the phase of a task changes" in refusal
+    assert "onerow finish ID --phase" in refusal
     assert jobs.sql("SELECT state, tag FROM jobs") == [("first", None)]
 
 

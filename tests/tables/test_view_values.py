@@ -116,3 +116,42 @@ def test_a_task_is_due_when_either_column_of_its_time_says(db: Database, order: 
     db.sql("INSERT INTO jobs (id, due, sched) VALUES ('2', '2031-01-01T00:00:00Z', '2032-01-01T00:00:00Z')")
     for task in db.store.fetch(["1", "2"]):
         assert task.run_at == task.scheduled_time == datetime(2031, 1, 1, tzinfo=UTC)
+
+
+def test_words_and_columns_may_hold_quotes_and_percent_signs(db: Database) -> None:
+    db.queue(jobs)
+    words = {
+        "it's new": "waiting",
+        "0%": "processing",
+        "100%": "completed",
+        "%s 'bad' \\": "failed",
+        "꺼짐": "cancelled",
+    }
+    names = {
+        "it's": "attempt",
+        "5%": "retry_count",
+        "a \\ 'b' %": "payload.x",
+        "제목": "title",
+        "%": "priority",
+        "%s": "error",
+    }
+    db.store.create_view(mapping(names, statuses=words, unique=["a \\ 'b' %"]))
+    db.sql("INSERT INTO jobs (\"a \\ 'b' %\") VALUES ('x')")
+    assert db.sql('SELECT state, "it\'s", "a \\ \'b\' %" FROM jobs') == [("it's new", 0, "x")]
+    assert "it's new" in db.refused("INSERT INTO jobs (state) VALUES ('100%')")
+    assert "the column it's" in db.refused('INSERT INTO jobs ("it\'s") VALUES (5)')
+    assert "the column 5%" in db.refused('UPDATE jobs SET "5%" = 7')
+    assert "it's new, 0%, 100%, %s 'bad' \\, 꺼짐" in db.refused("UPDATE jobs SET state = '%'")
+    db.sql("UPDATE jobs SET state = ?", "%s 'bad' \\")
+    assert db.sql("SELECT state FROM jobs") == [("%s 'bad' \\",)]
+
+
+def test_the_columns_that_tell_the_status_may_hold_quotes_and_percent_signs(db: Database) -> None:
+    db.queue(jobs)
+    bad = "it's 100% bad"
+    columns = {"id": "task_id", bad: {"field": "completed_at", "when": "failed"}}
+    db.store.create_view(
+        read_mapping({"table": "jobs", "pipeline": "jobs", "columns": columns, "status_when": {bad: "failed"}})
+    )
+    refusal = db.refused("INSERT INTO jobs (\"it's 100% bad\") VALUES ('2026-01-01T00:00:00Z')")
+    assert "leave out it's 100% bad" in refusal

@@ -111,17 +111,14 @@ class TriggerSql(ViewColumns):
             given = " OR ".join(f"NEW.{quoted(name)} IS NOT NULL" for name in self.mapping.status_when)
             names = ", ".join(self.mapping.status_when)
             yield f"IF {given} THEN"
-            yield f"  RAISE EXCEPTION 'a new task waits: leave out {names}' USING ERRCODE = '22023';"
+            yield f"  RAISE EXCEPTION {_format(f'a new task waits: leave out {names}')} USING ERRCODE = '22023';"
         else:
             words = self.mapping.words_of(WAITING)
             new = f"NEW.{quoted(status.name)}"
             yield f"IF {new} NOT IN ({', '.join(map(literal, words))}) THEN"
-            yield f"  RAISE EXCEPTION 'a new task has the status {words[0]}, not %', {new} USING ERRCODE = '22023',"
-            yield "    HINT = 'A lease is taken by the pull API: queue.claim(…).';".replace(
-                "'A lease", "'Insert it first. A lease"
-            )
+            yield f"  RAISE EXCEPTION {_format(f'a new task has the status {words[0]}, not ', '%')}, {new} USING ERRCODE = '22023',"
+            yield "    HINT = 'Insert it first. A lease is taken by the pull API: queue.claim(…).';"
         yield "END IF;"
-
         if status is not None and (phases := self.mapping.word_phases()):
             yield from self._must_be_first(_case(new, phases))
 
@@ -140,11 +137,7 @@ class TriggerSql(ViewColumns):
             wrong = f"{new} <> {column.plus}"
         elif column.path[0] == "steps":
             wrong = new
-        yield f"IF {wrong} THEN"
-        yield f"  RAISE EXCEPTION 'onerow keeps the column {column.name}: a new task has none' USING ERRCODE = '22023', HINT = 'Leave it out.';".replace(
-            "%", "%%"
-        )
-        yield "END IF;"
+        yield from _refuse(wrong, f"onerow keeps the column {column.name}: a new task has none", "Leave it out.")
 
     def _into_json(self, column: Column, new: str) -> Iterator[str]:
         field, *members = column.path
@@ -218,7 +211,7 @@ class TriggerSql(ViewColumns):
         words = ", ".join(self.mapping.statuses)
         yield f"wanted := CASE WHEN {new} IS NOT DISTINCT FROM {old} THEN task.status ELSE CASE {new} {cases} END END;"
         yield "IF wanted IS NULL THEN"
-        yield f"  RAISE EXCEPTION 'no status % in {self.mapping.name}', quote_nullable({new}) USING ERRCODE = '22023', HINT = {literal(f'Its statuses: {words}')};"
+        yield f"  RAISE EXCEPTION {_format('no status ', '%', f' in {self.mapping.name}')}, quote_nullable({new}) USING ERRCODE = '22023', HINT = {literal(f'Its statuses: {words}')};"
         yield "END IF;"
         phases = self.mapping.word_phases()
         if phases:
@@ -271,10 +264,15 @@ def _case(value: str, words: Mapping[str, str]) -> str:
     return f"(CASE {value} {' '.join(f'WHEN {literal(word)} THEN {literal(to)}' for word, to in words.items())} END)"
 
 
+def _format(*parts: str) -> str:
+    """Return the format of a RAISE; the part '%' stands for a value, a % elsewhere for itself."""
+    return literal("".join(part if part == "%" else part.replace("%", "%%") for part in parts))
+
+
 def _refuse(condition: str, problem: str, hint: str) -> Sequence[str]:
     return (
         f"IF {condition} THEN",
-        f"  RAISE EXCEPTION {literal(problem.replace('%', '%%'))} USING ERRCODE = '22023', HINT = {literal(hint)};",
+        f"  RAISE EXCEPTION {_format(problem)} USING ERRCODE = '22023', HINT = {literal(hint)};",
         "END IF;",
     )
 
