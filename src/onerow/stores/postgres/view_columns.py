@@ -1,5 +1,7 @@
 """What the columns of a view over the queue show, as SQL expressions over a row of task_queue."""
 
+from hashlib import sha256
+
 from onerow.core.table_mapping import STATUS, Column, TableMapping
 from onerow.stores.postgres.statements import quoted
 
@@ -19,6 +21,13 @@ def literal(text: str) -> str:
     return f"E'{escaped.replace(chr(92), chr(92) * 2)}'" if "\\" in text else f"'{escaped}'"
 
 
+def _short(name: str) -> str:
+    """Return the name of a view with its schema; a long one shortened to 50 bytes, for the names made of it."""
+    if len(name.encode()) <= 50:
+        return name
+    return f"{name.rpartition('.')[2][:37]}.{sha256(name.encode()).hexdigest()[:12]}"
+
+
 class ViewColumns:
     """The columns of one view in the schema `schema` of onerow."""
 
@@ -28,9 +37,9 @@ class ViewColumns:
         self.schema_name = schema
         self.schema = quoted(schema)
         self.view = ".".join(map(quoted, mapping.name.split(".")))
-        plain = mapping.name.rpartition(".")[2]
-        self.function = f"{self.schema}.{quoted(f'view_{plain}')}"
-        self.index_prefix = f"task_view_{plain}"
+        own = _short(mapping.name)
+        self.function = f"{self.schema}.{quoted(f'view_{own}')}"
+        self.index_prefix = f"task_view_{own}"
 
     def select(self) -> str:
         """Return the select list and its source, without a condition."""
