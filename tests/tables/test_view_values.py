@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from onerow.core.adoption import unique_key
+from onerow.core.errors import BadInput
 from onerow.core.table_mapping import TableMapping, read_mapping
 from tests.tables.kit import Database, pipeline
 
@@ -155,3 +156,39 @@ def test_the_columns_that_tell_the_status_may_hold_quotes_and_percent_signs(db: 
     )
     refusal = db.refused("INSERT INTO jobs (\"it's 100% bad\") VALUES ('2026-01-01T00:00:00Z')")
     assert "leave out it's 100% bad" in refusal
+
+
+@pytest.mark.parametrize(
+    "column, value, named",
+    [
+        ("id", b"\x00\xff", "id is a BLOB"),
+        ("owner", b"\x00\xff", "owner is a BLOB"),
+        ("title", b"x", "title is a BLOB"),
+        ("id", "a\0b", "holds the character 0"),
+        ("owner", "a\0", "holds the character 0"),
+        ("id", "a\nb", "control characters"),
+        ("id", "a\x7fb", "control characters"),
+        ("id", "a\x85b", "control characters"),
+    ],
+)
+def test_sqlite_refuses_text_that_a_task_can_not_have(lite: Database, column: str, value: Any, named: str) -> None:
+    lite.queue(jobs)
+    lite.store.create_view(mapping({"owner": "user_id", "title": "title"}))
+    assert named in lite.refused(f"INSERT INTO jobs ({column}) VALUES (?)", value)
+    lite.sql("INSERT INTO jobs (id, owner, title) VALUES ('가-1 é', '나\t', '제목 ~')")
+    lite.sql("INSERT INTO jobs (owner) VALUES (NULL)")
+    assert all(finding.level == "good" for finding in lite.store.inspect())
+    assert lite.sql("SELECT owner FROM jobs ORDER BY owner") == [("",), ("나\t",)]
+
+
+def test_names_that_sqlite_takes_for_one_make_one_view(lite: Database) -> None:
+    lite.queue(jobs)
+    lite.store.create_view(mapping({}))
+    lite.store.create_view(mapping({"x": "payload.x"}))  # the same name replaces it
+    with pytest.raises(BadInput, match="there is a view jobs already") as caught:
+        lite.store.create_view(mapping({}, table="JOBS"))
+    assert "view jobs --drop" in caught.value.fix
+    assert [view.name for view in lite.store.views()] == ["jobs"]
+    lite.sql("CREATE TABLE Own (x)")
+    with pytest.raises(BadInput, match="there is a table Own already"):
+        lite.store.create_view(mapping({}, table="own"))

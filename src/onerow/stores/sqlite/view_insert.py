@@ -7,6 +7,7 @@ from onerow.core.status import WAITING
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE
 from onerow.stores.sqlite.view_columns import NOW, NUMBERS, PULL_API, ViewColumns, case_of, literal, quoted, refuse
 
+_CONTROL = "'*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'"
 _FIRST = "a new task is in the first phase of its pipeline"
 _MILLIS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
@@ -129,9 +130,16 @@ class InsertSql(ViewColumns):
 
     def _check_row(self, row: dict[str, str]) -> Iterator[str]:
         task_id = self.new_value(self.mapping.key)
+        for column in self.mapping.columns:
+            if column.own_type == "text" and column.role is GIVEN and len(column.path) == 1:
+                new = f"NEW.{quoted(column.name)}"
+                yield refuse(
+                    f"{column.name} is a BLOB or holds the character 0; give text: CAST(… AS TEXT)",
+                    f"typeof({new}) = 'blob' OR instr(CAST({new} AS TEXT), char(0)) > 0",
+                )
         yield refuse(
-            "the id of a task is text without / or outer blanks, at most 200 characters",
-            f"{task_id} = '' OR length({task_id}) > 200 OR {task_id} LIKE '%/%' OR trim({task_id}) <> {task_id}",
+            "the id of a task is text without /, control characters or outer blanks, at most 200 characters",
+            f"{task_id} = '' OR length({task_id}) > 200 OR {task_id} LIKE '%/%' OR {task_id} GLOB {_CONTROL} OR trim({task_id}) <> {task_id}",
         )
         yield refuse(
             "priority is a whole number from -100 to 100",
