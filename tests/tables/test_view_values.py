@@ -192,3 +192,13 @@ def test_names_that_sqlite_takes_for_one_make_one_view(lite: Database) -> None:
     lite.sql("CREATE TABLE Own (x)")
     with pytest.raises(BadInput, match="there is a table Own already"):
         lite.store.create_view(mapping({}, table="own"))
+
+
+def test_replacing_a_view_keeps_the_indexes_of_jobs_1(db: Database) -> None:
+    db.queue(jobs)
+    db.store.create_view(mapping({}, table="jobs_1", indexes=[["state"]]))
+    db.store.create_view(mapping({}, indexes=[["state"]]))
+    db.store.drop_view("jobs")
+    source = "pg_indexes" if db.kind == "postgres" else "sqlite_master"
+    name = "indexname" if db.kind == "postgres" else "name"
+    assert db.sql(f"SELECT {name} FROM {source} WHERE {name} LIKE 'task_view_%'") == [("task_view_jobs_1_1",)]

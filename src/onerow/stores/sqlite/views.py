@@ -75,7 +75,9 @@ def remove(connection: sqlite3.Connection, mapping: TableMapping) -> None:
     view = ViewSql(mapping)
     connection.execute(f"DROP VIEW IF EXISTS {view.view}")
     rows = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'index' AND name GLOB ?", (f"{view.index_prefix}_[0-9]*",)
+        "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, length(:start)) = :start "
+        "AND substr(name, length(:start) + 1) NOT GLOB '*[^0-9]*'",
+        {"start": f"{view.index_prefix}_"},
     ).fetchall()
     for (name,) in rows:
         connection.execute(f'DROP INDEX "{name}"')
