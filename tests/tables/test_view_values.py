@@ -83,6 +83,17 @@ def test_an_index_of_a_function_that_returned_something_else_is_made_anew(pg: Da
     assert "as_int4" in definition[0]
 
 
+@pytest.mark.parametrize("condition", ["i = 5", "b = 5", "n = 5", "p = 5"])
+def test_conditions_on_numbers_use_an_index(pg: Database, condition: str) -> None:
+    pg.queue(jobs)
+    shifted = {"p": {"field": "payload.p", "type": "integer", "plus": 1}}
+    pg.store.create_view(mapping(NUMBERS["payload"] | shifted, indexes=[["i"], ["b"], ["n"], ["p"]]))
+    pg.sql("SET enable_seqscan = off")
+    plan = str(pg.sql(f"EXPLAIN SELECT id FROM jobs WHERE {condition}"))
+    assert "Index Cond" in plan, plan
+    assert "task_view_jobs_" in plan, plan
+
+
 PAIRS = [("x,y", "z"), ("x", "y,z"), ("x\\", "y"), ("x\\,y", ""), ("x", "\\,y"), ("", ""), ("글", "b"), ("a", "b")]
 
 
