@@ -81,9 +81,21 @@ def test_cancelled_is_final_and_completed_names_replay(tags: Database) -> None:
     assert "onerow replay" in tags.refused("UPDATE ai_tag_queue SET status = 'pending'")
     other = queue.add("tagging", {"post_id": str(uuid4())})
     queue.cancel(other.task_id)
+    tags.store.create_view(shipped("ai_tag_queue", hidden=[], shown={"cancelled": "failed"}))
     assert "final" in tags.refused(
         "UPDATE ai_tag_queue SET status = 'pending' WHERE id = CAST(? AS uuid)", other.task_id
     )
+
+
+def test_a_cancelled_task_is_gone_from_the_table_and_does_not_stop_a_retry_of_the_failed_ones(tags: Database) -> None:
+    queue = tags.queue(tagging)
+    other = queue.add("tagging", {"post_id": str(uuid4())})
+    queue.cancel(other.task_id)
+    tags.sql("UPDATE ai_tag_queue SET status = 'failed', error_message = 'x' WHERE status = 'pending'")
+    assert tags.sql("SELECT status FROM ai_tag_queue") == [("failed",)]
+    tags.sql("UPDATE ai_tag_queue SET status = 'pending' WHERE status = 'failed'")
+    assert tags.sql("SELECT status FROM ai_tag_queue") == [("pending",)]
+    assert tags.store.fetch([other.task_id])[0].status == "cancelled"
 
 
 def test_delete_removes_what_does_not_run_and_stops_what_runs(tags: Database) -> None:
@@ -93,9 +105,12 @@ def test_delete_removes_what_does_not_run_and_stops_what_runs(tags: Database) ->
         (task,) = tags.store.fetch([lease.task.task_id])
         assert task.cancel_requested
         lease.complete()  # it ends as cancelled
-    assert tags.sql("SELECT status FROM ai_tag_queue") == [("failed",)]  # the word for cancelled
+    assert tags.sql("SELECT status FROM ai_tag_queue") == []  # a cancelled task is hidden
+    assert [task.status for task in tags.store.find(Filter()).tasks] == ["cancelled"]
+    tags.sql("INSERT INTO ai_tag_queue (post_id) VALUES (?)", POST)
+    tags.sql("UPDATE ai_tag_queue SET status = 'failed'")
     tags.sql("DELETE FROM ai_tag_queue WHERE status = 'failed' AND completed_at < now() + interval '7 days'")
-    assert tags.sql("SELECT count(*) FROM onerow.task_queue") == [(0,)]
+    assert [task.status for task in tags.store.find(Filter()).tasks] == ["cancelled"]
     assert all(finding.level == "good" for finding in tags.store.inspect())
 
 
@@ -107,9 +122,9 @@ def test_rows_of_other_pipelines_never_make_a_cast_fail(tags: Database) -> None:
     assert [str(post) for _, post in rows] == [POST, "None"]
     casts = {
         "as_uuid": "x",
-        "as_bigint": "9" * 40,
-        "as_integer": "9" * 12,
-        "as_number": "1e999",
+        "as_int8": "9" * 40,
+        "as_int4": "9" * 12,
+        "as_float8": "1e999",
         "as_boolean": "ja",
         "as_time": "2026-13-45T00:00",
     }

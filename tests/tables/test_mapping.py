@@ -35,6 +35,10 @@ def test_every_shipped_mapping_is_valid(name: str) -> None:
         ({"columns": {"id": "task_id"}}, "the status must come from one column", "status_when"),
         ({"columns": {"id": "task_id", "state": "status", "a": "title", "b": "title"}}, "both title", "metadata.X"),
         ({"columns": {"id": "task_id", "state": "status", "a": "payload", "b": "payload.x"}}, "the whole payload", "members"),
+        ({"columns": GOOD["columns"] | {"p": "payload.post.id"}}, "payload.post.id is a member of a member", 'p = "payload.post:json"'),
+        ({"columns": GOOD["columns"] | {"p": "metadata.a.b.c:json"}}, "member of a member", 'p = "metadata.a:json"'),
+        ({"columns": GOOD["columns"] | {"p": "results.run.post.id"}}, "member of a member", 'p = "results.run.post:json"'),
+        ({"table": "a.b.jobs"}, "can't name a view", "SCHEMA.NAME"),
         ({"unique": ["post"]}, "unique names 'post'", ""),
         ({"indexes": [["stat"]]}, "indexes names 'stat'", "state"),
         ({"unique_for": "7d"}, "unique_for needs unique", "unique"),
@@ -58,6 +62,20 @@ def test_options_and_a_file_give_the_same_mapping() -> None:
     assert read_mapping(from_options("jobs", "jobs", columns, statuses, "")) == read_mapping(GOOD)
     with pytest.raises(BadInput, match="'id' is not NAME=VALUE"):
         from_options("jobs", "jobs", "id", "", "")
+
+
+@pytest.mark.parametrize(
+    "columns, statuses, named",
+    [("id=task_id,id=payload.x", "", "--columns: 'id'"), ("id=task_id", "new=waiting,new=failed", "--statuses: 'new'")],
+)
+def test_a_name_that_is_given_twice_is_refused(columns: str, statuses: str, named: str) -> None:
+    with pytest.raises(BadInput, match=f"{named} is given twice"):
+        from_options("jobs", "jobs", columns, statuses, "")
+
+
+def test_a_step_may_have_a_dot_in_its_name() -> None:
+    mapping = read_mapping(GOOD | {"columns": GOOD["columns"] | {"done": "steps.run.part.1"}})
+    assert mapping.columns[-1].path == ("steps", "run", "part.1")
 
 
 def test_a_word_with_a_phase_is_shown_before_the_general_one() -> None:

@@ -145,7 +145,12 @@ def unique_key(mapping: TableMapping, row: Mapping[str, Any]) -> str | None:
     """Return the unique key of a row, as the view's INSERT would make it."""
     if not mapping.unique or any(row[name] is None for name in mapping.unique):
         return None
-    return ",".join(str(row[name]) for name in mapping.unique) or None
+    return ",".join(key_part(mapping, str(row[name])) for name in mapping.unique) or None
+
+
+def key_part(mapping: TableMapping, text: str) -> str:
+    """Return a column's part of the unique key: of several columns, a comma in a value must not look like the separator."""
+    return text if len(mapping.unique) == 1 else text.replace("\\", "\\\\").replace(",", "\\,")
 
 
 def _status_of(mapping: TableMapping, row: Mapping[str, Any]) -> tuple[Status, str]:

@@ -136,6 +136,16 @@ class TableMapping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Return the words that mean a status, in the order of the mapping."""
         return [word for word, target in self.statuses.items() if _split(target)[0] == status]
 
+    def word_phases(self) -> dict[str, str]:
+        """Return word → phase for the words that name one."""
+        targets = {word: _split(target) for word, target in self.statuses.items()}
+        return {word: phase for word, (_, phase) in targets.items() if phase}
+
+    def shown_words(self) -> dict[str, str]:
+        """Return word → the word that the view shows for the same status and phase."""
+        shown = {(status, phase): word for status, phase, word in self.words}
+        return {word: shown[_split(target)] for word, target in self.statuses.items()}
+
     def meaning(self, word: str) -> tuple[Status, str] | None:
         """Return the status and the phase ('': any) that a word means; None if the mapping has no such word."""
         target = self.statuses.get(word)
@@ -225,6 +235,14 @@ def _column(name: str, entry: Any) -> Column:
             did_you_mean(field, FIELDS, "write a field, payload.X, metadata.X or results.PHASE.X"),
             name,
         )
+    member = rest.partition(".")[2] if head in _DEEP else rest
+    if head != "steps" and "." in member:
+        outer = field.removesuffix(member) + member.partition(".")[0]
+        raise _bad(
+            f"column {name!r}: {field} is a member of a member, which a mapping can't name",
+            f'map the outer one as JSON: {name} = "{outer}:json"',
+            name,
+        )
     kind = entry.get("type", "")
     if kind and kind not in TYPES:
         raise _bad(f"column {name!r}: no type {kind!r}", did_you_mean(kind, TYPES), name)
@@ -237,6 +255,8 @@ def _column(name: str, entry: Any) -> Column:
 
 
 def _check(mapping: TableMapping) -> None:
+    if mapping.table.count(".") > 1:
+        raise _bad(f"{mapping.table!r} can't name a view", "write NAME or SCHEMA.NAME", "table")
     for name in filter(None, (mapping.table.rpartition(".")[2], mapping.view)):
         if not _NAME.fullmatch(name):
             raise _bad(f"{name!r} can't name a view", "use letters, digits and '_', at most 50", "table")
@@ -344,10 +364,12 @@ def from_options(table: str, pipeline: str, columns: str, statuses: str, unique:
 
 
 def _pairs(text: str, key: str) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for word in filter(None, text.split(",")):
         name, equals, value = word.strip().partition("=")
         if not equals or not name or not value:
             raise _bad(f"--{key}: {word!r} is not NAME=VALUE", f"write --{key} NAME=VALUE,NAME=VALUE", key)
+        if name in found:
+            raise _bad(f"--{key}: {name!r} is given twice", "give each name once", key)
         found[name] = value
     return found

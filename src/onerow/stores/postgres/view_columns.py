@@ -1,5 +1,7 @@
 """What the columns of a view over the queue show, as SQL expressions over a row of task_queue."""
 
+from hashlib import sha256
+
 from onerow.core.table_mapping import STATUS, Column, TableMapping
 from onerow.stores.postgres.statements import quoted
 
@@ -9,12 +11,21 @@ SQL_TYPES = {
     "json": "json", "jsonb": "jsonb",
 }  # fmt: skip
 """Type of a column → type in PostgreSQL."""
+_CASTS = {"integer": "as_int4", "bigint": "as_int8", "unix": "as_int8", "unix_ms": "as_int8", "number": "as_float8"}
+"""Type of a column → function of sql/views.sql that reads it from text; that of another type is as_TYPE."""
 
 
 def literal(text: str) -> str:
     """Return a text as an SQL literal."""
     escaped = text.replace("'", "''")
     return f"E'{escaped.replace(chr(92), chr(92) * 2)}'" if "\\" in text else f"'{escaped}'"
+
+
+def _short(name: str) -> str:
+    """Return the name of a view with its schema; a long one shortened to 50 bytes, for the names made of it."""
+    if len(name.encode()) <= 50:
+        return name
+    return f"{name.rpartition('.')[2][:37]}.{sha256(name.encode()).hexdigest()[:12]}"
 
 
 class ViewColumns:
@@ -26,9 +37,9 @@ class ViewColumns:
         self.schema_name = schema
         self.schema = quoted(schema)
         self.view = ".".join(map(quoted, mapping.name.split(".")))
-        plain = mapping.name.rpartition(".")[2]
-        self.function = f"{self.schema}.{quoted(f'view_{plain}')}"
-        self.index_prefix = f"task_view_{plain}"
+        own = _short(mapping.name)
+        self.function = f"{self.schema}.{quoted(f'view_{own}')}"
+        self.index_prefix = f"task_view_{own}"
 
     def select(self) -> str:
         """Return the select list and its source, without a condition."""
@@ -64,7 +75,12 @@ class ViewColumns:
                 return f"CAST({self.row}{field}{path} AS {kind})"
             *outer, last = members
             path = "".join(f" -> {literal(member)}" for member in outer)
-            return self._number(column, self._from_text(f"({self.row}{field}{path} ->> {literal(last)})", kind))
+            text = f"({self.row}{field}{path} ->> {literal(last)})"
+            if (column.plus or column.negate) and kind in ("integer", "bigint"):
+                # The result may not fit the type: it is NULL then too.
+                shown = self._number(column, f"CAST({self.schema}.as_int8({text}) AS numeric)")
+                return self._from_text(f"CAST({shown} AS text)", kind)
+            return self._number(column, self._from_text(text, kind))
         name = quoted("type" if field == "phase" else field)
         match column.own_type:
             case "text":
@@ -83,11 +99,9 @@ class ViewColumns:
                 return f"{self.schema}.as_time({text})"
             case "datetime":
                 return f"({self.schema}.as_time({text}) AT TIME ZONE 'UTC')"
-            case "unix" | "unix_ms":
-                return f"{self.schema}.as_bigint({text})"
             case "json" | "jsonb":
                 return f"CAST(to_json({text}) AS {kind})"
-        return f"{self.schema}.as_{kind}({text})"
+        return f"{self.schema}.{_CASTS.get(kind, f'as_{kind}')}({text})"
 
     @staticmethod
     def _number(column: Column, number: str) -> str:

@@ -1,6 +1,6 @@
 """What INSERT, UPDATE and DELETE of a view over the queue do: its trigger function."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from onerow.core.status import WAITING
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE, Column
@@ -9,7 +9,10 @@ from onerow.stores.postgres.view_columns import ViewColumns, literal
 
 _NUMBERS = ("integer", "bigint", "number")
 _AT_INSERT = {"created_at", "updated_at"}  # onerow sets them; what an INSERT gives is not used
-_ADD = {"scheduled_time": "run_at"}  # field → argument of add
+_PHASE_CHANGES = (
+    "the phase of a task changes when its work is done",
+    "Complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
+)
 
 
 class TriggerSql(ViewColumns):
@@ -62,16 +65,16 @@ class TriggerSql(ViewColumns):
             if column.role is KEPT:
                 yield from self._must_be_initial(column, new)
             elif column.role is PHASE:
-                first = f"(SELECT body -> 'phases' -> 0 ->> 'name' FROM {self.schema}.onerow_note WHERE kind = 'pipeline' AND name = {literal(mapping.pipeline)})"
-                yield f"IF {new} <> {first} THEN"
-                yield f"  RAISE EXCEPTION 'a new task is in its first phase, %, not in %', {first}, {new} USING ERRCODE = '22023';"
-                yield "END IF;"
+                yield from self._must_be_first(new)
             elif column.path[0] in ("payload", "metadata"):
                 yield from self._into_json(column, new)
             elif column.role in (GIVEN, CHANGEABLE):
-                add[_ADD.get(column.field, column.field)] = self._given(column, new)
+                add[column.field] = self._given(column, new)
+        if requested := [add[field] for field in ("run_at", "scheduled_time") if field in add]:
+            add.pop("scheduled_time", None)
+            add["run_at"] = f"coalesce({', '.join(requested)})"
         if mapping.unique:
-            parts = " || ',' || ".join(f"CAST(NEW.{quoted(name)} AS text)" for name in mapping.unique)
+            parts = " || ',' || ".join(self._key_part(f"CAST(NEW.{quoted(name)} AS text)") for name in mapping.unique)
             add["unique_key"] = f"nullif({parts}, '')"
         if mapping.unique_for:
             add["unique_for"] = literal(mapping.unique_for)
@@ -96,21 +99,34 @@ class TriggerSql(ViewColumns):
         yield f"new_id := {self.schema}.add({arguments}, task_id => given_id);"
         yield from self._read_back("new_id")
 
+    def _key_part(self, text: str) -> str:
+        """Return a column's part of the unique key, as core.adoption.key_part makes it."""
+        if len(self.mapping.unique) == 1:
+            return text
+        return rf"replace(replace({text}, E'\\', E'\\\\'), ',', E'\\,')"
+
     def _initial_status(self) -> Iterator[str]:
         status = self.mapping.column_of("status")
         if status is None:
             given = " OR ".join(f"NEW.{quoted(name)} IS NOT NULL" for name in self.mapping.status_when)
             names = ", ".join(self.mapping.status_when)
             yield f"IF {given} THEN"
-            yield f"  RAISE EXCEPTION 'a new task waits: leave out {names}' USING ERRCODE = '22023';"
+            yield f"  RAISE EXCEPTION {_format(f'a new task waits: leave out {names}')} USING ERRCODE = '22023';"
         else:
             words = self.mapping.words_of(WAITING)
             new = f"NEW.{quoted(status.name)}"
             yield f"IF {new} NOT IN ({', '.join(map(literal, words))}) THEN"
-            yield f"  RAISE EXCEPTION 'a new task has the status {words[0]}, not %', {new} USING ERRCODE = '22023',"
-            yield "    HINT = 'A lease is taken by the pull API: queue.claim(…).';".replace(
-                "'A lease", "'Insert it first. A lease"
-            )
+            yield f"  RAISE EXCEPTION {_format(f'a new task has the status {words[0]}, not ', '%')}, {new} USING ERRCODE = '22023',"
+            yield "    HINT = 'Insert it first. A lease is taken by the pull API: queue.claim(…).';"
+        yield "END IF;"
+        if status is not None and (phases := self.mapping.word_phases()):
+            yield from self._must_be_first(_case(new, phases))
+
+    def _must_be_first(self, phase: str) -> Iterator[str]:
+        """Yield the refusal of a new row whose phase is another than the first of the pipeline."""
+        first = f"(SELECT body -> 'phases' -> 0 ->> 'name' FROM {self.schema}.onerow_note WHERE kind = 'pipeline' AND name = {literal(self.mapping.pipeline)})"
+        yield f"IF {phase} <> {first} THEN"
+        yield f"  RAISE EXCEPTION 'a new task is in its first phase, %, not in %', {first}, {phase} USING ERRCODE = '22023';"
         yield "END IF;"
 
     def _must_be_initial(self, column: Column, new: str) -> Iterator[str]:
@@ -121,11 +137,7 @@ class TriggerSql(ViewColumns):
             wrong = f"{new} <> {column.plus}"
         elif column.path[0] == "steps":
             wrong = new
-        yield f"IF {wrong} THEN"
-        yield f"  RAISE EXCEPTION 'onerow keeps the column {column.name}: a new task has none' USING ERRCODE = '22023', HINT = 'Leave it out.';".replace(
-            "%", "%%"
-        )
-        yield "END IF;"
+        yield from _refuse(wrong, f"onerow keeps the column {column.name}: a new task has none", "Leave it out.")
 
     def _into_json(self, column: Column, new: str) -> Iterator[str]:
         field, *members = column.path
@@ -167,11 +179,7 @@ class TriggerSql(ViewColumns):
                     "Leave it out of the UPDATE.",
                 )
             elif column.role is PHASE:
-                yield from _refuse(
-                    differs,
-                    "the phase of a task changes when its work is done",
-                    "Complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
-                )
+                yield from _refuse(differs, *_PHASE_CHANGES)
             elif column.role is GIVEN:
                 yield from _refuse(
                     differs,
@@ -203,8 +211,16 @@ class TriggerSql(ViewColumns):
         words = ", ".join(self.mapping.statuses)
         yield f"wanted := CASE WHEN {new} IS NOT DISTINCT FROM {old} THEN task.status ELSE CASE {new} {cases} END END;"
         yield "IF wanted IS NULL THEN"
-        yield f"  RAISE EXCEPTION 'no status % in {self.mapping.name}', quote_nullable({new}) USING ERRCODE = '22023', HINT = {literal(f'Its statuses: {words}')};"
+        yield f"  RAISE EXCEPTION {_format('no status ', '%', f' in {self.mapping.name}')}, quote_nullable({new}) USING ERRCODE = '22023', HINT = {literal(f'Its statuses: {words}')};"
         yield "END IF;"
+        phases = self.mapping.word_phases()
+        if phases:
+            # The word of another phase; what set_status refuses anyway, it refuses with its own hint.
+            other = (
+                f"(CASE WHEN wanted = task.status THEN {_case(new, self.mapping.shown_words())} <> {old} "
+                f"WHEN wanted NOT IN ('processing', 'completed') THEN {_case(new, phases)} <> task.type END)"
+            )
+            yield from _refuse(f"{new} IS DISTINCT FROM {old} AND {other}", *_PHASE_CHANGES)
 
     def _changes(self) -> Iterator[str]:
         """Yield the lines for columns that an UPDATE may change: priority, due time, metadata."""
@@ -243,10 +259,20 @@ def _time_from(kind: str, new: str) -> str:
     return f"CAST({new} AS timestamptz)"
 
 
+def _case(value: str, words: Mapping[str, str]) -> str:
+    """Return the expression that replaces a value by what it is mapped to; NULL for another."""
+    return f"(CASE {value} {' '.join(f'WHEN {literal(word)} THEN {literal(to)}' for word, to in words.items())} END)"
+
+
+def _format(*parts: str) -> str:
+    """Return the format of a RAISE; the part '%' stands for a value, a % elsewhere for itself."""
+    return literal("".join(part if part == "%" else part.replace("%", "%%") for part in parts))
+
+
 def _refuse(condition: str, problem: str, hint: str) -> Sequence[str]:
     return (
         f"IF {condition} THEN",
-        f"  RAISE EXCEPTION {literal(problem.replace('%', '%%'))} USING ERRCODE = '22023', HINT = {literal(hint)};",
+        f"  RAISE EXCEPTION {_format(problem)} USING ERRCODE = '22023', HINT = {literal(hint)};",
         "END IF;",
     )
 

@@ -19,7 +19,7 @@ from onerow.table_ports import VIEW
 def sql(schema: str, mapping: TableMapping) -> str:
     """Return the statements that create a view, to be read or run by hand."""
     view = ViewSql(mapping, schema)
-    indexes = (f"CREATE INDEX {name} ON {body}" for name, body in view.indexes())
+    indexes = (f"CREATE INDEX {quoted(name)} ON {body}" for name, body in view.indexes())
     return "".join(f"{each};\n\n" for each in (*functions(schema), *indexes, *view.create()))
 
 
@@ -41,6 +41,8 @@ def create(connections: Connections, schema: str, mapping: TableMapping) -> None
                 fix=f"adopt it: onerow pg adopt {mapping.name} --mapping FILE; or give the view another name",
                 field="view",
             )
+        _check_place(connection, mapping.name)
+        _check_replaceable(connection, view, "replaced")
         build(connection, schema, view)
         with connection.transaction():
             grants = grants_of(connection, view.view) if existing else []
@@ -48,6 +50,57 @@ def create(connections: Connections, schema: str, mapping: TableMapping) -> None
                 connection.execute(each)
             record(connection, schema, mapping)
         drop_indexes(connection, schema, view.index_prefix, keep=[name for name, _ in view.indexes()])
+
+
+def _check_place(connection: Connection, name: str) -> None:
+    """Raise BadInput if the view can't be created where its name says."""
+    schema, _, plain = name.rpartition(".")
+    row = connection.execute(
+        "SELECT nspname, quote_ident(nspname), quote_ident(current_user), has_schema_privilege(oid, 'CREATE') "
+        "FROM pg_namespace WHERE nspname = coalesce(nullif(%s, ''), current_schema())",
+        (schema,),
+    ).fetchone()
+    if row is None:
+        raise BadInput(
+            f"there is no schema {schema}" if schema else "no schema of the search path exists",
+            fix=f"create it: CREATE SCHEMA {quoted(schema)}" if schema else f"name a schema: SCHEMA.{plain}",
+            field="view",
+        )
+    found, identifier, role, may_create = row
+    if not may_create:
+        raise BadInput(
+            f"the role {role} may not create the view {plain} in the schema {found}",
+            fix=f"as its owner: GRANT CREATE ON SCHEMA {identifier} TO {role}; or name another schema",
+            field="view",
+        )
+
+
+def _check_replaceable(connection: Connection, view: ViewSql, what: str) -> None:
+    """Raise BadInput if a view can't be dropped: it has another owner, or something depends on it."""
+    row = connection.execute(
+        "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)",
+        (view.view,),
+    ).fetchone()
+    name = view.mapping.name
+    if row is not None and not row[1]:
+        raise BadInput(
+            f"the view {name} can't be {what}: its owner is {row[0]}", fix=f"run it as {row[0]}", field="view"
+        )
+    rows = connection.execute(
+        "SELECT DISTINCT CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, 0) "
+        "ELSE pg_describe_object(CAST('pg_class' AS regclass), r.ev_class, 0) END AS who "
+        "FROM pg_class AS v JOIN pg_depend AS d ON (d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = v.oid) "
+        "OR (d.refclassid = CAST('pg_type' AS regclass) AND d.refobjid = v.reltype) "
+        "LEFT JOIN pg_rewrite AS r ON d.classid = CAST('pg_rewrite' AS regclass) AND r.oid = d.objid "
+        "WHERE v.oid = to_regclass(%s) AND d.deptype = 'n' AND r.ev_class IS DISTINCT FROM v.oid ORDER BY who",
+        (view.view,),
+    ).fetchall()
+    if rows:
+        raise BadInput(
+            f"the view {name} can't be {what}, because others depend on it: {', '.join(who for (who,) in rows)}",
+            fix="drop those first" + ("" if what == "dropped" else ", and create them again afterwards"),
+            field="view",
+        )
 
 
 def build(connection: Connection, schema: str, view: ViewSql) -> None:
@@ -83,6 +136,7 @@ def drop(connections: Connections, schema: str, name: str) -> None:
         if name not in made:
             raise BadInput(f"onerow made no view {name}", fix="see: onerow pg view --list", field="view")
         view = ViewSql(made[name], schema)
+        _check_replaceable(connection, view, "dropped")
         with connection.transaction():
             for each in view.drop():
                 connection.execute(each)
@@ -112,9 +166,10 @@ def _made(connection: Connection, schema: str) -> dict[str, TableMapping]:
 def drop_indexes(connection: Connection, schema: str, prefix: str, keep: Sequence[str]) -> None:
     """Drop the indexes of a view except those to keep."""
     rows = connection.execute(
-        "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'i' "
-        "AND c.relname ~ %s AND NOT c.relname = ANY (CAST(%s AS text[]))",
-        (quoted(schema), f"^{prefix}_[0-9]+$", list(keep)),
+        "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%(schema)s) AND c.relkind = 'i' "
+        "AND left(c.relname, length(%(start)s)) = %(start)s AND substr(c.relname, length(%(start)s) + 1) ~ '^[0-9]+$' "
+        "AND NOT c.relname = ANY (CAST(%(keep)s AS text[]))",
+        {"schema": quoted(schema), "start": f"{prefix}_", "keep": list(keep)},
     ).fetchall()
     for (name,) in rows:
         connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(schema)}.{quoted(name)}")

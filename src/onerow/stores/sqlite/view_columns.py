@@ -1,5 +1,7 @@
 """What the columns of a view over the queue show, as SQL expressions over a row of task_queue."""
 
+from collections.abc import Mapping
+
 from onerow.core.table_mapping import STATUS, Column, TableMapping
 
 NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
@@ -113,6 +115,11 @@ class ViewColumns:
             case "time":
                 return _time_from(column.kind, new)
         return _stored_number(column, new)
+
+
+def case_of(value: str, words: Mapping[str, str]) -> str:
+    """Return the expression that replaces a value by what it is mapped to; NULL for another."""
+    return f"(CASE {value} {' '.join(f'WHEN {literal(word)} THEN {literal(to)}' for word, to in words.items())} END)"
 
 
 def refuse(message: str, condition: str) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from onerow.core.status import WAITING
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE
-from onerow.stores.sqlite.view_columns import NOW, NUMBERS, PULL_API, ViewColumns, literal, quoted, refuse
+from onerow.stores.sqlite.view_columns import NOW, NUMBERS, PULL_API, ViewColumns, case_of, literal, quoted, refuse
 
+_CONTROL = "'*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'"
+_FIRST = "a new task is in the first phase of its pipeline"
 _MILLIS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 
@@ -66,10 +68,13 @@ class InsertSql(ViewColumns):
                 f"a new task has the status {words[0]}; {PULL_API}",
                 f"NEW.{quoted(status.name)} NOT IN ({', '.join(map(literal, words))})",
             )
+            phases = self.mapping.word_phases()
+            if phases:
+                yield refuse(_FIRST, f"{case_of(f'NEW.{quoted(status.name)}', phases)} <> {first}")
         for column in self.mapping.columns:
             new = f"NEW.{quoted(column.name)}"
             if column.role is PHASE:
-                yield refuse("a new task is in the first phase of its pipeline", f"{new} <> {first}")
+                yield refuse(_FIRST, f"{new} <> {first}")
             elif column.role is KEPT and column.field not in ("created_at", "updated_at"):
                 wrong = f"{new} IS NOT NULL"
                 if column.path[0] == "steps" or (
@@ -83,14 +88,14 @@ class InsertSql(ViewColumns):
         given = {
             column.field: self.new_value(column) for column in mapping.columns if column.role in (GIVEN, CHANGEABLE)
         }
-        requested = given.get("run_at") or given.get("scheduled_time") or "NULL"
+        requested = f"coalesce({given.get('run_at', 'NULL')}, {given.get('scheduled_time', 'NULL')})"
         due = (
             f"CASE WHEN {kind} = 'wait_until' THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', "
             f"json_extract({payload}, '$.\"' || json_extract({plan}, '$.phases[0].field') || '\"')), {NOW}) ELSE {NOW} END"
         )
         unique = "NULL"
         if mapping.unique:
-            parts = " || ',' || ".join(f"NEW.{quoted(name)}" for name in mapping.unique)
+            parts = " || ',' || ".join(self._key_part(f"NEW.{quoted(name)}") for name in mapping.unique)
             unique = f"nullif(CAST({parts} AS TEXT), '')"
         retries = given.get("max_retries", "NULL")
         return {
@@ -117,11 +122,24 @@ class InsertSql(ViewColumns):
             "version": f"{_MILLIS} + 1",
         }
 
+    def _key_part(self, text: str) -> str:
+        """Return a column's part of the unique key, as core.adoption.key_part makes it."""
+        if len(self.mapping.unique) == 1:
+            return text
+        return rf"replace(replace({text}, '\', '\\'), ',', '\,')"
+
     def _check_row(self, row: dict[str, str]) -> Iterator[str]:
         task_id = self.new_value(self.mapping.key)
+        for column in self.mapping.columns:
+            if column.own_type == "text" and column.role is GIVEN and len(column.path) == 1:
+                new = f"NEW.{quoted(column.name)}"
+                yield refuse(
+                    f"{column.name} is a BLOB or holds the character 0; give text: CAST(… AS TEXT)",
+                    f"typeof({new}) = 'blob' OR instr(CAST({new} AS TEXT), char(0)) > 0",
+                )
         yield refuse(
-            "the id of a task is text without / or outer blanks, at most 200 characters",
-            f"{task_id} = '' OR length({task_id}) > 200 OR {task_id} LIKE '%/%' OR trim({task_id}) <> {task_id}",
+            "the id of a task is text without /, control characters or outer blanks, at most 200 characters",
+            f"{task_id} = '' OR length({task_id}) > 200 OR {task_id} LIKE '%/%' OR {task_id} GLOB {_CONTROL} OR trim({task_id}) <> {task_id}",
         )
         yield refuse(
             "priority is a whole number from -100 to 100",

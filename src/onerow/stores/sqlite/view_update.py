@@ -3,10 +3,24 @@
 from collections.abc import Iterator
 
 from onerow.core.table_mapping import CHANGEABLE, GIVEN, KEPT, PHASE, Column
-from onerow.stores.sqlite.view_columns import NOW, PULL_API, ViewColumns, as_json, literal, path_of, quoted, refuse
+from onerow.stores.sqlite.view_columns import (
+    NOW,
+    PULL_API,
+    ViewColumns,
+    as_json,
+    case_of,
+    literal,
+    path_of,
+    quoted,
+    refuse,
+)
 
 _FAR = "'9999-12-31T23:59:59.999Z'"
 _MAX_HISTORY = 59_000  # refuses a little before core.history.MAX_HISTORY, where entries are dropped
+_PHASE_CHANGES = (
+    "the phase of a task changes when its work is done: complete it with the lease of the pull API (queue.claim), "
+    "or: onerow finish ID --phase"
+)
 _ENDED = (
     f"awaiting = NULL, completed_at = {NOW}, version = version + 1, updated_at = {NOW}, "
     f"held_until = CASE WHEN held_key IS NOT NULL AND unique_for IS NOT NULL THEN {_FAR} ELSE held_until END, "
@@ -35,10 +49,7 @@ class UpdateSql(ViewColumns):
                     f"{moved} IS NULL AND {differs}",
                 )
             elif column.role is PHASE:
-                yield refuse(
-                    "the phase of a task changes when its work is done: complete it with the lease of the pull API (queue.claim), or: onerow finish ID --phase",
-                    differs,
-                )
+                yield refuse(_PHASE_CHANGES, differs)
             elif column.role is GIVEN:
                 yield refuse(
                     f"the column {column.name} of a task does not change: add a new task, or map the column to metadata.X",
@@ -92,6 +103,7 @@ class UpdateSql(ViewColumns):
         yield refuse(
             "the task is cancelled, which is final: add a new task", f"status = 'cancelled' AND {moved} IS NOT NULL"
         )
+        yield from self._other_phase(mine, moved)
         phases = f"(SELECT body FROM onerow_note WHERE kind = 'pipeline' AND name = {literal(self.mapping.pipeline)}), '$.phases'"
         runs = f"EXISTS (SELECT 1 FROM json_each({phases}) AS p WHERE json_extract(p.value, '$.name') = task_queue.type AND coalesce(json_extract(p.value, '$.kind'), 'run') IN ('run', 'batch', 'command'))"
         yield refuse(
@@ -111,6 +123,18 @@ class UpdateSql(ViewColumns):
             "the history of this task is long: use: onerow cancel, fail or retry ID",
             f"{moved} IS NOT NULL AND length(logs) > {_MAX_HISTORY}",
         )
+
+    def _other_phase(self, mine: str, moved: str) -> Iterator[str]:
+        """Yield the refusal of a word of another phase."""
+        phases, status = self.mapping.word_phases(), self.mapping.column_of("status")
+        if status is None or not phases:
+            return
+        new, old = f"NEW.{quoted(status.name)}", f"OLD.{quoted(status.name)}"
+        other = (
+            f"CASE WHEN {moved} IS NULL THEN {case_of(new, self.mapping.shown_words())} <> {old} "
+            f"ELSE {case_of(new, phases)} <> type END"
+        )
+        yield f"SELECT RAISE(ABORT, {literal(_PHASE_CHANGES)}) FROM task_queue WHERE {mine} AND {new} IS NOT {old} AND {other}"
 
     def _moves(self, mine: str, moved: str) -> Iterator[str]:
         """Yield the statements of the transitions: the same as the rules in core; a test compares them."""

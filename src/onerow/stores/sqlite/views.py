@@ -31,13 +31,19 @@ def create(connections: Connections, mapping: TableMapping) -> None:
     """Create the view, or replace the one that onerow made under the same name, in one transaction."""
     with connections.write() as connection:
         existing = connection.execute(
-            "SELECT type FROM sqlite_master WHERE name = ? AND type <> 'index'", (mapping.name,)
+            "SELECT type, name FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type <> 'index'", (mapping.name,)
         ).fetchone()
         made = _made(connection)
+        if existing and existing[1] in made and existing[1] != mapping.name:
+            raise BadInput(
+                f"there is a view {existing[1]} already, and SQLite takes {mapping.name} for the same name",
+                fix=f"drop it: onerow sqlite view {existing[1]} --drop; or give the view another name",
+                field="view",
+            )
         if existing and mapping.name not in made:
             raise BadInput(
-                f"there is a {existing[0]} {mapping.name} already",
-                fix=f"adopt it: onerow sqlite adopt {mapping.name} --mapping FILE; or give the view another name",
+                f"there is a {existing[0]} {existing[1]} already",
+                fix=f"adopt it: onerow sqlite adopt {existing[1]} --mapping FILE; or give the view another name",
                 field="view",
             )
         build(connection, mapping)
@@ -69,7 +75,9 @@ def remove(connection: sqlite3.Connection, mapping: TableMapping) -> None:
     view = ViewSql(mapping)
     connection.execute(f"DROP VIEW IF EXISTS {view.view}")
     rows = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'index' AND name GLOB ?", (f"{view.index_prefix}_[0-9]*",)
+        "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, length(:start)) = :start "
+        "AND substr(name, length(:start) + 1) NOT GLOB '*[^0-9]*'",
+        {"start": f"{view.index_prefix}_"},
     ).fetchall()
     for (name,) in rows:
         connection.execute(f'DROP INDEX "{name}"')
