@@ -59,6 +59,7 @@ def findings(connection: Connection, schema: str, mapping: TableMapping, table: 
     before = f'{table.name[:-1]}{SUFFIX}"'
     if relation_kind(connection, before):
         yield Finding("bad", f"there is a {before} already", "rename or drop it: the old table needs this name")
+    yield from _keys(connection, mapping, table)
     yield from _words(connection, mapping, table)
     yield from _not_carried(mapping, table)
 
@@ -112,6 +113,22 @@ def _bonds(connection: Connection, schema: str, mapping: TableMapping, table: Ca
             yield Finding(
                 "bad", "it has row-level security, and onerow's tables have none", "set it up first: onerow pg policies"
             )
+
+
+def _keys(connection: Connection, mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
+    name = mapping.key.name
+    if table.sql_types.get(name) != "bpchar":
+        return
+    # CAST removes the blanks at the end.
+    ((padded,),) = connection.execute(
+        f"SELECT count(*) FROM {table.name} WHERE octet_length({quoted(name)}) <> octet_length(CAST({quoted(name)} AS text))"
+    ).fetchall()
+    if padded:
+        yield Finding(
+            "bad",
+            f"{padded:,} rows have blanks at the end of {name}, as char(n) adds them; the id of a task has none",
+            f"remove them: ALTER TABLE {mapping.table} ALTER COLUMN {name} TYPE text",
+        )
 
 
 def _words(connection: Connection, mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
