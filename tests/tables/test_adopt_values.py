@@ -101,3 +101,74 @@ def test_values_of_types_with_a_length_go_there_and_back(pg: Database) -> None:
     pg.sql("INSERT INTO jobs (id, status, name) VALUES ('b', 'queued', 'too long')")
     with pytest.raises(Exception, match="too long for type"):  # refused, not cut
         undo(pg.store, pg.store.old_table(wanted))
+
+
+# ── values ──
+
+# what: database, type of the column, its value, its mapping, what the error says, what to do
+ALTERED: dict[str, tuple[str, str, str, str, str, str]] = {
+    "unix with a fraction": ("db", "real", "1700000000.75", "created_at:unix", "1700000000.75 is not a whole number", "metadata.c:number"),
+    "unix of SQLite": ("lite", "real", "1700000000.75", "created_at", "1700000000.75 is not a whole number", "metadata.c:number"),
+    "integer": ("lite", "integer", "2.7", "metadata.n", "2.7 is not a whole number", '"metadata.n:number"'),
+    "bigint": ("db", "numeric", "2.7", "metadata.n:bigint", "2.7 is not a whole number", '"metadata.n:number"'),
+    "priority": ("lite", "integer", "1.5", "priority", "1.5 is not a whole number", "metadata.c:number"),
+    "boolean": ("lite", "boolean", "'yes'", "payload.b", "'yes' is not true or false", '"payload.b:text"'),
+    "boolean of text": ("db", "text", "''", "payload.b:boolean", "'' is not true or false", '"payload.b:text"'),
+    "a whole number": ("db", "bigint", "9007199254740993", "payload.n:number", "has more digits", '"payload.n:text"'),
+    "digits in text": ("db", "text", "'0.12345678901234567890123'", "payload.n:number", "has more digits", '"payload.n:text"'),
+    "numeric": ("pg", "numeric(30, 15)", "123456789012345.123456789012345", "payload.n", "has more digits", '"payload.n:text"'),
+    "jsonb": ("pg", "jsonb", "'{\"a\": [0.12345678901234567890123]}'", "payload.n", "has more digits", '"payload.n:text"'),
+    "json in text": ("db", "text", "'[0.12345678901234567890123]'", "payload.n:json", "has more digits", '"payload.n:text"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_a_value_that_would_be_altered_is_refused_with_its_row(request: pytest.FixtureRequest, what: str) -> None:
+    for kind in ("pg", "lite") if ALTERED[what][0] == "db" else ALTERED[what][:1]:
+        db = request.getfixturevalue(kind)
+        _, type_, value, field, problem, fix = ALTERED[what]
+        type_ = "double precision" if type_ == "real" else type_
+        ready(db, f"id text PRIMARY KEY, status text, c {type_}", f"'하나', 'queued', {value}")
+        with pytest.raises(BadInput, match="row 하나 of jobs: column c: ") as caught:
+            adopt(db, mapping({"c": field}))
+        assert problem in str(caught.value)
+        assert fix in caught.value.fix
+
+
+def test_words_of_booleans_are_read_in_any_case(db: Database) -> None:
+    words = ["t", "FALSE", "True", "f", "1", "0"]
+    rows = [f"'{n}', 'queued', '{word}'" for n, word in enumerate(words)]
+    ready(db, "id text PRIMARY KEY, status text, c text", *rows)
+    adopt(db, mapping({"c": "payload.c:boolean"}))
+    found = [bool(shown) for (shown,) in db.sql("SELECT c FROM jobs ORDER BY id")]
+    assert found == [True, False, True, False, True, False]
+
+
+def test_other_types_go_there_and_back_as_their_text(pg: Database) -> None:
+    types = {
+        "tags": "text[]",
+        "j": "jsonb",
+        "num": "numeric(30, 15)",
+        "b": "boolean",
+        "at": "timestamptz",
+        "took": "interval",
+    }
+    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    row = """'{a,"b c",null}', '{"a": [1, true, null]}', 123456789012345.123456789012345, false, '2026-01-02 03:04:05.678901Z', '1 day'"""
+    ready(pg, f"id integer PRIMARY KEY, status text, {columns}", f"1, 'queued', {row}")
+    wanted = mapping({name: f"metadata.{name}:text" for name in types})
+    texts = ", ".join(f"CAST({name} AS text)" for name in types)
+    before = pg.sql(f"SELECT {texts} FROM jobs")
+    adopt(pg, wanted)
+    assert pg.sql(f"SELECT {texts} FROM jobs") == before
+    pg.sql("UPDATE jobs SET status = 'off'")
+    undo(pg.store, pg.store.old_table(wanted))
+    assert pg.sql(f"SELECT status, {texts} FROM jobs") == [("off", *before[0])]
+
+
+@pytest.mark.parametrize("name", ["v", "o", "t", "done %", "진행 %s", "it's"])
+def test_a_column_may_have_any_name(db: Database, name: str) -> None:
+    ready(db, f'id integer PRIMARY KEY, status text, "{name}" text', "1, 'queued', 'x'", "2, '100%', 'y'")
+    words = {"queued": "waiting", "running": "processing", "100%": "completed", "failed": "failed", "off": "cancelled"}
+    adopt(db, mapping({name: "metadata.c"}, statuses=words))
+    assert db.sql(f'SELECT status, "{name}" FROM jobs ORDER BY id') == [("queued", "x"), ("100%", "y")]

@@ -1,8 +1,11 @@
 """Rows of a user's table as tasks: what a row becomes, and whether the view shows it as it was."""
 
+import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any, Literal, NoReturn
 
 from onerow.core import values
 from onerow.core.addition import check_task_id
@@ -60,12 +63,18 @@ def _task_of(mapping: TableMapping, row: Mapping[str, Any], now: datetime, proce
     given: dict[str, Any] = {}
     objects: dict[str, Any] = {"payload": None, "metadata": {}, "results": {}}
     for column in mapping.columns:
-        value = _read(column, row[column.name])
         field, *members = column.path
+        if field == "steps" and row[column.name] is not None:
+            raise BadInput(
+                "steps can't be adopted",
+                fix=f'map the column {column.name} to "metadata.{column.name}:boolean"',
+                field=column.name,
+            )
+        value = _read(column, row[column.name])
         if value is None:
             continue
         if members:
-            _put(objects, field, members, value, column)
+            _put(objects, field, members, value)
         elif field in objects:
             objects[field] = value
         else:
@@ -164,13 +173,7 @@ def _status_of(mapping: TableMapping, row: Mapping[str, Any]) -> tuple[Status, s
     return meaning
 
 
-def _put(objects: dict[str, Any], field: str, members: list[str], value: Any, column: Column) -> None:
-    if field == "steps":
-        raise BadInput(
-            "steps can't be adopted",
-            fix=f'map the column {column.name} to "metadata.{column.name}:boolean"',
-            field=column.name,
-        )
+def _put(objects: dict[str, Any], field: str, members: list[str], value: Any) -> None:
     inner = objects[field] = objects[field] if objects[field] is not None else {}
     for member in members[:-1]:
         inner = inner.setdefault(member, {})
@@ -192,7 +195,10 @@ def _read(column: Column, value: Any) -> Any:
 
 
 def normal(column: Column, value: Any) -> Any:
-    """Return a column's value in a form in which equal values are equal: times as datetimes to the millisecond."""
+    """Return a column's value in a form in which equal values are equal: times as datetimes to the millisecond.
+
+    Raises BadInput for a value that the column's type can't hold as it is.
+    """
     if value is None:
         return None
     try:
@@ -201,26 +207,94 @@ def normal(column: Column, value: Any) -> Any:
                 moment = datetime.fromisoformat(str(value))
                 return to_millis(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
             case "unix":
-                return datetime.fromtimestamp(int(value), UTC)
+                return datetime.fromtimestamp(_whole(column, value), UTC)
             case "unix_ms":
-                return to_millis(datetime.fromtimestamp(int(value) / 1000, UTC))
+                return to_millis(datetime.fromtimestamp(_whole(column, value) / 1000, UTC))
             case "integer" | "bigint":
-                return int(value)
+                return _whole(column, value)
             case "number":
-                return float(value)
+                return _number(column, value)
             case "boolean":
-                return bool(value)
+                return _boolean(column, value)
             case "uuid":
                 return str(value).lower()
             case "json" | "jsonb":
+                _check_exact(column, value)
                 return value
+    except BadInput:
+        raise
     except (ValueError, OverflowError):
-        raise BadInput(
-            f"column {column.name}: {value!r} is not of type {column.kind}",
-            fix="correct the row, or give the column another type in the mapping",
-            field=column.name,
-        ) from None
+        _refuse(
+            column,
+            f"{value!r} is not of type {column.kind}",
+            "correct the row, or give the column another type in the mapping",
+        )
     return str(value)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Decode JSON; a number that float does not hold exactly becomes a Decimal, which `normal` refuses."""
+    return json.loads(text, parse_float=_exact)
+
+
+def _exact(text: str) -> float | Decimal:
+    found, exact = float(text), Decimal(text)
+    return found if Decimal(repr(found)) == exact else exact
+
+
+def _whole(column: Column, value: Any) -> int:
+    found = int(value)
+    if not isinstance(value, str) and found != value:
+        _refuse(
+            column,
+            f"{value} is not a whole number",
+            f"correct the row, or map the column as {_spelled(column, 'number')}",
+        )
+    return found
+
+
+def _number(column: Column, value: Any) -> float:
+    found = float(value)
+    same = Decimal(repr(found)) == Decimal(value) if isinstance(value, str) else found == value
+    if math.isfinite(found) and not same:
+        _refuse_digits(column, value)
+    return found
+
+
+def _boolean(column: Column, value: Any) -> bool:
+    word = str(value).lower()
+    if word not in ("t", "f", "true", "false", "0", "1"):
+        _refuse(
+            column,
+            f"{value!r} is not true or false",
+            f"correct the row, or map the column as {_spelled(column, 'text')}",
+        )
+    return word in ("t", "true", "1")
+
+
+def _check_exact(column: Column, value: Any) -> None:
+    if isinstance(value, Decimal):
+        _refuse_digits(column, value)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_exact(column, inner)
+
+
+def _refuse_digits(column: Column, value: Any) -> NoReturn:
+    _refuse(
+        column,
+        f"{value} has more digits than a number of a task holds",
+        f"correct the row, or map the column as {_spelled(column, 'text')}",
+    )
+
+
+def _refuse(column: Column, problem: str, fix: str) -> NoReturn:
+    raise BadInput(f"column {column.name}: {problem}", fix=fix, field=column.name) from None
+
+
+def _spelled(column: Column, kind: str) -> str:
+    """Return how a mapping gives a column another type."""
+    field = column.field if len(column.path) > 1 else f"metadata.{column.name}"
+    return f'"{field}:{kind}"'
 
 
 def differences(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from onerow.core.adoption import parse_json
 from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.table_mapping import TableMapping, with_types
 from onerow.core.task import COLUMN, Task
@@ -141,7 +142,7 @@ class SqliteOldTable:
                 )
             if column.kind in ("json", "jsonb") and isinstance(value, str):
                 try:
-                    row[column.name] = json.loads(value)
+                    row[column.name] = parse_json(value)
                 except ValueError:
                     raise self._bad(
                         row, column.name, "is not JSON", "correct the row, or map the column as text"
