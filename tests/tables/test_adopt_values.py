@@ -172,3 +172,14 @@ def test_a_column_may_have_any_name(db: Database, name: str) -> None:
     words = {"queued": "waiting", "running": "processing", "100%": "completed", "failed": "failed", "off": "cancelled"}
     adopt(db, mapping({name: "metadata.c"}, statuses=words))
     assert db.sql(f'SELECT status, "{name}" FROM jobs ORDER BY id') == [("queued", "x"), ("100%", "y")]
+
+
+# ── rows that could be lost ──
+
+
+@pytest.mark.parametrize("rows", [1, 600])
+def test_rows_with_a_null_key_stop_it(db: Database, rows: int) -> None:
+    ready(db, "id text UNIQUE, status text", *(f"'k{n}', 'queued'" for n in range(rows)), "NULL, 'queued'")
+    found = refused(db, mapping())
+    assert "1 rows have NULL in id, the task's id" in str(found)
+    assert "give them an id or delete them" in found.fix

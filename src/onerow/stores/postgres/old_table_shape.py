@@ -117,16 +117,25 @@ def _bonds(connection: Connection, schema: str, mapping: TableMapping, table: Ca
 
 def _keys(connection: Connection, mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
     name = mapping.key.name
-    if table.sql_types.get(name) != "bpchar":
+    if name not in table.sql_types:
         return
-    # CAST removes the blanks at the end.
-    ((padded,),) = connection.execute(
-        f"SELECT count(*) FROM {table.name} WHERE octet_length({quoted(name)}) <> octet_length(CAST({quoted(name)} AS text))"
+    # A cast of char(n) to text removes the blanks at the end.
+    is_padded = f"octet_length({quoted(name)}) <> octet_length(CAST({quoted(name)} AS text))"
+    padded = is_padded if table.sql_types[name] == "bpchar" else "false"
+    ((nulls, blanks),) = connection.execute(
+        f"SELECT count(*) FILTER (WHERE {quoted(name)} IS NULL), count(*) FILTER (WHERE {padded}) FROM {table.name} "
+        f"WHERE {quoted(name)} IS NULL OR {padded}"
     ).fetchall()
-    if padded:
+    if nulls:
         yield Finding(
             "bad",
-            f"{padded:,} rows have blanks at the end of {name}, as char(n) adds them; the id of a task has none",
+            f"{nulls:,} rows have NULL in {name}, the task's id",
+            f"give them an id or delete them, then: ALTER TABLE {mapping.table} ALTER COLUMN {name} SET NOT NULL",
+        )
+    if blanks:
+        yield Finding(
+            "bad",
+            f"{blanks:,} rows have blanks at the end of {name}, as char(n) adds them; the id of a task has none",
             f"remove them: ALTER TABLE {mapping.table} ALTER COLUMN {name} TYPE text",
         )
 

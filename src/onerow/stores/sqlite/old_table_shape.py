@@ -63,6 +63,16 @@ def findings(connection: sqlite3.Connection, mapping: TableMapping, types: dict[
         )
     yield from _bonds(connection, mapping)
     yield from _indexes(connection, mapping, types)
+    if mapping.key.name in types:
+        ((nulls,),) = connection.execute(
+            f"SELECT count(*) FROM {quoted(mapping.table)} WHERE {quoted(mapping.key.name)} IS NULL"
+        ).fetchall()
+        if nulls:
+            yield Finding(
+                "bad",
+                f"{nulls:,} rows have NULL in {mapping.key.name}, the task's id",
+                "give them an id or delete them",
+            )
     column = mapping.column_of("status")
     if column is not None and column.name in types:
         rows = connection.execute(
