@@ -6,8 +6,10 @@ import pytest
 
 from onerow.core.errors import BadInput
 from onerow.core.table_mapping import TableMapping, read_mapping
-from onerow.engine.queue.adopt import Adopted, Adoption, undo
+from onerow.engine.queue.adopt import Adopted, Adoption, problems, undo
+from onerow.stores.postgres.old_table_shape import Catalog, findings
 from onerow.table_ports import TableBusy
+from tests.runner.seeded import new_name
 from tests.tables.kit import Database, pipeline
 
 
@@ -183,3 +185,74 @@ def test_rows_with_a_null_key_stop_it(db: Database, rows: int) -> None:
     found = refused(db, mapping())
     assert "1 rows have NULL in id, the task's id" in str(found)
     assert "give them an id or delete them" in found.fix
+
+
+def test_row_level_security_that_hides_rows_from_the_owner_stops_it(pg: Database) -> None:
+    ready(pg, "id integer PRIMARY KEY, status text", "1, 'queued'")
+    pg.sql("ALTER TABLE jobs ENABLE ROW LEVEL SECURITY")
+    pg.sql("ALTER TABLE jobs FORCE ROW LEVEL SECURITY")
+    pg.sql("ALTER TABLE onerow.task_queue ENABLE ROW LEVEL SECURITY")
+    owner = new_name("owner_")
+    pg.sql(f"CREATE ROLE {owner}")
+    try:
+        pg.sql(f"GRANT USAGE ON SCHEMA onerow TO {owner}")
+        pg.sql(f"ALTER TABLE jobs OWNER TO {owner}")
+        pg.sql(f"SET ROLE {owner}")
+        (found,) = problems(
+            list(findings(pg.connection, "onerow", mapping(), Catalog(pg.connection, "onerow", '"jobs"')))
+        )
+        assert f"hides rows from {owner}" in found.what
+        assert "ALTER TABLE jobs NO FORCE ROW LEVEL SECURITY" in found.fix
+        pg.sql("ALTER TABLE jobs NO FORCE ROW LEVEL SECURITY")
+        assert (
+            problems(list(findings(pg.connection, "onerow", mapping(), Catalog(pg.connection, "onerow", '"jobs"'))))
+            == []
+        )
+    finally:
+        pg.sql("RESET ROLE")
+        pg.sql("ALTER TABLE jobs OWNER TO current_user")
+        pg.sql(f"DROP OWNED BY {owner}")
+        pg.sql(f"DROP ROLE {owner}")
+
+
+@pytest.mark.parametrize("how", ["a partition", "a child"])
+def test_a_table_that_belongs_to_another_stops_it(pg: Database, how: str) -> None:
+    pg.queue(pipeline("jobs", "run"))
+    if how == "a child":
+        pg.sql("CREATE TABLE parent (id integer, status text)")
+        pg.sql("CREATE TABLE jobs (PRIMARY KEY (id)) INHERITS (parent)")
+    else:
+        pg.sql("CREATE TABLE parent (id integer, status text) PARTITION BY RANGE (id)")
+        pg.sql("CREATE TABLE jobs PARTITION OF parent (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (100)")
+    found = refused(pg, mapping())
+    assert "it is a partition of parent, or inherits from it" in str(found)
+    assert "DETACH PARTITION jobs" in found.fix
+
+
+# ── columns that do not fit ──
+
+
+@pytest.mark.parametrize("field", ["logs", "progress"])
+def test_fields_that_onerow_writes_stop_it(db: Database, field: str) -> None:
+    ready(db, "id integer PRIMARY KEY, status text, c text", "1, 'queued', '[]'")
+    found = refused(db, mapping({"c": field}))
+    assert f"the column c is mapped to {field}, which is written by onerow only" in str(found)
+    assert 'c = "metadata.c"' in found.fix
+
+
+@pytest.mark.parametrize(
+    "kind, field, fix",
+    [
+        ("double precision", "created_at", 'c = "created_at:unix"'),
+        ("text", "completed_at:text", 'c = "completed_at:unix"'),
+        ("text", "priority:text", 'c = "priority:integer"'),
+        ("integer", "payload", 'c = "payload.c"'),
+    ],
+)
+def test_a_type_that_a_field_can_not_have_stops_it(db: Database, kind: str, field: str, fix: str) -> None:
+    if (db.kind, field) == ("sqlite", "created_at"):
+        return  # the type of a time is that of its values there
+    ready(db, f"id integer PRIMARY KEY, status text, c {kind}", "1, 'queued', NULL")
+    found = refused(db, mapping({"c": field}))
+    assert f"can't be {field.partition(':')[0]}" in str(found)
+    assert fix in found.fix

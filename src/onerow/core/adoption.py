@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Literal, NoReturn
@@ -23,7 +23,7 @@ Processing = Literal["stop", "requeue", "fail"]
 """What becomes of rows that the old system is processing: stop the adoption, run them again, or fail them."""
 INTERRUPTED = "was processing when the table was adopted"
 
-_TIMES = ("time", "datetime", "unix", "unix_ms")
+_TIMES = ("time", "datetime", "unix_ms", "unix")
 _ALWAYS_SET = (
     "created_at",
     "updated_at",
@@ -34,6 +34,13 @@ _ALWAYS_SET = (
     "max_retries",
     "completed_at",
 )
+_NOT_TAKEN = ("logs", "progress")
+_FITTING: dict[str, tuple[str, ...]] = {
+    "time": _TIMES,
+    "integer": ("number", "bigint", "integer"),
+    "json": ("jsonb", "json"),
+}
+"""Type of a field → types of columns that hold its values."""
 _DROPPED = ("leased_by", "leased_until")  # no adopted task is leased
 
 
@@ -45,6 +52,25 @@ def check_plan(mapping: TableMapping, plan: Plan) -> None:
     ]
     for phase in filter(None, (*named, mapping.phase)):
         plan.phase(phase)
+
+
+def misfits(mapping: TableMapping) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a field or type of a column, and what to do; the mapping has the types of the table."""
+    for column in mapping.columns:
+        name, fits = column.name, _FITTING.get(column.own_type)
+        if column.field in _NOT_TAKEN:
+            yield (
+                f"the column {name} is mapped to {column.field}, which is written by onerow only",
+                f'map it to a member: {name} = "metadata.{name}"',
+            )
+        elif len(column.path) == 1 and fits and column.kind not in fits:
+            field, member = column.field, f'{name} = "metadata.{name}"'
+            yield (
+                f"the column {name} has the type {column.kind}, which can't be {field}",
+                f'map it to a member: {name} = "{field}.{name}"'
+                if column.own_type == "json"
+                else f'say what it holds, {name} = "{field}:{fits[-1]}", or map it to a member: {member}',
+            )
 
 
 def task_of(mapping: TableMapping, row: Mapping[str, Any], now: datetime, processing: Processing) -> Task | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from onerow.core.adoption import misfits
 from onerow.core.suggest import did_you_mean
 from onerow.core.table_mapping import TableMapping
 from onerow.ports import Finding
@@ -48,7 +49,15 @@ def findings(connection: Connection, schema: str, mapping: TableMapping, table: 
         return
     if table.of("children"):
         yield Finding("bad", "other tables inherit from it", "only a plain table can be adopted")
+    for parent in table.of("child"):
+        yield Finding(
+            "bad",
+            f"it is a partition of {parent}, or inherits from it: what programs write there would go to the old table",
+            f"take it out first: ALTER TABLE {parent} DETACH PARTITION {mapping.table}, or ALTER TABLE {mapping.table} NO INHERIT {parent}",
+        )
     yield from _columns(mapping, table)
+    for what, fix in misfits(mapping):
+        yield Finding("bad", what, fix)
     yield from _bonds(connection, schema, mapping, table)
     if not any(finding_key == (mapping.key.name,) for finding_key in table.unique):
         yield Finding(
@@ -105,6 +114,12 @@ def _bonds(connection: Connection, schema: str, mapping: TableMapping, table: Ca
                 f"its trigger {what} would no longer fire",
                 f'give it up: lost = ["{what}"]; or do its work elsewhere first',
             )
+    for role in table.of("filtered"):
+        yield Finding(
+            "bad",
+            f"its row-level security hides rows from {role}, who adopts it",
+            f"as its owner: ALTER TABLE {mapping.table} NO FORCE ROW LEVEL SECURITY",
+        )
     if table.of("secured"):
         (secured,) = connection.execute(
             "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)", (f"{quoted(schema)}.task_queue",)
