@@ -256,3 +256,60 @@ def test_a_type_that_a_field_can_not_have_stops_it(db: Database, kind: str, fiel
     found = refused(db, mapping({"c": field}))
     assert f"can't be {field.partition(':')[0]}" in str(found)
     assert fix in found.fix
+
+
+# ── the swap and the way back ──
+
+
+def test_a_grant_on_a_column_that_is_given_up_is_left_out(pg: Database) -> None:
+    ready(pg, 'id integer PRIMARY KEY, status text, secret text, "비밀" text', "1, 'queued', 'x', 'y'")
+    role = new_name("reader_")
+    pg.sql(f"CREATE ROLE {role}")
+    try:
+        pg.sql(f'GRANT SELECT (id, secret, "비밀") ON jobs TO {role}')
+        adopt(pg, mapping(lost=["secret", "비밀"]))
+        pg.sql(f"SET ROLE {role}")
+        assert pg.sql("SELECT id FROM jobs") == [(1,)]
+        assert "permission denied" in pg.refused("SELECT secret FROM jobs_before_onerow")
+    finally:
+        pg.sql("RESET ROLE")
+        pg.sql(f"DROP OWNED BY {role}")
+        pg.sql(f"DROP ROLE {role}")
+
+
+def test_the_owner_of_the_table_may_use_the_view_of_another_adopter(pg: Database) -> None:
+    ready(pg, "id serial PRIMARY KEY, status text DEFAULT 'queued', note text", "1, 'queued', 'x'")
+    pg.sql("SELECT setval('jobs_id_seq', 1)")
+    owner = new_name("소유자_")
+    pg.sql(f'CREATE ROLE "{owner}"')
+    try:
+        pg.sql(f'ALTER TABLE jobs OWNER TO "{owner}"')
+        adopt(pg, mapping({"note": "metadata.note"}))
+        pg.sql(f'SET ROLE "{owner}"')
+        pg.sql("INSERT INTO jobs (note) VALUES ('y')")
+        pg.sql("UPDATE jobs SET status = 'off' WHERE id = 1")
+        pg.sql("DELETE FROM jobs WHERE id = 1")
+        assert pg.sql("SELECT id, status, note FROM jobs") == [(2, "queued", "y")]
+        assert pg.sql("SELECT id FROM jobs_before_onerow") == [(1,)]  # it is theirs
+        pg.sql("RESET ROLE")
+        undo(pg.store, pg.store.old_table(mapping({"note": "metadata.note"})))
+        pg.sql(f'SET ROLE "{owner}"')
+        pg.sql("INSERT INTO jobs (note) VALUES ('z')")
+        assert pg.sql("SELECT note FROM jobs ORDER BY id") == [("y",), ("z",)]
+    finally:
+        pg.sql("RESET ROLE")
+        pg.sql(f'DROP OWNED BY "{owner}" CASCADE')
+        pg.sql(f'DROP ROLE "{owner}"')
+
+
+@pytest.mark.parametrize("how", ["STORED", "VIRTUAL"])
+def test_a_generated_column_is_not_written_back(db: Database, how: str) -> None:
+    how = "STORED" if db.kind == "postgres" else how
+    ready(db, f"id integer PRIMARY KEY, status text, note text, up text GENERATED ALWAYS AS (upper(note)) {how}")
+    db.sql("INSERT INTO jobs (id, status, note) VALUES (1, 'queued', 'x')")
+    wanted = mapping({"note": "metadata.note", "up": "metadata.up"})
+    adopt(db, wanted)
+    db.sql("UPDATE jobs SET status = 'off', note = 'z' WHERE id = 1")
+    db.sql("INSERT INTO jobs (id, status, note) VALUES (2, 'queued', 'y')")
+    undo(db.store, db.store.old_table(wanted))
+    assert db.sql("SELECT * FROM jobs ORDER BY id") == [(1, "off", "z", "Z"), (2, "queued", "y", "Y")]

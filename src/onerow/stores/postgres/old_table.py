@@ -270,10 +270,21 @@ class PostgresOldTable:
             if name not in self.mapping.lost and (default or identity):
                 chosen = f"nextval('{sequence}')" if identity else default
                 yield f"ALTER VIEW {self._view.view} ALTER COLUMN {quoted(name)} SET DEFAULT {chosen}"
-        yield from grants
-        yield from base_grants(schema, grants)
+        granted = self._granted(grants)
+        yield from granted
+        yield from base_grants(schema, granted)
         # Programs use the view now; under its new name the table would show every tenant's rows.
         yield from _revocations(self._before, grants)
+
+    def _granted(self, grants: Sequence[str]) -> list[str]:
+        """Return the grants on the view: those of the table, without columns that are given up, and the rights of its owner."""
+        lost = [f"({spelled}) ON " for name in self.mapping.lost for spelled in (name, quoted(name))]
+        owner = self._catalog.owner
+        rights = ("DELETE", "INSERT", "SELECT", "UPDATE") if owner else ()
+        return [
+            *(grant for grant in grants if not any(each in grant for each in lost)),
+            *(f"GRANT {right} ON {self._view.view} TO {owner}" for right in rights),
+        ]
 
     def _drop_capture(self) -> Iterator[str]:
         yield f"DROP TRIGGER IF EXISTS onerow_adopt ON {self._name}"

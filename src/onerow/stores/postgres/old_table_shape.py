@@ -30,6 +30,7 @@ class Catalog:
         self.bonds: list[tuple[str, str]] = connection.execute(
             statement("old_table_bonds", schema), {"name": name}
         ).fetchall()
+        self.owner = "".join(self.of("owner"))  # '' if it is the current user
         self.types = {row[0]: _TYPES.get(row[1], "text" if row[2] == "e" else "") for row in self.columns}
         self.sql_types = {row[0]: row[1] for row in self.columns}
 
