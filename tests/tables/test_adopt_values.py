@@ -313,3 +313,23 @@ def test_a_generated_column_is_not_written_back(db: Database, how: str) -> None:
     db.sql("INSERT INTO jobs (id, status, note) VALUES (2, 'queued', 'y')")
     undo(db.store, db.store.old_table(wanted))
     assert db.sql("SELECT * FROM jobs ORDER BY id") == [(1, "off", "z", "Z"), (2, "queued", "y", "Y")]
+
+
+def test_a_foreign_key_of_the_table_is_reported(pg: Database) -> None:
+    pg.sql("CREATE TABLE accounts (id integer PRIMARY KEY)")
+    ready(pg, "id integer PRIMARY KEY, status text, account integer REFERENCES accounts")
+    pg.sql("INSERT INTO accounts VALUES (1)")
+    pg.sql("INSERT INTO jobs VALUES (1, 'queued', 1)")
+    (found,) = adopt(pg, mapping({"account": "payload.account"})).findings
+    assert found.what.startswith("no longer enforced for tasks: jobs_account_fkey FOREIGN KEY (account)")
+    assert "it goes on for the rows of jobs_before_onerow until that is dropped" in found.fix
+    assert "jobs_before_onerow" in pg.refused("DELETE FROM accounts")
+
+
+def test_an_enum_is_text_in_the_view(pg: Database) -> None:
+    pg.sql("CREATE TYPE job_status AS ENUM ('queued', 'running', 'done', 'failed', 'off')")
+    ready(pg, "id integer PRIMARY KEY, status job_status", "1, 'queued'")
+    adopt(pg, mapping())
+    assert pg.sql("SELECT id FROM jobs WHERE status = 'queued'") == [(1,)]
+    assert pg.sql("SELECT id FROM jobs WHERE CAST(status AS job_status) = 'queued'") == [(1,)]
+    assert "operator does not exist" in pg.refused("SELECT id FROM jobs WHERE status = CAST('queued' AS job_status)")

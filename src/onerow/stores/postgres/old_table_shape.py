@@ -174,7 +174,11 @@ def _words(connection: Connection, mapping: TableMapping, table: Catalog) -> Ite
 
 def _not_carried(mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
     for what in table.of("foreign"):
-        yield Finding("slow", f"no longer enforced: {what}", "for ON DELETE CASCADE: onerow pg attach")
+        yield Finding(
+            "slow",
+            f"no longer enforced for tasks: {what}",
+            f"it goes on for the rows of {mapping.table}{SUFFIX} until that is dropped; for ON DELETE CASCADE: onerow pg attach",
+        )
     for what in table.of("constraint"):
         yield Finding("slow", f"no longer enforced: {what}", "the rules of onerow apply instead")
     for names in table.of("unique"):
