@@ -114,6 +114,7 @@ ALTERED: dict[str, tuple[str, str, str, str, str, str]] = {
     "integer": ("lite", "integer", "2.7", "metadata.n", "2.7 is not a whole number", '"metadata.n:number"'),
     "bigint": ("db", "numeric", "2.7", "metadata.n:bigint", "2.7 is not a whole number", '"metadata.n:number"'),
     "priority": ("lite", "integer", "1.5", "priority", "1.5 is not a whole number", "metadata.c:number"),
+    "priority of another type": ("db", "real", "1.5", "priority", "1.5 is not a whole number", "metadata.c:number"),
     "boolean": ("lite", "boolean", "'yes'", "payload.b", "'yes' is not true or false", '"payload.b:text"'),
     "boolean of text": ("db", "text", "''", "payload.b:boolean", "'' is not true or false", '"payload.b:text"'),
     "a whole number": ("db", "bigint", "9007199254740993", "payload.n:number", "has more digits", '"payload.n:text"'),
@@ -135,6 +136,14 @@ def test_a_value_that_would_be_altered_is_refused_with_its_row(request: pytest.F
             adopt(db, mapping({"c": field}))
         assert problem in str(caught.value)
         assert fix in caught.value.fix
+
+
+def test_a_whole_number_may_be_in_a_column_of_fractions(db: Database) -> None:
+    ready(db, "id integer PRIMARY KEY, status text, c double precision, d numeric(8, 2)", "1, 'queued', 2, 3")
+    adopt(db, mapping({"c": "priority", "d": "max_retries"}))
+    assert db.sql("SELECT c, d FROM jobs") == [(2, 3)]
+    (task,) = db.store.fetch(["1"])
+    assert (task.priority, task.max_retries) == (2, 3)
 
 
 def test_words_of_booleans_are_read_in_any_case(db: Database) -> None:

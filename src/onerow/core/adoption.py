@@ -211,6 +211,8 @@ def _read(column: Column, value: Any) -> Any:
     if value is None:
         return None
     found = normal(column, value)
+    if len(column.path) == 1 and column.own_type == "integer":
+        found = _whole(column, found)
     if len(column.path) > 1 and column.kind in _TIMES:
         return value  # a member of JSON stays as it is written
     if isinstance(found, int | float) and not isinstance(found, bool) and column.kind not in _TIMES:
