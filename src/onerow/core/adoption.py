@@ -1,8 +1,11 @@
 """Rows of a user's table as tasks: what a row becomes, and whether the view shows it as it was."""
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any, Literal, NoReturn
 
 from onerow.core import values
 from onerow.core.addition import check_task_id
@@ -20,7 +23,7 @@ Processing = Literal["stop", "requeue", "fail"]
 """What becomes of rows that the old system is processing: stop the adoption, run them again, or fail them."""
 INTERRUPTED = "was processing when the table was adopted"
 
-_TIMES = ("time", "datetime", "unix", "unix_ms")
+_TIMES = ("time", "datetime", "unix_ms", "unix")
 _ALWAYS_SET = (
     "created_at",
     "updated_at",
@@ -31,6 +34,13 @@ _ALWAYS_SET = (
     "max_retries",
     "completed_at",
 )
+_NOT_TAKEN = ("logs", "progress")
+_FITTING: dict[str, tuple[str, ...]] = {
+    "time": _TIMES,
+    "integer": ("number", "bigint", "integer"),
+    "json": ("jsonb", "json"),
+}
+"""Type of a field → types of columns that hold its values."""
 _DROPPED = ("leased_by", "leased_until")  # no adopted task is leased
 
 
@@ -42,6 +52,25 @@ def check_plan(mapping: TableMapping, plan: Plan) -> None:
     ]
     for phase in filter(None, (*named, mapping.phase)):
         plan.phase(phase)
+
+
+def misfits(mapping: TableMapping) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a field or type of a column, and what to do; the mapping has the types of the table."""
+    for column in mapping.columns:
+        name, fits = column.name, _FITTING.get(column.own_type)
+        if column.field in _NOT_TAKEN:
+            yield (
+                f"the column {name} is mapped to {column.field}, which is written by onerow only",
+                f'map it to a member: {name} = "metadata.{name}"',
+            )
+        elif len(column.path) == 1 and fits and column.kind not in fits:
+            field, member = column.field, f'{name} = "metadata.{name}"'
+            yield (
+                f"the column {name} has the type {column.kind}, which can't be {field}",
+                f'map it to a member: {name} = "{field}.{name}"'
+                if column.own_type == "json"
+                else f'say what it holds, {name} = "{field}:{fits[-1]}", or map it to a member: {member}',
+            )
 
 
 def task_of(mapping: TableMapping, row: Mapping[str, Any], now: datetime, processing: Processing) -> Task | None:
@@ -60,12 +89,18 @@ def _task_of(mapping: TableMapping, row: Mapping[str, Any], now: datetime, proce
     given: dict[str, Any] = {}
     objects: dict[str, Any] = {"payload": None, "metadata": {}, "results": {}}
     for column in mapping.columns:
-        value = _read(column, row[column.name])
         field, *members = column.path
+        if field == "steps" and row[column.name] is not None:
+            raise BadInput(
+                "steps can't be adopted",
+                fix=f'map the column {column.name} to "metadata.{column.name}:boolean"',
+                field=column.name,
+            )
+        value = _read(column, row[column.name])
         if value is None:
             continue
         if members:
-            _put(objects, field, members, value, column)
+            _put(objects, field, members, value)
         elif field in objects:
             objects[field] = value
         else:
@@ -169,13 +204,7 @@ def _status_of(mapping: TableMapping, row: Mapping[str, Any]) -> tuple[Status, s
     return meaning
 
 
-def _put(objects: dict[str, Any], field: str, members: list[str], value: Any, column: Column) -> None:
-    if field == "steps":
-        raise BadInput(
-            "steps can't be adopted",
-            fix=f'map the column {column.name} to "metadata.{column.name}:boolean"',
-            field=column.name,
-        )
+def _put(objects: dict[str, Any], field: str, members: list[str], value: Any) -> None:
     inner = objects[field] = objects[field] if objects[field] is not None else {}
     for member in members[:-1]:
         inner = inner.setdefault(member, {})
@@ -187,6 +216,8 @@ def _read(column: Column, value: Any) -> Any:
     if value is None:
         return None
     found = normal(column, value)
+    if len(column.path) == 1 and column.own_type == "integer":
+        found = _whole(column, found)
     if len(column.path) > 1 and column.kind in _TIMES:
         return value  # a member of JSON stays as it is written
     if isinstance(found, int | float) and not isinstance(found, bool) and column.kind not in _TIMES:
@@ -197,7 +228,10 @@ def _read(column: Column, value: Any) -> Any:
 
 
 def normal(column: Column, value: Any) -> Any:
-    """Return a column's value in a form in which equal values are equal: times as datetimes to the millisecond."""
+    """Return a column's value in a form in which equal values are equal: times as datetimes to the millisecond.
+
+    Raises BadInput for a value that the column's type can't hold as it is.
+    """
     if value is None:
         return None
     try:
@@ -206,26 +240,94 @@ def normal(column: Column, value: Any) -> Any:
                 moment = datetime.fromisoformat(str(value))
                 return to_millis(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
             case "unix":
-                return datetime.fromtimestamp(int(value), UTC)
+                return datetime.fromtimestamp(_whole(column, value), UTC)
             case "unix_ms":
-                return to_millis(datetime.fromtimestamp(int(value) / 1000, UTC))
+                return to_millis(datetime.fromtimestamp(_whole(column, value) / 1000, UTC))
             case "integer" | "bigint":
-                return int(value)
+                return _whole(column, value)
             case "number":
-                return float(value)
+                return _number(column, value)
             case "boolean":
-                return bool(value)
+                return _boolean(column, value)
             case "uuid":
                 return str(value).lower()
             case "json" | "jsonb":
+                _check_exact(column, value)
                 return value
+    except BadInput:
+        raise
     except (ValueError, OverflowError):
-        raise BadInput(
-            f"column {column.name}: {value!r} is not of type {column.kind}",
-            fix="correct the row, or give the column another type in the mapping",
-            field=column.name,
-        ) from None
+        _refuse(
+            column,
+            f"{value!r} is not of type {column.kind}",
+            "correct the row, or give the column another type in the mapping",
+        )
     return str(value)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Decode JSON; a number that float does not hold exactly becomes a Decimal, which `normal` refuses."""
+    return json.loads(text, parse_float=_exact)
+
+
+def _exact(text: str) -> float | Decimal:
+    found, exact = float(text), Decimal(text)
+    return found if Decimal(repr(found)) == exact else exact
+
+
+def _whole(column: Column, value: Any) -> int:
+    found = int(value)
+    if not isinstance(value, str) and found != value:
+        _refuse(
+            column,
+            f"{value} is not a whole number",
+            f"correct the row, or map the column as {_spelled(column, 'number')}",
+        )
+    return found
+
+
+def _number(column: Column, value: Any) -> float:
+    found = float(value)
+    same = Decimal(repr(found)) == Decimal(value) if isinstance(value, str) else found == value
+    if math.isfinite(found) and not same:
+        _refuse_digits(column, value)
+    return found
+
+
+def _boolean(column: Column, value: Any) -> bool:
+    word = str(value).lower()
+    if word not in ("t", "f", "true", "false", "0", "1"):
+        _refuse(
+            column,
+            f"{value!r} is not true or false",
+            f"correct the row, or map the column as {_spelled(column, 'text')}",
+        )
+    return word in ("t", "true", "1")
+
+
+def _check_exact(column: Column, value: Any) -> None:
+    if isinstance(value, Decimal):
+        _refuse_digits(column, value)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_exact(column, inner)
+
+
+def _refuse_digits(column: Column, value: Any) -> NoReturn:
+    _refuse(
+        column,
+        f"{value} has more digits than a number of a task holds",
+        f"correct the row, or map the column as {_spelled(column, 'text')}",
+    )
+
+
+def _refuse(column: Column, problem: str, fix: str) -> NoReturn:
+    raise BadInput(f"column {column.name}: {problem}", fix=fix, field=column.name) from None
+
+
+def _spelled(column: Column, kind: str) -> str:
+    """Return how a mapping gives a column another type."""
+    field = column.field if len(column.path) > 1 else f"metadata.{column.name}"
+    return f'"{field}:{kind}"'
 
 
 def differences(

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 
+from onerow.core.adoption import parse_json
 from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.table_mapping import TableMapping, with_types
 from onerow.core.task import Task
@@ -143,25 +144,41 @@ class PostgresOldTable:
 
     def page(self, after: Any, limit: int) -> Page:
         key_type = self._catalog.sql_types[self.mapping.key.name]
-        where = "" if after is None else f"WHERE o.{self._key} > CAST(%(after)s AS {key_type})"
-        sql = f"SELECT CAST(o.{self._key} AS text), row_to_json(o) FROM {self._name} AS o {where} ORDER BY o.{self._key} LIMIT {limit}"
+        key = _doubled(self._key)
+        where = "" if after is None else f"WHERE o.{key} > CAST(%(after)s AS {key_type})"
+        sql = f"SELECT CAST(o.{key} AS text), {self._row_text()} FROM {_doubled(self._name)} AS o {where} ORDER BY o.{key} LIMIT {limit}"
         with self._connection() as connection:
             found = connection.execute(sql, {"after": after}).fetchall()
         return Page([self._row(row) for _, row in found], found[-1][0] if len(found) == limit else None)
 
     def rows(self, keys: Sequence[Any]) -> list[Row]:
         key_type = self._catalog.sql_types[self.mapping.key.name]
-        sql = f"SELECT row_to_json(o) FROM {self._name} AS o WHERE o.{self._key} = ANY (CAST(%s AS {key_type}[]))"
+        sql = (
+            f"SELECT {self._row_text()} FROM {_doubled(self._name)} AS o "
+            f"WHERE o.{_doubled(self._key)} = ANY (CAST(%s AS {key_type}[]))"
+        )
         with self._connection() as connection:
             return [self._row(row) for (row,) in connection.execute(sql, ([str(key) for key in keys],)).fetchall()]
 
-    def _row(self, row: dict[str, Any]) -> Row:
-        """Parse JSON that the table holds as text."""
+    def _row_text(self) -> str:
+        """Return the expression of a row of the old table, as the text of a JSON object."""
+        shown = ", ".join(
+            f"CAST(o.{quoted(each.name)} AS text) AS {quoted(each.name)}"
+            if each.kind == "text" and self._catalog.types[each.name] != "text"
+            else f"o.{quoted(each.name)}"
+            for each in self.mapping.columns
+        )
+        # v.*, because v alone would be the column v of a table that has one. As text, because psycopg rounds numbers.
+        return f"(SELECT CAST(row_to_json(v.*) AS text) FROM (SELECT {_doubled(shown)}) AS v)"
+
+    def _row(self, text: str) -> Row:
+        """Parse a row, and JSON that the table holds as text."""
+        row: dict[str, Any] = parse_json(text)
         for each in self.mapping.columns:
             value = row[each.name]
             if each.kind in ("json", "jsonb") and isinstance(value, str) and self._catalog.types[each.name] == "text":
                 try:
-                    row[each.name] = json.loads(value)
+                    row[each.name] = parse_json(value)
                 except ValueError:
                     raise BadInput(
                         f"row {row[self.mapping.key.name]} of {self.mapping.table}: column {each.name} is not JSON",
@@ -180,12 +197,14 @@ class PostgresOldTable:
             connection.execute(f"DELETE FROM {self._changes} WHERE seq = ANY (%s)", (column(Bigs, list(positions)),))
 
     def shown(self, ids: Sequence[str]) -> dict[str, Row]:
+        view = _doubled(f"{self._view.select().removeprefix('SELECT')} WHERE {self._view.condition()}")
         sql = (
-            f"SELECT v.onerow_task_id, row_to_json(v) FROM (SELECT t.task_id AS onerow_task_id, "
-            f"{self._view.select().removeprefix('SELECT')} WHERE {self._view.condition()} AND t.task_id = ANY (%s)) AS v"
+            f"SELECT v.onerow_task_id, CAST(row_to_json(v.*) AS text) "
+            f"FROM (SELECT t.task_id AS onerow_task_id, {view} AND t.task_id = ANY (%s)) AS v"
         )
         with self._connection() as connection:
-            return dict(connection.execute(sql, (column(Texts, list(ids)),)).fetchall())
+            found = connection.execute(sql, (column(Texts, list(ids)),)).fetchall()
+        return {task_id: parse_json(row) for task_id, row in found}
 
     def count_tasks(self) -> int:
         with self._connection() as connection:
@@ -280,11 +299,22 @@ class PostgresOldTable:
             if name not in self.mapping.lost and (default or identity):
                 chosen = f"nextval('{sequence}')" if identity else default
                 yield f"ALTER VIEW {self._view.view} ALTER COLUMN {quoted(name)} SET DEFAULT {chosen}"
-        yield from grants
+        granted = self._granted(grants)
+        yield from granted
         if not secured:  # else `onerow pg policies` has granted what each role may do
-            yield from base_grants(schema, grants)
+            yield from base_grants(schema, granted)
         # Programs use the view now; under its new name the table would show every tenant's rows.
         yield from _revocations(self._before, grants)
+
+    def _granted(self, grants: Sequence[str]) -> list[str]:
+        """Return the grants on the view: those of the table, without columns that are given up, and the rights of its owner."""
+        lost = [f"({spelled}) ON " for name in self.mapping.lost for spelled in (name, quoted(name))]
+        owner = self._catalog.owner
+        rights = ("DELETE", "INSERT", "SELECT", "UPDATE") if owner else ()
+        return [
+            *(grant for grant in grants if not any(each in grant for each in lost)),
+            *(f"GRANT {right} ON {self._view.view} TO {owner}" for right in rights),
+        ]
 
     def _drop_capture(self) -> Iterator[str]:
         yield f"DROP TRIGGER IF EXISTS onerow_adopt ON {self._name}"
@@ -356,6 +386,11 @@ class PostgresOldTable:
 
     def _is_generated(self, name: str) -> bool:
         return any(row[0] == name and row[6] for row in self._catalog.columns)
+
+
+def _doubled(sql: str) -> str:
+    """Return SQL for a statement with parameters, in which % stands for itself as %%."""
+    return sql.replace("%", "%%")
 
 
 def base_grants(schema: str, grants: Sequence[str]) -> Iterator[str]:

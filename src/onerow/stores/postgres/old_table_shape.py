@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from onerow.core.adoption import misfits
 from onerow.core.suggest import did_you_mean
 from onerow.core.table_mapping import TableMapping
 from onerow.ports import Finding
@@ -29,6 +30,7 @@ class Catalog:
         self.bonds: list[tuple[str, str]] = connection.execute(
             statement("old_table_bonds", schema), {"name": name}
         ).fetchall()
+        self.owner = "".join(self.of("owner"))  # '' if it is the current user
         self.types = {row[0]: _TYPES.get(row[1], "text" if row[2] == "e" else "") for row in self.columns}
         self.sql_types = {row[0]: row[1] for row in self.columns}
 
@@ -48,7 +50,15 @@ def findings(connection: Connection, schema: str, mapping: TableMapping, table: 
         return
     if table.of("children"):
         yield Finding("bad", "other tables inherit from it", "only a plain table can be adopted")
+    for parent in table.of("child"):
+        yield Finding(
+            "bad",
+            f"it is a partition of {parent}, or inherits from it: what programs write there would go to the old table",
+            f"take it out first: ALTER TABLE {parent} DETACH PARTITION {mapping.table}, or ALTER TABLE {mapping.table} NO INHERIT {parent}",
+        )
     yield from _columns(mapping, table)
+    for what, fix in misfits(mapping):
+        yield Finding("bad", what, fix)
     yield from _bonds(connection, schema, mapping, table)
     if not any(finding_key == (mapping.key.name,) for finding_key in table.unique):
         yield Finding(
@@ -59,6 +69,7 @@ def findings(connection: Connection, schema: str, mapping: TableMapping, table: 
     before = f'{table.name[:-1]}{SUFFIX}"'
     if relation_kind(connection, before):
         yield Finding("bad", f"there is a {before} already", "rename or drop it: the old table needs this name")
+    yield from _keys(connection, mapping, table)
     yield from _words(connection, mapping, table)
     yield from _not_carried(mapping, table)
 
@@ -104,6 +115,12 @@ def _bonds(connection: Connection, schema: str, mapping: TableMapping, table: Ca
                 f"its trigger {what} would no longer fire",
                 f'give it up: lost = ["{what}"]; or do its work elsewhere first',
             )
+    for role in table.of("filtered"):
+        yield Finding(
+            "bad",
+            f"its row-level security hides rows from {role}, who adopts it",
+            f"as its owner: ALTER TABLE {mapping.table} NO FORCE ROW LEVEL SECURITY",
+        )
     if table.of("secured"):
         (secured,) = connection.execute(
             "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)", (f"{quoted(schema)}.task_queue",)
@@ -112,6 +129,31 @@ def _bonds(connection: Connection, schema: str, mapping: TableMapping, table: Ca
             yield Finding(
                 "bad", "it has row-level security, and onerow's tables have none", "set it up first: onerow pg policies"
             )
+
+
+def _keys(connection: Connection, mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
+    name = mapping.key.name
+    if name not in table.sql_types:
+        return
+    # A cast of char(n) to text removes the blanks at the end.
+    is_padded = f"octet_length({quoted(name)}) <> octet_length(CAST({quoted(name)} AS text))"
+    padded = is_padded if table.sql_types[name] == "bpchar" else "false"
+    ((nulls, blanks),) = connection.execute(
+        f"SELECT count(*) FILTER (WHERE {quoted(name)} IS NULL), count(*) FILTER (WHERE {padded}) FROM {table.name} "
+        f"WHERE {quoted(name)} IS NULL OR {padded}"
+    ).fetchall()
+    if nulls:
+        yield Finding(
+            "bad",
+            f"{nulls:,} rows have NULL in {name}, the task's id",
+            f"give them an id or delete them, then: ALTER TABLE {mapping.table} ALTER COLUMN {name} SET NOT NULL",
+        )
+    if blanks:
+        yield Finding(
+            "bad",
+            f"{blanks:,} rows have blanks at the end of {name}, as char(n) adds them; the id of a task has none",
+            f"remove them: ALTER TABLE {mapping.table} ALTER COLUMN {name} TYPE text",
+        )
 
 
 def _words(connection: Connection, mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
@@ -132,7 +174,11 @@ def _words(connection: Connection, mapping: TableMapping, table: Catalog) -> Ite
 
 def _not_carried(mapping: TableMapping, table: Catalog) -> Iterator[Finding]:
     for what in table.of("foreign"):
-        yield Finding("slow", f"no longer enforced: {what}", "for ON DELETE CASCADE: onerow pg attach")
+        yield Finding(
+            "slow",
+            f"no longer enforced for tasks: {what}",
+            f"it goes on for the rows of {mapping.table}{SUFFIX} until that is dropped; for ON DELETE CASCADE: onerow pg attach",
+        )
     for what in table.of("constraint"):
         yield Finding("slow", f"no longer enforced: {what}", "the rules of onerow apply instead")
     for names in table.of("unique"):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from onerow.core.adoption import parse_json
 from onerow.core.errors import BadInput, IllegalMove
 from onerow.core.table_mapping import TableMapping, with_types
 from onerow.core.task import COLUMN, Task
@@ -156,7 +157,7 @@ class SqliteOldTable:
                 )
             if column.kind in ("json", "jsonb") and isinstance(value, str):
                 try:
-                    row[column.name] = json.loads(value)
+                    row[column.name] = parse_json(value)
                 except ValueError:
                     raise self._bad(
                         row, column.name, "is not JSON", "correct the row, or map the column as text"
@@ -325,10 +326,11 @@ class SqliteOldTable:
 
     def _write_back(self, connection: sqlite3.Connection) -> None:
         """Write tasks that were added or changed since the swap into the old table, and delete rows whose tasks are gone."""
-        names = ", ".join(quoted(column.name) for column in self.mapping.columns)
-        update = ", ".join(
-            f"{quoted(c.name)} = excluded.{quoted(c.name)}" for c in self.mapping.columns if c.field != "task_id"
-        )
+        info = connection.execute(f"PRAGMA table_xinfo({quoted(self._before)})").fetchall()
+        generated = {row[1] for row in info if row[6] in (2, 3)}  # hidden: virtual, stored
+        columns = [column for column in self.mapping.columns if column.name not in generated]
+        names = ", ".join(quoted(column.name) for column in columns)
+        update = ", ".join(f"{quoted(c.name)} = excluded.{quoted(c.name)}" for c in columns if c.field != "task_id")
         shown = self._view.select(OWN, "version > token + 1 AS onerow_touched,")
         connection.execute(
             f"DELETE FROM {quoted(self._before)} WHERE {self._key} NOT IN (SELECT {self._key} FROM ({shown}))"

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from onerow.core.adoption import misfits
 from onerow.core.suggest import did_you_mean
 from onerow.core.table_mapping import FIELDS, TableMapping
 from onerow.ports import Finding
@@ -57,12 +58,24 @@ def findings(connection: sqlite3.Connection, mapping: TableMapping, types: dict[
                 f"the column {name} is not in the mapping",
                 f'map it, for example {name} = "metadata.{name}", or give it up: lost = ["{name}"]',
             )
+    for what, fix in misfits(mapping):
+        yield Finding("bad", what, fix)
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{mapping.table}{SUFFIX}",)).fetchone():
         yield Finding(
             "bad", f"there is a {mapping.table}{SUFFIX} already", "rename or drop it: the old table needs this name"
         )
     yield from _bonds(connection, mapping)
     yield from _indexes(connection, mapping, types)
+    if mapping.key.name in types:
+        ((nulls,),) = connection.execute(
+            f"SELECT count(*) FROM {quoted(mapping.table)} WHERE {quoted(mapping.key.name)} IS NULL"
+        ).fetchall()
+        if nulls:
+            yield Finding(
+                "bad",
+                f"{nulls:,} rows have NULL in {mapping.key.name}, the task's id",
+                "give them an id or delete them",
+            )
     column = mapping.column_of("status")
     if column is not None and column.name in types:
         rows = connection.execute(

@@ -22,3 +22,11 @@ UNION ALL
 SELECT 'secured', '' FROM pg_class AS c WHERE c.oid = to_regclass(%(name)s) AND c.relrowsecurity
 UNION ALL
 SELECT 'children', i.inhrelid::regclass::text FROM pg_inherits AS i WHERE i.inhparent = to_regclass(%(name)s)
+UNION ALL
+SELECT 'child', i.inhparent::regclass::text FROM pg_inherits AS i WHERE i.inhrelid = to_regclass(%(name)s)
+UNION ALL
+-- FORCE ROW LEVEL SECURITY: policies apply to the owner too.
+SELECT 'filtered', CAST(current_user AS text) FROM pg_class AS c WHERE c.oid = to_regclass(%(name)s) AND row_security_active(c.oid)
+UNION ALL
+SELECT 'owner', quote_ident(pg_get_userbyid(c.relowner)) FROM pg_class AS c JOIN pg_roles AS r ON r.rolname = current_user
+ WHERE c.oid = to_regclass(%(name)s) AND c.relowner <> r.oid
