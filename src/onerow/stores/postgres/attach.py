@@ -6,7 +6,7 @@ an index. The arguments of the trigger are the whole record of an attachment.
 
 from hashlib import blake2b
 
-from psycopg import ProgrammingError
+from psycopg import ProgrammingError, errors
 
 from onerow.core.errors import BadInput, StoreReadOnly, UnknownName
 from onerow.core.suggest import did_you_mean
@@ -29,8 +29,19 @@ def attach(connections: Connections, schema: str, asked: Attachment) -> Attachme
     _make_index(connections, schema, checked)
 
     def create(connection: Connection) -> None:
-        if not _has_objects(connection, schema):
-            _create_objects(connection, schema)
+        owner = _owner(connection, schema)
+        try:
+            create_trigger(connection, owner)
+        except errors.InsufficientPrivilege as error:
+            # The same role needs both: it may execute the functions, and make a trigger on the table.
+            raise BadInput(
+                f"this role may not attach {checked.table}: {first_line(error)}",
+                fix=f"connect as the owner of onerow's tables, after GRANT TRIGGER ON {checked.table} TO {quoted(owner)}",
+                field="store",
+            ) from None
+
+    def create_trigger(connection: Connection, owner: str) -> None:
+        _create_objects(connection, schema, owner)
         arguments = ", ".join(map(_literal, (checked.key, checked.pipeline, checked.match)))
         name = _trigger_name(checked)
         # Both names are already quoted: `table` comes from the server.
@@ -158,17 +169,22 @@ def _make_index(connections: Connections, schema: str, attachment: Attachment) -
         ) from None
 
 
-def _has_objects(connection: Connection, schema: str) -> bool:
-    return connection.execute("SELECT to_regclass(%s)", (f"{quoted(schema)}.onerow_deleted",)).fetchone() != (None,)
-
-
-def _create_objects(connection: Connection, schema: str) -> None:
+def _owner(connection: Connection, schema: str) -> str:
     ((owner,),) = connection.execute(
         "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(%s)", (f"{quoted(schema)}.task_queue",)
     ).fetchall()
+    return str(owner)
+
+
+def _create_objects(connection: Connection, schema: str, owner: str) -> None:
+    """Create what is missing; replace the functions, because earlier versions made them open to every role."""
+    # The server refuses to replace a function that another transaction has just replaced.
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onerow attach {schema}",))
+    ((table,),) = connection.execute("SELECT to_regclass(%s)", (f"{quoted(schema)}.onerow_deleted",)).fetchall()
     values = {"owner": quoted(owner), "history": script("parts/history_of_deletion", schema).partition("\n")[2].strip()}
-    for sql in split(script("attach_objects", schema)):
-        connection.execute(_filled(sql, values))
+    for name in ("attach_functions", "attach_objects") if table is None else ("attach_functions",):
+        for sql in split(script(name, schema)):
+            connection.execute(_filled(sql, values))
 
 
 def _filled(sql: str, values: dict[str, str]) -> str:

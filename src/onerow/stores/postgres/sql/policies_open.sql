@@ -48,13 +48,13 @@ SELECT DISTINCT 5, CASE c.relkind WHEN 'm' THEN format('materialized view %%s is
                                           WHERE option_name = 'security_invoker'), false))
    AND EXISTS (SELECT FROM aclexplode(c.relacl) AS a WHERE a.grantee NOT IN (SELECT oid FROM services))
 UNION ALL
--- A trigger function can't be called by hand.
+-- Whoever may execute a trigger function can make a trigger with it on a temporary table. Only superusers make event triggers.
 SELECT 6, format('function %%s runs with the rights of its owner, %%I, for %%s', p.oid::regprocedure, pg_get_userbyid(p.proowner),
                  string_agg(CASE WHEN a.grantee = 0 THEN 'every role' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, ', ')),
        format('REVOKE EXECUTE ON FUNCTION %%s FROM PUBLIC', p.oid::regprocedure)
   FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
  CROSS JOIN aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
- WHERE n.nspname = %(schema)s AND p.prosecdef AND p.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)
+ WHERE n.nspname = %(schema)s AND p.prosecdef AND p.prorettype <> 'event_trigger'::regtype
    AND a.grantee NOT IN (SELECT oid FROM services)
  GROUP BY p.oid, p.proowner
 UNION ALL
