@@ -352,6 +352,42 @@ def test_list_and_detach(queue: Queue, sql: psycopg.Connection, postgres_url: st
     assert _objects(sql) == before
 
 
+def test_stores_in_two_schemas_share_a_table(
+    queue: Queue, sql: psycopg.Connection, postgres_url: str, run: Run
+) -> None:
+    second = f"{postgres_url}{'&' if '?' in postgres_url else '?'}schema=second"
+    other_queue = Queue(PostgresStore(second))
+    try:
+        other_queue.publish(tagging)
+        options = ["--table", "posts", "--pipeline", "tagging"]
+        for url in (postgres_url, second):
+            run("pg", "attach", *options, "--match", "unique_key", "--store", url)
+        for each in (queue, other_queue):
+            add(each, "t1", unique="1")
+            add(each, "t2", unique="2")
+        sql.execute("DELETE FROM posts WHERE id = 1")
+        assert (ids(queue), ids(other_queue)) == ({"t2"}, {"t2"})
+        run("pg", "detach", *options, "--store", second)
+        sql.execute("DELETE FROM posts WHERE id = 2")
+        assert (ids(queue), ids(other_queue)) == (set(), {"t2"})
+    finally:
+        other_queue.close()
+
+
+def test_triggers_with_names_of_an_earlier_version(queue: Queue, sql: psycopg.Connection) -> None:
+    attached(queue, "unique_key")
+    by_statement = "SELECT tgname FROM pg_trigger WHERE tgname LIKE 'onerow_attached%' ORDER BY 1"
+    before = sql.execute(by_statement).fetchall()
+    for old, new in zip(before, ("onerow_attached_1", "onerow_attached_1_all"), strict=True):
+        sql.execute(f"ALTER TRIGGER {old[0]} ON posts RENAME TO {new}")
+    attached(queue, "unique_key")
+    assert sql.execute(by_statement).fetchall() == before
+    sql.execute(f"ALTER TRIGGER {before[0][0]} ON posts RENAME TO onerow_attached_1")
+    assert isinstance(queue.store, PostgresStore)
+    queue.store.detach("posts", "tagging", None)
+    assert sql.execute(by_statement).fetchall() == []
+
+
 def _objects(sql: psycopg.Connection) -> list[tuple[str, ...]]:
     return sql.execute(
         "SELECT c.relname FROM pg_class AS c WHERE relnamespace = 'onerow'::regnamespace UNION ALL "

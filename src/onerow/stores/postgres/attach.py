@@ -43,7 +43,9 @@ def attach(connections: Connections, schema: str, asked: Attachment) -> Attachme
     def create_trigger(connection: Connection, owner: str) -> None:
         _create_objects(connection, schema, owner)
         arguments = ", ".join(map(_literal, (checked.key, checked.pipeline, checked.match)))
-        name = _trigger_name(checked)
+        # Earlier versions named triggers without the schema.
+        name = f"onerow_attached_{_digest(schema, checked.pipeline, checked.match)}"
+        _drop_triggers(connection, [each for each in _triggers(connection, schema) if _replaces(checked, each, name)])
         # Both names are already quoted: `table` comes from the server.
         values = {"table": checked.table, "trigger": name, "truncate_trigger": f"{name}_all", "arguments": arguments}
         for sql in split(script("attach_table", schema)):
@@ -57,7 +59,8 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
     """See sql_ports.Attachable.detach."""
 
     def drop(connection: Connection) -> list[Attachment]:
-        known = attachments(connection, schema)
+        triggers = _triggers(connection, schema)
+        known = list(dict.fromkeys(attachment for _, attachment in triggers))
         row = connection.execute("SELECT to_regclass(%s)::text", (table,)).fetchone()
         name = table if row is None or row[0] is None else row[0]
         found = [
@@ -66,9 +69,7 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
         if not found:
             there = ", ".join(f"{each.table} ({each.pipeline}, {each.match})" for each in known) or "none"
             raise UnknownName(f"{table} is not attached to {pipeline}", fix=f"attached tables: {there}", field="table")
-        for each in found:
-            for trigger in (_trigger_name(each), f"{_trigger_name(each)}_all"):
-                connection.execute(f"DROP TRIGGER IF EXISTS {trigger} ON {each.table}")
+        _drop_triggers(connection, [each for each in triggers if each[1] in found])
         rest = [each for each in known if each not in found]
         needed = {_index(schema, each) for each in rest}
         for index in {_index(schema, each) for each in found} - needed - {None}:
@@ -85,12 +86,28 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
 
 def attachments(connection: Connection, schema: str) -> list[Attachment]:
     """Return all attachments, by table."""
+    return list(dict.fromkeys(attachment for _, attachment in _triggers(connection, schema)))
+
+
+def _triggers(connection: Connection, schema: str) -> list[tuple[str, Attachment]]:
+    """Return the names of the triggers of this schema, each with its attachment, by table, pipeline and match."""
     rows = connection.execute(statement("attachments", schema), {"schema": schema}).fetchall()
-    found: dict[Attachment, None] = {}
-    for table, _, arguments in rows:
+    found = []
+    for table, name, arguments in rows:
         key, pipeline, match = (part.decode() for part in bytes(arguments).split(b"\0")[:3])
-        found[Attachment(table=table, key=key, pipeline=pipeline, match=match)] = None
-    return list(found)
+        found.append((name, Attachment(table=table, key=key, pipeline=pipeline, match=match)))
+    return sorted(found, key=lambda each: (each[1].table, each[1].pipeline, each[1].match, each[0]))
+
+
+def _replaces(new: Attachment, trigger: tuple[str, Attachment], name: str) -> bool:
+    old_name, old = trigger
+    same = (old.table, old.pipeline, old.match) == (new.table, new.pipeline, new.match)
+    return same and old_name not in (name, f"{name}_all")
+
+
+def _drop_triggers(connection: Connection, triggers: list[tuple[str, Attachment]]) -> None:
+    for name, attachment in triggers:
+        connection.execute(f"DROP TRIGGER {quoted(name)} ON {attachment.table}")
 
 
 def _checked(connection: Connection, asked: Attachment) -> Attachment:
@@ -191,10 +208,6 @@ def _filled(sql: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         sql = sql.replace("{" + name + "}", value)
     return sql
-
-
-def _trigger_name(attachment: Attachment) -> str:
-    return f"onerow_attached_{_digest(attachment.pipeline, attachment.match)}"
 
 
 def _digest(*parts: str) -> str:
