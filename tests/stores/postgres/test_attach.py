@@ -229,7 +229,9 @@ def test_a_tenant_can_not_use_the_functions_for_tables_of_its_own(postgres_url: 
         options = ["--table", "accounts", "--pipeline", "tagging", "--match", "user_id", "--store", roles.url]
         run("pg", "attach", *options)
         with roles.sql("owner") as sql, roles.sql("ann") as ann:
-            ann.execute("CREATE TEMP TABLE gone_of_hers (id bigint, table_name text, pipeline text, match text, keys text[])")
+            ann.execute(
+                "CREATE TEMP TABLE gone_of_hers (id bigint, table_name text, pipeline text, match text, keys text[])"
+            )
             for attack in ATTACKS:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     ann.execute(attack)

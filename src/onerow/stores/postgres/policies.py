@@ -65,14 +65,15 @@ def _statements(
     yield from _filled("policies_schema", schema, names)
     for name in tables:
         table = f"{quoted(schema)}.{quoted(name)}"
-        condition = using if name == "task_queue" else _other_condition(schema, name)
-        here = {"table": table, "using": condition, **names}
+        readable = using if name == "task_queue" else condition(schema, name)
+        here = {"table": table, "using": readable, **names}
         yield from _filled("policies_table", schema, here)
         if tenants:
-            yield from _filled("policies_tenant" if condition else "policies_closed", schema, here)
+            yield from _filled("policies_tenant" if readable else "policies_closed", schema, here)
 
 
-def _other_condition(schema: str, name: str) -> str:
+def condition(schema: str, name: str) -> str:
+    """Return which rows of a table other than the tasks tenants read; '': none."""
     return TENANTS_READ.get(name, "").replace("{schema}", quoted(schema)).replace("{table}", quoted(name))
 
 
