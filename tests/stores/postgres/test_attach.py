@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 
 from onerow import Context
 from onerow.core.addition import Addition
+from onerow.core.errors import RowRefused
 from onerow.core.filters import Filter
 from onerow.core.status import CANCELLED, COMPLETED, PROCESSING
 from onerow.core.task import Task
@@ -18,6 +20,7 @@ from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Lease, LogLine
 from onerow.sql_ports import Attachment
 from onerow.stores.postgres import PostgresStore
+from onerow.stores.postgres.attach import _digest
 from onerow.wiring import Queue
 from tests.cli.conftest import Run, run
 from tests.conformance.kit import MINUTE, claim
@@ -450,3 +453,46 @@ def test_an_interrupted_index_is_made_again(queue: Queue, sql: psycopg.Connectio
     assert sql.execute(
         "SELECT indisvalid FROM pg_index WHERE indexrelid = %s::regclass", (f"onerow.{index}",)
     ).fetchone() == (True,)
+
+
+INDEXES = "SELECT indexname FROM pg_indexes WHERE schemaname = 'onerow' AND indexname LIKE 'task_attached%'"
+
+
+def test_a_long_value_in_the_matched_field_is_added_and_found(queue: Queue, sql: psycopg.Connection) -> None:
+    attached(queue, "payload.post")
+    sql.execute("CREATE TABLE notes (body text PRIMARY KEY)")
+    attached(queue, "payload.post", table="notes", key="body")
+    # Random letters: the server compresses an index row before it measures it.
+    letters = Random(1)
+    long = "".join(chr(letters.randrange(0xAC00, 0xD7A3)) for _ in range(2000))
+    key = long[:500]  # as long as a key can be
+    add(queue, "found", payload={"post": key})
+    add(queue, "same beginning", payload={"post": long})
+    add(queue, "object", payload={"post": {"body": long}})
+    sql.execute("INSERT INTO notes VALUES (%s)", (key,))
+    sql.execute("DELETE FROM notes")
+    assert ids(queue) == {"same beginning", "object"}
+
+
+def test_an_index_that_can_not_be_built_leaves_nothing(queue: Queue, sql: psycopg.Connection) -> None:
+    sql.execute(
+        "INSERT INTO onerow.task_queue (task_id, pipeline, type, payload) "
+        """VALUES ('odd', 'tagging', 'tag', '{"post": "\\u0000"}')"""
+    )
+    with pytest.raises(RowRefused, match="unsupported Unicode"):
+        attached(queue, "payload.post")
+    assert sql.execute(INDEXES).fetchall() == []
+
+
+def test_an_attachment_of_an_earlier_version_gets_its_index(queue: Queue, sql: psycopg.Connection) -> None:
+    attached(queue, "payload.post")
+    ((new,),) = sql.execute(INDEXES).fetchall()
+    earlier = f"task_attached_{_digest('tagging', 'payload.post')}"
+    sql.execute(f"DROP INDEX onerow.{new}")
+    sql.execute(f"CREATE INDEX {earlier} ON onerow.task_queue ((payload #>> '{{post}}')) WHERE pipeline = 'tagging'")
+    attached(queue, "user_id")
+    assert sql.execute(INDEXES).fetchall() == [(new,)]
+    sql.execute(f"ALTER INDEX onerow.{new} RENAME TO {earlier}")
+    assert isinstance(queue.store, PostgresStore)
+    queue.store.detach("posts", "tagging", None)
+    assert sql.execute(INDEXES).fetchall() == []

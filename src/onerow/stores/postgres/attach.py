@@ -4,8 +4,10 @@ A trigger for each statement records the keys of the deleted rows; at the commit
 an index. The arguments of the trigger are the whole record of an attachment.
 """
 
+from contextlib import suppress
 from hashlib import blake2b
 
+import psycopg
 from psycopg import ProgrammingError, errors
 
 from onerow.core.errors import BadInput, StoreReadOnly, UnknownName
@@ -26,7 +28,10 @@ def attach(connections: Connections, schema: str, asked: Attachment) -> Attachme
     """See sql_ports.Attachable.attach."""
     with connections.connection() as connection:
         checked = _checked(connection, asked)
-    _make_index(connections, schema, checked)
+        known = attachments(connection, schema)
+    # Those of earlier versions too: the functions that are replaced below use the indexes of this one.
+    for each in {_index(schema, each): each for each in (*known, checked)}.values():
+        _make_index(connections, schema, each)
 
     def create(connection: Connection) -> None:
         owner = _owner(connection, schema)
@@ -46,6 +51,7 @@ def attach(connections: Connections, schema: str, asked: Attachment) -> Attachme
         # Earlier versions named triggers without the schema.
         name = f"onerow_attached_{_digest(schema, checked.pipeline, checked.match)}"
         _drop_triggers(connection, [each for each in _triggers(connection, schema) if _replaces(checked, each, name)])
+        _drop_indexes(connection, schema, {_earlier_index(each) for each in (*known, checked)})
         # Both names are already quoted: `table` comes from the server.
         values = {"table": checked.table, "trigger": name, "truncate_trigger": f"{name}_all", "arguments": arguments}
         for sql in split(script("attach_table", schema)):
@@ -72,9 +78,9 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
         _drop_triggers(connection, [each for each in triggers if each[1] in found])
         rest = [each for each in known if each not in found]
         needed = {_index(schema, each) for each in rest}
-        for index in {_index(schema, each) for each in found} - needed - {None}:
-            assert index is not None
-            connection.execute(f"DROP INDEX IF EXISTS {quoted(schema)}.{index[0]}")
+        unused = {_index(schema, each) for each in found} - needed
+        _drop_indexes(connection, schema, {index and index[0] for index in unused})
+        _drop_indexes(connection, schema, {_earlier_index(each) for each in found})
         if not rest:
             connection.execute(f"DROP TABLE {quoted(schema)}.onerow_deleted")
             for function in ("onerow_delete_tasks", "onerow_row_deleted"):
@@ -155,8 +161,22 @@ def _index(schema: str, attachment: Attachment) -> tuple[str, str] | None:
     if not attachment.match.startswith(_PAYLOAD):
         return None
     path = _literal("{" + ",".join(f'"{_escaped(part)}"' for part in _path(attachment)) + "}")
-    name = f"task_attached_{_digest(attachment.pipeline, attachment.match)}"
-    return name, f"((payload #>> {path})) WHERE pipeline = {_literal(attachment.pipeline)}"
+    name = f"task_attached_{_digest('left', attachment.pipeline, attachment.match)}"
+    return name, f"(left(payload #>> {path}, 200)) WHERE pipeline = {_literal(attachment.pipeline)}"
+
+
+def _earlier_index(attachment: Attachment) -> str | None:
+    """Return the name of the index of whole values that earlier versions made, and that refuses long ones."""
+    if not attachment.match.startswith(_PAYLOAD):
+        return None
+    return f"task_attached_{_digest(attachment.pipeline, attachment.match)}"
+
+
+def _drop_indexes(connection: Connection, schema: str, names: set[str | None]) -> None:
+    for name in names - {None}:
+        ((index,),) = connection.execute("SELECT to_regclass(%s)::text", (f"{quoted(schema)}.{name}",)).fetchall()
+        if index is not None:
+            connection.execute(f"DROP INDEX {quoted(schema)}.{name}")
 
 
 def _make_index(connections: Connections, schema: str, attachment: Attachment) -> None:
@@ -167,14 +187,19 @@ def _make_index(connections: Connections, schema: str, attachment: Attachment) -
     name, definition = index
 
     def create(connection: Connection) -> None:
-        state = connection.execute(
-            "SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%s)", (f"{quoted(schema)}.{name}",)
-        ).fetchone()
-        if state == (True,):
+        state = _is_valid(connection, schema, name)
+        if state:
             return
-        if state == (False,):
+        if state is False:
             connection.execute(f"DROP INDEX {quoted(schema)}.{name}")
-        connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {quoted(schema)}.task_queue {definition}")
+        try:
+            connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {quoted(schema)}.task_queue {definition}")
+        except psycopg.Error:
+            # The server leaves an index that no query uses and every write updates.
+            with suppress(psycopg.Error):
+                if _is_valid(connection, schema, name) is False:
+                    connection.execute(f"DROP INDEX CONCURRENTLY {quoted(schema)}.{name}")
+            raise
 
     try:
         connections.write(create)
@@ -184,6 +209,14 @@ def _make_index(connections: Connections, schema: str, attachment: Attachment) -
             fix="connect as the owner of the tables",
             field="store",
         ) from None
+
+
+def _is_valid(connection: Connection, schema: str, index: str) -> bool | None:
+    """Return whether an index can be used; None: there is none."""
+    row = connection.execute(
+        "SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%s)", (f"{quoted(schema)}.{index}",)
+    ).fetchone()
+    return None if row is None else bool(row[0])
 
 
 def _owner(connection: Connection, schema: str) -> str:

@@ -59,10 +59,12 @@ BEGIN
      WHERE t.pipeline = NEW.pipeline AND t.unique_key IS NOT NULL AND (NEW.keys IS NULL OR t.unique_key = ANY (NEW.keys));
   ELSE
     path := string_to_array(substr(NEW.match, length('payload.') + 1), '.');
-    -- With constants, because the index is made for this pipeline and this field.
-    EXECUTE format('SELECT array_agg(t.task_id) FROM {schema}.task_queue AS t WHERE t.pipeline = %L AND (t.payload #>> %L) IS NOT NULL '
-                   'AND ($1 IS NULL OR (t.payload #>> %L) = ANY ($1))', NEW.pipeline, path, path)
-       INTO ids USING NEW.keys;
+    -- With constants, because the index is made for this pipeline and this field. It has the first characters of a value, because an
+    -- index row has a limited size.
+    EXECUTE format('SELECT array_agg(t.task_id) FROM {schema}.task_queue AS t '
+                   'WHERE t.pipeline = %1$L AND left(t.payload #>> %2$L, 200) IS NOT NULL '
+                   'AND ($1 IS NULL OR left(t.payload #>> %2$L, 200) = ANY ($2) AND (t.payload #>> %2$L) = ANY ($1))', NEW.pipeline, path)
+       INTO ids USING NEW.keys, ARRAY(SELECT left(k.key, 200) FROM unnest(NEW.keys) AS k (key));
   END IF;
   IF ids IS NULL THEN
     RETURN NULL;
