@@ -429,7 +429,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--tenant", "{ann}", "--using", "EXISTS (SELECT FROM posts)"], 'relation "posts" does not exist'),
     (["--tenant", "{ann}", "--using", "owner = 'x'"], 'column "owner" does not exist'),
     (["--tenant", "{ann}", "--using", "user_id"], "must be type boolean"),
-    (["--tenant", "{ann}", "--using", "true); DROP TABLE accounts; SELECT (true"], "multiple commands"),
+    (["--tenant", "{ann}", "--using", "true); DROP TABLE accounts; SELECT (true"], "closes a parenthesis that"),
+    (["--tenant", "{ann}", "--using", "true; DROP TABLE accounts"], "syntax error"),
+    (["--tenant", "{ann}", "--using", "true) OR (true"], "closes a parenthesis that it did not open"),
+    (["--tenant", "{ann}", "--using", "SELECT true"], "syntax error"),
+    (["--tenant", "{ann}", "--using", "user_id = $1"], "it has a parameter"),
+    (["--tenant", "{ann}", "--using", 'EXISTS (SELECT FROM "onerow".task_queue AS t)'], "infinite recursion"),
+    (["--tenant", "{ann}", "--using", "EXISTS (SELECT FROM onerow.onerow_log AS l)"], "infinite recursion"),
     (["--tenant", "{ann}", "--setting", "user"], "can't name a session setting"),
     (["--tenant", "{ann}"], "which tasks may a tenant read?"),
     (["--tenant", "{ann}", "--using", "true", "--setting", "app.x"], "which tasks may a tenant read?"),
@@ -457,6 +463,33 @@ def test_bad_input_changes_nothing(roles: Roles, run: Run) -> None:
         assert len(said.stderr.splitlines()) <= 2
     with roles.sql("owner") as sql:
         assert sql.execute("SELECT count(*) FROM pg_policies WHERE schemaname = 'onerow'").fetchone() == (0,)
+
+
+WRONG = ["true) OR (true", "user_id = $1", "SELECT true", "task_id IN (SELECT parent_id FROM onerow.task_queue)"]
+
+
+@pytest.mark.parametrize("using", WRONG)
+def test_a_wrong_condition_is_not_printed(roles: Roles, run: Run, using: str) -> None:
+    said = run(
+        "pg", "policies", "--tenant", roles.name("ann"), "--using", using, "--store", roles.url_of("owner"), code=64
+    )
+    assert said.stdout == ""
+    assert "--using" in said.stderr
+
+
+def test_a_condition_that_reads_the_tasks_indirectly_is_refused_to_the_owner(roles: Roles, run: Run) -> None:
+    """An owner who is no superuser can't become the tenant to try it."""
+    options = ["--tenant", roles.name("members"), "--apply", "--store", roles.url_of("owner")]
+    using = "EXISTS (SELECT FROM onerow.onerow_log AS l WHERE l.task_id = task_queue.task_id)"
+    assert "infinite recursion" in run("pg", "policies", *options, "--using", using, code=64).stderr
+
+
+def test_parentheses_in_strings_comments_and_names_are_not_counted(roles: Roles, run: Run) -> None:
+    using = """(user_id <> ')' AND user_id <> E'\\')' /* ) */ AND user_id <> $글$)$글$ -- )
+    )"""
+    options = ["--tenant", roles.name("members"), "--using", using, "--store", roles.url_of("owner")]
+    run("pg", "policies", *options, "--apply")
+    run("pg", "policies", "--check", "--store", roles.url_of("owner"))
 
 
 def test_only_the_owner_applies_policies(roles: Roles) -> None:
