@@ -393,6 +393,19 @@ def test_check_reports_what_an_administrator_opened_and_its_fix_closes_it(
     run("pg", "policies", "--check", "--store", secured.url_of("owner"))
 
 
+def test_roles_of_an_earlier_run_lose_what_it_gave_them(secured: Roles, run: Run) -> None:
+    options = ["--service", secured.name("bob"), "--tenant", secured.name("ann"), "--using", "true"]
+    with psycopg.connect(secured.url, autocommit=True) as admin:
+        admin.execute(f"REVOKE {secured.name('members')} FROM {secured.name('bob')}, {secured.name('ann')}")
+    run("pg", "policies", *options, "--apply", "--store", secured.url_of("owner"))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+    for role in ("service", "members"):
+        with secured.sql(role) as sql, pytest.raises(errors.InsufficientPrivilege):
+            sql.execute("SELECT FROM onerow.task_queue")
+    run("pg", "policies", *secured.policy_options(), "--apply", "--store", secured.url_of("owner"))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+
+
 def test_check_finds_nothing_where_nothing_is_open(secured: Roles, postgres_url: str, run: Run) -> None:
     names = {role: secured.name(role) for role in ("owner", "service", "members", "ann")}
     harmless = [

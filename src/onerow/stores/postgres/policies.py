@@ -62,7 +62,18 @@ def _checked(connection: Connection, schema: str, settings: PolicySettings) -> l
     owner, tables = _owner_and_tables(connection, schema)
     services = list(dict.fromkeys((owner, *settings.services)))
     _check_roles(connection, owner, services, settings.tenants)
-    return list(_statements(schema, tables, services, settings.tenants, using))
+    rows = connection.execute(
+        statement("policies_former", schema), {"schema": schema, "roles": [*services, *settings.tenants]}
+    ).fetchall()
+    former = [name for (name,) in rows]
+    return [*_revoked(schema, tables, former), *_statements(schema, tables, services, settings.tenants, using)]
+
+
+def _revoked(schema: str, tables: Sequence[str], former: Sequence[str]) -> Iterator[str]:
+    if former:
+        for name in tables:
+            yield f"REVOKE ALL ON TABLE {quoted(schema)}.{quoted(name)} FROM {_list(former)}"
+        yield f"REVOKE ALL ON SCHEMA {quoted(schema)} FROM {_list(former)}"
 
 
 def _statements(
