@@ -1,5 +1,5 @@
 -- attach_functions: the functions of attached tables; replaced with each `attach`, so that it repairs what earlier versions made.
--- They run with the rights of the owner of the tables. Whoever may execute them could make triggers with them on tables of its own.
+-- They run with the rights of the owner of the tables. A role that may execute them could make triggers with them on tables of its own.
 -- onerow_row_deleted: record the keys of the rows that a statement deleted. Arguments: key column, pipeline, match.
 -- It runs with the rights of the tables' owner, because any role may delete rows of the attached table.
 CREATE OR REPLACE FUNCTION {schema}.onerow_row_deleted() RETURNS trigger LANGUAGE plpgsql

@@ -115,7 +115,7 @@ SELECT DISTINCT 5, CASE v.relkind WHEN 'm' THEN format('materialized view %%s is
                SELECT FROM pg_attribute AS c CROSS JOIN aclexplode(c.attacl) AS a
                 WHERE c.attrelid = v.oid AND a.grantee NOT IN (SELECT oid FROM services))
 UNION ALL
--- Whoever may execute a trigger function can make a trigger with it on a temporary table. Only superusers make event triggers.
+-- A role that may execute a trigger function can make a trigger with it on a temporary table. Only superusers make event triggers.
 -- Elsewhere only functions count that run with the rights of a service and name a table. The body of BEGIN ATOMIC has dependencies.
 SELECT 6, format('%%s %%s runs with the rights of its owner, %%I, for %%s', k.kind, p.oid::regprocedure, pg_get_userbyid(p.proowner),
                  string_agg(CASE a.grantee WHEN 0 THEN 'every role' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, ', ')),
