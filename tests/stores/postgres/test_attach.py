@@ -242,7 +242,15 @@ def test_a_tenant_can_not_use_the_functions_for_tables_of_its_own(postgres_url: 
             sql.execute("GRANT EXECUTE ON FUNCTION onerow.onerow_row_deleted() TO PUBLIC")
             said = run("pg", "policies", "--check", "--store", owner, code=1).stdout
             assert "function onerow.onerow_row_deleted() runs with the rights of its owner" in said
+            with psycopg.connect(postgres_url, autocommit=True) as admin:
+                admin.execute(f"CREATE SCHEMA hers AUTHORIZATION {roles.name('ann')}")
+            ann.execute("CREATE TABLE hers.posts (id text)")
+            ann.execute(ATTACKS[0].replace("pg_temp.gone_of_hers", "hers.posts"))
             run("pg", "attach", *options)
+            said = run("pg", "policies", "--check", "--store", owner, code=1).stdout
+            assert "trigger t on hers.posts, which belongs to tenant" in said
+            assert "DROP TRIGGER t ON hers.posts" in said
+            ann.execute("DROP TRIGGER t ON hers.posts")
             run("pg", "policies", "--check", "--store", owner)
 
 

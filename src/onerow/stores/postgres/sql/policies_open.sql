@@ -145,4 +145,12 @@ SELECT 7, format('role %%I reads as a tenant, and policies do not apply to it', 
                  HAVING count(*) > 0),
                 format('ALTER ROLE %%I NOSUPERUSER NOBYPASSRLS', r.rolname))
   FROM members AS m JOIN pg_roles AS r ON r.oid = m.oid WHERE m.oid IN (SELECT oid FROM unbound)
+UNION ALL
+-- Made before the functions were closed: the owner of the table chooses the rows, and so the tasks that are deleted.
+SELECT 8, format('trigger %%I on %%s, which belongs to tenant %%I, deletes tasks with the rights of %%I', g.tgname, g.tgrelid::regclass,
+                 pg_get_userbyid(c.relowner), pg_get_userbyid(p.proowner)),
+       format('DROP TRIGGER %%I ON %%s', g.tgname, g.tgrelid::regclass)
+  FROM pg_trigger AS g JOIN pg_proc AS p ON p.oid = g.tgfoid JOIN pg_namespace AS n ON n.oid = p.pronamespace
+  JOIN pg_class AS c ON c.oid = g.tgrelid
+ WHERE n.nspname = %(schema)s AND p.prosecdef AND NOT g.tgisinternal AND c.relowner IN (SELECT oid FROM members)
  ORDER BY 1, 2
