@@ -354,6 +354,97 @@ def test_check_reports_what_is_open_and_how_to_close_it(secured: Roles, run: Run
     assert OPENED[opened].replace("{ann}", ann) in said
 
 
+CLOSABLE = {
+    "CREATE FUNCTION public.f() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS "
+    '\'BEGIN RETURN (SELECT count(*) FROM "onerow" . "task_queue"); END\'': "function public.f() runs with the rights",
+    "CREATE PROCEDURE public.f() LANGUAGE sql SECURITY DEFINER SET search_path = onerow AS "
+    "'DELETE FROM Task_Queue'": "procedure public.f() runs with the rights",
+    "CREATE FUNCTION public.f() RETURNS bigint LANGUAGE sql SECURITY DEFINER BEGIN ATOMIC SELECT count(*) FROM onerow.onerow_log; END; "
+    "REVOKE EXECUTE ON FUNCTION public.f() FROM PUBLIC; GRANT EXECUTE ON FUNCTION public.f() TO {ann}": (
+        "function public.f() runs with the rights of its owner, postgres, for {ann}"
+    ),
+    'CREATE VIEW public."뷰 1" WITH (security_invoker = true) AS SELECT * FROM onerow.task_queue; '
+    "CREATE FUNCTION public.f() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM public.\"뷰 1\"'": (
+        "function public.f() runs with the rights"
+    ),
+    "CREATE VIEW public.w1 AS SELECT * FROM onerow.task_queue; CREATE VIEW public.w2 AS SELECT * FROM public.w1; "
+    "GRANT SELECT ON public.w2 TO {ann}": "view public.w2 reads onerow.task_queue with the rights of its owner",
+    "CREATE VIEW public.w1 AS SELECT * FROM onerow.task_queue; GRANT SELECT (task_id) ON public.w1 TO {ann}": (
+        "view public.w1 reads onerow.task_queue"
+    ),
+    "GRANT REFERENCES (task_id), SELECT (task_id) ON onerow.task_queue TO {ann}": "{ann} has REFERENCES (task_id) on onerow.task_queue",
+    "ALTER POLICY onerow_service ON onerow.onerow_log TO {owner}, {service}, {ann}": (
+        "policy onerow_service on onerow.onerow_log lets {ann} read and write"
+    ),
+    "ALTER POLICY onerow_service ON onerow.task_queue TO PUBLIC": "policy onerow_service on onerow.task_queue lets every role read",
+    "ALTER POLICY onerow_tenant ON onerow.onerow_log USING (true)": "policy onerow_tenant on onerow.onerow_log lets tenants read it if true",
+    "CREATE POLICY onerow_tenant ON onerow.onerow_tally FOR SELECT TO {members} USING (true)": "on onerow.onerow_tally lets tenants read",
+    "ALTER TABLE onerow.onerow_log OWNER TO {ann}": "onerow.onerow_log belongs to {ann}",
+    "GRANT CREATE ON SCHEMA onerow TO {ann}": "{ann} may create objects in schema onerow",
+    "GRANT CREATE ON SCHEMA onerow TO PUBLIC": "every role may create objects in schema onerow",
+    "ALTER SCHEMA onerow OWNER TO {ann}; GRANT USAGE ON SCHEMA onerow TO {owner}": "{ann} may create objects in schema onerow",
+    "GRANT {service} TO {ann}": "role {ann} reads as a tenant and is a member of {service}",
+    "ALTER ROLE {ann} SUPERUSER": "role {ann} reads as a tenant, and policies do not apply to it",
+    "ALTER ROLE {ann} BYPASSRLS": "role {ann} reads as a tenant, and policies do not apply to it",
+}
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("opened", CLOSABLE)
+def test_check_reports_what_an_administrator_opened_and_its_fix_closes_it(
+    secured: Roles, run: Run, opened: str
+) -> None:
+    names = {role: secured.name(role) for role in ("owner", "service", "members", "ann")}
+    with psycopg.connect(secured.url, autocommit=True) as admin:
+        ((administrator,),) = admin.execute("SELECT current_user").fetchall()
+        admin.execute(opened.format(**names))
+        problem = CLOSABLE[opened].format(**names).replace("postgres,", f"{administrator},")
+        with secured.queue("owner") as queue:
+            assert isinstance(queue.store, PostgresStore)
+            found = [finding for finding in queue.store.check_policies() if finding.level == "bad"]
+        assert problem in "\n".join(finding.what for finding in found)
+        for fix in dict.fromkeys(finding.fix for finding in found):
+            if not fix.startswith("onerow "):
+                admin.execute(fix)
+        if any(finding.fix.startswith("onerow ") for finding in found):
+            run("pg", "policies", *secured.policy_options(), "--apply", "--store", secured.url_of("owner"))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+
+
+def test_roles_of_an_earlier_run_lose_what_it_gave_them(secured: Roles, run: Run) -> None:
+    options = ["--service", secured.name("bob"), "--tenant", secured.name("ann"), "--using", "true"]
+    with psycopg.connect(secured.url, autocommit=True) as admin:
+        admin.execute(f"REVOKE {secured.name('members')} FROM {secured.name('bob')}, {secured.name('ann')}")
+    run("pg", "policies", *options, "--apply", "--store", secured.url_of("owner"))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+    for role in ("service", "members"):
+        with secured.sql(role) as sql, pytest.raises(errors.InsufficientPrivilege):
+            sql.execute("SELECT FROM onerow.task_queue")
+    run("pg", "policies", *secured.policy_options(), "--apply", "--store", secured.url_of("owner"))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+
+
+def test_check_finds_nothing_where_nothing_is_open(secured: Roles, postgres_url: str, run: Run) -> None:
+    names = {role: secured.name(role) for role in ("owner", "service", "members", "ann")}
+    harmless = [
+        "CREATE FUNCTION public.a() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM onerow.task_queue'",
+        "CREATE FUNCTION public.b() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM public.my_task_queue'",
+        "CREATE FUNCTION public.c() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM second.task_queue'",
+        "CREATE FUNCTION public.d() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM onerow.task_queue'; "
+        "REVOKE EXECUTE ON FUNCTION public.d() FROM PUBLIC; GRANT EXECUTE ON FUNCTION public.d() TO {service}",
+        "CREATE FUNCTION public.e() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM onerow.task_queue'; "
+        "ALTER FUNCTION public.e() OWNER TO {ann}",
+        "CREATE VIEW public.w1 AS SELECT * FROM onerow.task_queue",
+        "CREATE VIEW public.w2 WITH (security_invoker = true) AS SELECT * FROM public.w1; GRANT SELECT ON public.w2 TO {ann}",
+        "GRANT {members} TO {service}",
+    ]
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("SET check_function_bodies = off")
+        for each in harmless:
+            admin.execute(each.format(**names))
+    run("pg", "policies", "--check", "--store", secured.url_of("owner"))
+
+
 def test_check_reports_a_tenant_who_can_become_the_service(secured: Roles, postgres_url: str, run: Run) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"GRANT {secured.name('service')} TO {secured.name('members')}")
@@ -402,7 +493,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--tenant", "{ann}", "--using", "EXISTS (SELECT FROM posts)"], 'relation "posts" does not exist'),
     (["--tenant", "{ann}", "--using", "owner = 'x'"], 'column "owner" does not exist'),
     (["--tenant", "{ann}", "--using", "user_id"], "must be type boolean"),
-    (["--tenant", "{ann}", "--using", "true); DROP TABLE accounts; SELECT (true"], "multiple commands"),
+    (["--tenant", "{ann}", "--using", "true); DROP TABLE accounts; SELECT (true"], "closes a parenthesis that"),
+    (["--tenant", "{ann}", "--using", "true; DROP TABLE accounts"], "syntax error"),
+    (["--tenant", "{ann}", "--using", "true) OR (true"], "closes a parenthesis that it did not open"),
+    (["--tenant", "{ann}", "--using", "SELECT true"], "syntax error"),
+    (["--tenant", "{ann}", "--using", "user_id = $1"], "it has a parameter"),
+    (["--tenant", "{ann}", "--using", 'EXISTS (SELECT FROM "onerow".task_queue AS t)'], "infinite recursion"),
+    (["--tenant", "{ann}", "--using", "EXISTS (SELECT FROM onerow.onerow_log AS l)"], "infinite recursion"),
     (["--tenant", "{ann}", "--setting", "user"], "can't name a session setting"),
     (["--tenant", "{ann}"], "which tasks may a tenant read?"),
     (["--tenant", "{ann}", "--using", "true", "--setting", "app.x"], "which tasks may a tenant read?"),
@@ -430,6 +527,33 @@ def test_bad_input_changes_nothing(roles: Roles, run: Run) -> None:
         assert len(said.stderr.splitlines()) <= 2
     with roles.sql("owner") as sql:
         assert sql.execute("SELECT count(*) FROM pg_policies WHERE schemaname = 'onerow'").fetchone() == (0,)
+
+
+WRONG = ["true) OR (true", "user_id = $1", "SELECT true", "task_id IN (SELECT parent_id FROM onerow.task_queue)"]
+
+
+@pytest.mark.parametrize("using", WRONG)
+def test_a_wrong_condition_is_not_printed(roles: Roles, run: Run, using: str) -> None:
+    said = run(
+        "pg", "policies", "--tenant", roles.name("ann"), "--using", using, "--store", roles.url_of("owner"), code=64
+    )
+    assert said.stdout == ""
+    assert "--using" in said.stderr
+
+
+def test_a_condition_that_reads_the_tasks_indirectly_is_refused_to_the_owner(roles: Roles, run: Run) -> None:
+    """An owner who is no superuser can't become the tenant to try it."""
+    options = ["--tenant", roles.name("members"), "--apply", "--store", roles.url_of("owner")]
+    using = "EXISTS (SELECT FROM onerow.onerow_log AS l WHERE l.task_id = task_queue.task_id)"
+    assert "infinite recursion" in run("pg", "policies", *options, "--using", using, code=64).stderr
+
+
+def test_parentheses_in_strings_comments_and_names_are_not_counted(roles: Roles, run: Run) -> None:
+    using = """(user_id <> ')' AND user_id <> E'\\')' /* ) */ AND user_id <> $글$)$글$ -- )
+    )"""
+    options = ["--tenant", roles.name("members"), "--using", using, "--store", roles.url_of("owner")]
+    run("pg", "policies", *options, "--apply")
+    run("pg", "policies", "--check", "--store", roles.url_of("owner"))
 
 
 def test_only_the_owner_applies_policies(roles: Roles) -> None:

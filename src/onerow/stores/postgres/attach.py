@@ -4,9 +4,11 @@ A trigger for each statement records the keys of the deleted rows; at the commit
 an index. The arguments of the trigger are the whole record of an attachment.
 """
 
+from contextlib import suppress
 from hashlib import blake2b
 
-from psycopg import ProgrammingError
+import psycopg
+from psycopg import ProgrammingError, errors
 
 from onerow.core.errors import BadInput, StoreReadOnly, UnknownName
 from onerow.core.suggest import did_you_mean
@@ -26,13 +28,30 @@ def attach(connections: Connections, schema: str, asked: Attachment) -> Attachme
     """See sql_ports.Attachable.attach."""
     with connections.connection() as connection:
         checked = _checked(connection, asked)
-    _make_index(connections, schema, checked)
+        known = attachments(connection, schema)
+    # Those of earlier versions too: the functions that are replaced below use the indexes of this one.
+    for each in {_index(schema, each): each for each in (*known, checked)}.values():
+        _make_index(connections, schema, each)
 
     def create(connection: Connection) -> None:
-        if not _has_objects(connection, schema):
-            _create_objects(connection, schema)
+        owner = _owner(connection, schema)
+        try:
+            create_trigger(connection, owner)
+        except errors.InsufficientPrivilege as error:
+            # The same role needs both: it may execute the functions, and make a trigger on the table.
+            raise BadInput(
+                f"this role may not attach {checked.table}: {first_line(error)}",
+                fix=f"connect as the owner of onerow's tables, after GRANT TRIGGER ON {checked.table} TO {quoted(owner)}",
+                field="store",
+            ) from None
+
+    def create_trigger(connection: Connection, owner: str) -> None:
+        _create_objects(connection, schema, owner)
         arguments = ", ".join(map(_literal, (checked.key, checked.pipeline, checked.match)))
-        name = _trigger_name(checked)
+        # Earlier versions named triggers without the schema.
+        name = f"onerow_attached_{_digest(schema, checked.pipeline, checked.match)}"
+        _drop_triggers(connection, [each for each in _triggers(connection, schema) if _replaces(checked, each, name)])
+        _drop_indexes(connection, schema, {_earlier_index(each) for each in (*known, checked)})
         # Both names are already quoted: `table` comes from the server.
         values = {"table": checked.table, "trigger": name, "truncate_trigger": f"{name}_all", "arguments": arguments}
         for sql in split(script("attach_table", schema)):
@@ -46,7 +65,8 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
     """See sql_ports.Attachable.detach."""
 
     def drop(connection: Connection) -> list[Attachment]:
-        known = attachments(connection, schema)
+        triggers = _triggers(connection, schema)
+        known = list(dict.fromkeys(attachment for _, attachment in triggers))
         row = connection.execute("SELECT to_regclass(%s)::text", (table,)).fetchone()
         name = table if row is None or row[0] is None else row[0]
         found = [
@@ -55,14 +75,12 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
         if not found:
             there = ", ".join(f"{each.table} ({each.pipeline}, {each.match})" for each in known) or "none"
             raise UnknownName(f"{table} is not attached to {pipeline}", fix=f"attached tables: {there}", field="table")
-        for each in found:
-            for trigger in (_trigger_name(each), f"{_trigger_name(each)}_all"):
-                connection.execute(f"DROP TRIGGER IF EXISTS {trigger} ON {each.table}")
+        _drop_triggers(connection, [each for each in triggers if each[1] in found])
         rest = [each for each in known if each not in found]
         needed = {_index(schema, each) for each in rest}
-        for index in {_index(schema, each) for each in found} - needed - {None}:
-            assert index is not None
-            connection.execute(f"DROP INDEX IF EXISTS {quoted(schema)}.{index[0]}")
+        unused = {_index(schema, each) for each in found} - needed
+        _drop_indexes(connection, schema, {index and index[0] for index in unused})
+        _drop_indexes(connection, schema, {_earlier_index(each) for each in found})
         if not rest:
             connection.execute(f"DROP TABLE {quoted(schema)}.onerow_deleted")
             for function in ("onerow_delete_tasks", "onerow_row_deleted"):
@@ -74,12 +92,28 @@ def detach(connections: Connections, schema: str, table: str, pipeline: str, mat
 
 def attachments(connection: Connection, schema: str) -> list[Attachment]:
     """Return all attachments, by table."""
+    return list(dict.fromkeys(attachment for _, attachment in _triggers(connection, schema)))
+
+
+def _triggers(connection: Connection, schema: str) -> list[tuple[str, Attachment]]:
+    """Return the names of the triggers of this schema, each with its attachment, by table, pipeline and match."""
     rows = connection.execute(statement("attachments", schema), {"schema": schema}).fetchall()
-    found: dict[Attachment, None] = {}
-    for table, _, arguments in rows:
+    found = []
+    for table, name, arguments in rows:
         key, pipeline, match = (part.decode() for part in bytes(arguments).split(b"\0")[:3])
-        found[Attachment(table=table, key=key, pipeline=pipeline, match=match)] = None
-    return list(found)
+        found.append((name, Attachment(table=table, key=key, pipeline=pipeline, match=match)))
+    return sorted(found, key=lambda each: (each[1].table, each[1].pipeline, each[1].match, each[0]))
+
+
+def _replaces(new: Attachment, trigger: tuple[str, Attachment], name: str) -> bool:
+    old_name, old = trigger
+    same = (old.table, old.pipeline, old.match) == (new.table, new.pipeline, new.match)
+    return same and old_name not in (name, f"{name}_all")
+
+
+def _drop_triggers(connection: Connection, triggers: list[tuple[str, Attachment]]) -> None:
+    for name, attachment in triggers:
+        connection.execute(f"DROP TRIGGER {quoted(name)} ON {attachment.table}")
 
 
 def _checked(connection: Connection, asked: Attachment) -> Attachment:
@@ -127,8 +161,22 @@ def _index(schema: str, attachment: Attachment) -> tuple[str, str] | None:
     if not attachment.match.startswith(_PAYLOAD):
         return None
     path = _literal("{" + ",".join(f'"{_escaped(part)}"' for part in _path(attachment)) + "}")
-    name = f"task_attached_{_digest(attachment.pipeline, attachment.match)}"
-    return name, f"((payload #>> {path})) WHERE pipeline = {_literal(attachment.pipeline)}"
+    name = f"task_attached_{_digest('left', attachment.pipeline, attachment.match)}"
+    return name, f"(left(payload #>> {path}, 200)) WHERE pipeline = {_literal(attachment.pipeline)}"
+
+
+def _earlier_index(attachment: Attachment) -> str | None:
+    """Return the name of the index of whole values that earlier versions made, and that refuses long ones."""
+    if not attachment.match.startswith(_PAYLOAD):
+        return None
+    return f"task_attached_{_digest(attachment.pipeline, attachment.match)}"
+
+
+def _drop_indexes(connection: Connection, schema: str, names: set[str | None]) -> None:
+    for name in names - {None}:
+        ((index,),) = connection.execute("SELECT to_regclass(%s)::text", (f"{quoted(schema)}.{name}",)).fetchall()
+        if index is not None:
+            connection.execute(f"DROP INDEX {quoted(schema)}.{name}")
 
 
 def _make_index(connections: Connections, schema: str, attachment: Attachment) -> None:
@@ -139,14 +187,19 @@ def _make_index(connections: Connections, schema: str, attachment: Attachment) -
     name, definition = index
 
     def create(connection: Connection) -> None:
-        state = connection.execute(
-            "SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%s)", (f"{quoted(schema)}.{name}",)
-        ).fetchone()
-        if state == (True,):
+        state = _is_valid(connection, schema, name)
+        if state:
             return
-        if state == (False,):
+        if state is False:
             connection.execute(f"DROP INDEX {quoted(schema)}.{name}")
-        connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {quoted(schema)}.task_queue {definition}")
+        try:
+            connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {quoted(schema)}.task_queue {definition}")
+        except psycopg.Error:
+            # The server leaves an index that no query uses and every write updates.
+            with suppress(psycopg.Error):
+                if _is_valid(connection, schema, name) is False:
+                    connection.execute(f"DROP INDEX CONCURRENTLY {quoted(schema)}.{name}")
+            raise
 
     try:
         connections.write(create)
@@ -158,27 +211,36 @@ def _make_index(connections: Connections, schema: str, attachment: Attachment) -
         ) from None
 
 
-def _has_objects(connection: Connection, schema: str) -> bool:
-    return connection.execute("SELECT to_regclass(%s)", (f"{quoted(schema)}.onerow_deleted",)).fetchone() != (None,)
+def _is_valid(connection: Connection, schema: str, index: str) -> bool | None:
+    """Return whether an index can be used; None: there is none."""
+    row = connection.execute(
+        "SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%s)", (f"{quoted(schema)}.{index}",)
+    ).fetchone()
+    return None if row is None else bool(row[0])
 
 
-def _create_objects(connection: Connection, schema: str) -> None:
+def _owner(connection: Connection, schema: str) -> str:
     ((owner,),) = connection.execute(
         "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(%s)", (f"{quoted(schema)}.task_queue",)
     ).fetchall()
+    return str(owner)
+
+
+def _create_objects(connection: Connection, schema: str, owner: str) -> None:
+    """Create what is missing; replace the functions, because earlier versions made them open to every role."""
+    # The server refuses to replace a function that another transaction has just replaced.
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onerow attach {schema}",))
+    ((table,),) = connection.execute("SELECT to_regclass(%s)", (f"{quoted(schema)}.onerow_deleted",)).fetchall()
     values = {"owner": quoted(owner), "history": script("parts/history_of_deletion", schema).partition("\n")[2].strip()}
-    for sql in split(script("attach_objects", schema)):
-        connection.execute(_filled(sql, values))
+    for name in ("attach_functions", "attach_objects") if table is None else ("attach_functions",):
+        for sql in split(script(name, schema)):
+            connection.execute(_filled(sql, values))
 
 
 def _filled(sql: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         sql = sql.replace("{" + name + "}", value)
     return sql
-
-
-def _trigger_name(attachment: Attachment) -> str:
-    return f"onerow_attached_{_digest(attachment.pipeline, attachment.match)}"
 
 
 def _digest(*parts: str) -> str:

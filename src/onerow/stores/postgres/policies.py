@@ -6,6 +6,7 @@ the user's condition, output by the task that it belongs to, which the server ch
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import psycopg
 from psycopg import errors
@@ -27,6 +28,10 @@ TENANTS_READ = {
 }
 """What tenants read besides tasks: a condition for each table. Other tables are closed to them."""
 
+# Strings and comments of SQL, and quoted names with a parenthesis.
+_NO_CODE = re.compile(
+    r"""\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"[^"]*[()][^"]*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
@@ -43,6 +48,8 @@ def apply(connections: Connections, schema: str, settings: PolicySettings) -> No
     def run(connection: Connection) -> None:
         for each in _checked(connection, schema, settings):
             connection.execute(each)
+        if settings.tenants:
+            _try_rewriting(connection, schema)
         for tenant in settings.tenants:
             _try_reading(connection, schema, tenant)
 
@@ -55,7 +62,18 @@ def _checked(connection: Connection, schema: str, settings: PolicySettings) -> l
     owner, tables = _owner_and_tables(connection, schema)
     services = list(dict.fromkeys((owner, *settings.services)))
     _check_roles(connection, owner, services, settings.tenants)
-    return list(_statements(schema, tables, services, settings.tenants, using))
+    rows = connection.execute(
+        statement("policies_former", schema), {"schema": schema, "roles": [*services, *settings.tenants]}
+    ).fetchall()
+    former = [name for (name,) in rows]
+    return [*_revoked(schema, tables, former), *_statements(schema, tables, services, settings.tenants, using)]
+
+
+def _revoked(schema: str, tables: Sequence[str], former: Sequence[str]) -> Iterator[str]:
+    if former:
+        for name in tables:
+            yield f"REVOKE ALL ON TABLE {quoted(schema)}.{quoted(name)} FROM {_list(former)}"
+        yield f"REVOKE ALL ON SCHEMA {quoted(schema)} FROM {_list(former)}"
 
 
 def _statements(
@@ -65,14 +83,15 @@ def _statements(
     yield from _filled("policies_schema", schema, names)
     for name in tables:
         table = f"{quoted(schema)}.{quoted(name)}"
-        condition = using if name == "task_queue" else _other_condition(schema, name)
-        here = {"table": table, "using": condition, **names}
+        readable = using if name == "task_queue" else condition(schema, name)
+        here = {"table": table, "using": readable, **names}
         yield from _filled("policies_table", schema, here)
         if tenants:
-            yield from _filled("policies_tenant" if condition else "policies_closed", schema, here)
+            yield from _filled("policies_tenant" if readable else "policies_closed", schema, here)
 
 
-def _other_condition(schema: str, name: str) -> str:
+def condition(schema: str, name: str) -> str:
+    """Return which rows of a table other than the tasks tenants read; '': none."""
     return TENANTS_READ.get(name, "").replace("{schema}", quoted(schema)).replace("{table}", quoted(name))
 
 
@@ -106,12 +125,27 @@ def _condition(connection: Connection, schema: str, settings: PolicySettings) ->
             )
         # '' is the value of a setting after a transaction that had set it; tasks without an owner have user_id ''.
         return f"user_id = nullif(current_setting('{settings.setting}', true), '')"
+    bare = _NO_CODE.sub(" ", settings.using)
+    if not _is_balanced(bare):
+        raise BadInput(
+            "--using is not a condition over task_queue: it closes a parenthesis that it did not open",
+            fix="give one boolean expression",
+            field="using",
+        )
+    if re.search(rf'\b(FROM|JOIN)\s+(ONLY\s+)?("?{schema}"?\s*\.\s*)?"?task_queue\b(?!"?\s*\.)', bare, re.IGNORECASE):
+        raise _reads_tasks()
     # Analysed and not executed: this role may lack what tenants may read. In the extended protocol, for which `binary`
-    # stands, a statement can't be several.
-    asked = f"PREPARE onerow_condition AS SELECT FROM {quoted(schema)}.task_queue WHERE ({settings.using}\n) IS TRUE"
+    # stands, a statement can't be several. In parentheses that it does not close an expression is whole; in CASE it is no SELECT.
+    asked = (
+        f"PREPARE onerow_condition AS SELECT FROM {quoted(schema)}.task_queue "
+        f"WHERE ({settings.using}\n) IS TRUE AND CASE WHEN {settings.using}\n THEN true END"
+    )
     try:
         with connection.transaction():
             connection.execute(asked, binary=True)
+            ((parameters,),) = connection.execute(
+                "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'onerow_condition'"
+            ).fetchall()
             connection.execute("DEALLOCATE onerow_condition")
     except psycopg.Error as error:
         if error.sqlstate is None or error.sqlstate[:2] not in ("42", "22", "3F", "0A"):
@@ -119,7 +153,26 @@ def _condition(connection: Connection, schema: str, settings: PolicySettings) ->
         raise BadInput(
             f"--using is not a condition over task_queue: {first_line(error)}", fix=_fix(error), field="using"
         ) from None
+    if parameters:
+        raise BadInput(
+            "--using is not a condition over task_queue: it has a parameter like $1",
+            fix="use a session setting: --setting app.user_id",
+            field="using",
+        )
     return f"{settings.using}\n" if "--" in settings.using else settings.using
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether each parenthesis that is closed was opened before."""
+    return min(accumulate((1 if each == "(" else -1 for each in re.findall("[()]", text)), initial=0)) == 0
+
+
+def _reads_tasks() -> BadInput:
+    return BadInput(
+        "--using reads task_queue, whose rows it is to choose: every read of a tenant would fail with infinite recursion",
+        fix="name the columns of the row (task_queue.user_id), or read other tasks in a SECURITY DEFINER function",
+        field="using",
+    )
 
 
 def _fix(error: psycopg.Error) -> str:
@@ -181,6 +234,20 @@ def _check_roles(connection: Connection, owner: str, services: Sequence[str], te
                 )
 
 
+def _try_rewriting(connection: Connection, schema: str) -> None:
+    """Have the server put the condition into a query, without running it: it may read the tasks through something else."""
+    try:
+        with connection.transaction() as savepoint:
+            # To a superuser no policy applies; it becomes the tenant, see _try_reading.
+            for name in ("task_queue", *TENANTS_READ):
+                connection.execute(f"ALTER POLICY onerow_tenant ON {quoted(schema)}.{name} TO CURRENT_USER")
+            connection.execute(f"PREPARE onerow_condition AS SELECT FROM {quoted(schema)}.task_queue")
+            connection.execute("DEALLOCATE onerow_condition")
+            raise psycopg.Rollback(savepoint)
+    except errors.InvalidObjectDefinition:
+        raise _reads_tasks() from None
+
+
 def _try_reading(connection: Connection, schema: str, tenant: str) -> None:
     """Read as the tenant, if this role may become it: the condition may read tables that the tenant may not."""
     became = False
@@ -190,6 +257,8 @@ def _try_reading(connection: Connection, schema: str, tenant: str) -> None:
             became = True
             connection.execute(f"SELECT FROM {quoted(schema)}.task_queue LIMIT 1")
             raise psycopg.Rollback(savepoint)
+    except errors.InvalidObjectDefinition:
+        raise _reads_tasks() from None
     except errors.InsufficientPrivilege as error:
         if became:
             raise BadInput(
