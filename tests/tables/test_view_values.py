@@ -110,6 +110,14 @@ def test_rows_whose_values_hold_the_separator_have_keys_of_their_own(db: Databas
     assert {"글,b", "a,b"} < keys  # values without the separator keep their key
 
 
+def test_an_insert_may_give_empty_text_for_a_column_that_onerow_keeps(db: Database) -> None:
+    db.queue(jobs)
+    db.store.create_view(mapping({"why": "error", "by": "leased_by"}))
+    db.sql("INSERT INTO jobs (why, by) VALUES ('', '')")
+    assert db.sql("SELECT why, by FROM jobs") == [(None, None)]
+    assert "onerow keeps the column why" in db.refused("INSERT INTO jobs (why) VALUES ('bad')")
+
+
 def test_the_key_of_one_column_is_its_value(db: Database) -> None:
     db.queue(jobs)
     shows = mapping({"a": "payload.a"}, unique=["a"])

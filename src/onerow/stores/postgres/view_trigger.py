@@ -132,7 +132,7 @@ class TriggerSql(ViewColumns):
     def _must_be_initial(self, column: Column, new: str) -> Iterator[str]:
         if column.field in _AT_INSERT:
             return
-        wrong = f"{new} IS NOT NULL"
+        wrong = f"nullif(CAST({new} AS text), '') IS NOT NULL"  # '' is the default of many such columns
         if column.own_type in _NUMBERS and len(column.path) == 1 and column.field != "elapsed_time":
             wrong = f"{new} <> {column.plus}"
         elif column.path[0] == "steps":

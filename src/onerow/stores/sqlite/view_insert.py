@@ -76,7 +76,7 @@ class InsertSql(ViewColumns):
             if column.role is PHASE:
                 yield refuse(_FIRST, f"{new} <> {first}")
             elif column.role is KEPT and column.field not in ("created_at", "updated_at"):
-                wrong = f"{new} IS NOT NULL"
+                wrong = f"nullif(CAST({new} AS TEXT), '') IS NOT NULL"  # '' is the default of many such columns
                 if column.path[0] == "steps" or (
                     column.own_type in NUMBERS and column.field in ("attempt", "retry_count")
                 ):
