@@ -10,6 +10,7 @@ from onerow.core.table_mapping import TableMapping, read_mapping
 from onerow.engine.queue.adopt import Adopted, Adoption, look, undo
 from onerow.engine.worker import Worker
 from onerow.wiring import Queue
+from tests.engine.kit import until
 from tests.tables import old_tables
 from tests.tables.kit import Database, pipeline, shipped
 
@@ -142,6 +143,23 @@ def test_a_row_that_no_trigger_saw_is_not_left_as_a_task(db: Database) -> None:
 
     adopt(db, mapping, once(unseen))
     assert ids(db) == ["2", "9"]
+
+
+def test_the_comparison_under_the_lock_reads_each_row_a_few_times(pg: Database) -> None:
+    mapping, _ = ready(pg)
+    count = 2_000
+    pg.sql("ALTER TABLE jobs SET (autovacuum_enabled = false)")  # nor has task_queue statistics of the copied rows
+    pg.sql("INSERT INTO jobs SELECT CAST(n AS text), 'queued', 'n' || n FROM generate_series(1, ?) AS n", count)
+    adopt(pg, mapping)
+    pg.store.close()
+    # The counters of a session are complete when it has ended.
+    sessions = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    until(lambda: not pg.sql(sessions), "the end of the store's sessions")
+    ((read,),) = pg.sql(
+        "SELECT CAST(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) AS bigint) FROM pg_stat_user_tables "
+        "WHERE relname IN ('jobs_before_onerow', 'task_queue')"
+    )
+    assert 2 * count <= read <= 100 * count
 
 
 def test_a_row_that_was_inserted_and_no_trigger_saw_stops_it(pg: Database) -> None:

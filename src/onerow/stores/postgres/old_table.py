@@ -239,12 +239,15 @@ class PostgresOldTable:
 
     def reconcile(self) -> int:
         rows = f"SELECT FROM {self._name} AS o WHERE CAST(o.{self._key} AS text) = t.task_id"
-        with self._connection() as connection:
+        with self._connection() as connection, connection.transaction():
+            # Without statistics of the copied rows the server would compare each task with each row.
+            connection.execute("SET LOCAL enable_nestloop = off")
             self._remove(connection, f"{_ADOPTED} AND NOT EXISTS ({rows}) AND")
             ((missing,),) = connection.execute(
                 f"SELECT count(*) FROM {self._name} AS o WHERE NOT EXISTS (SELECT FROM {self._tasks} AS t "
                 f"WHERE t.pipeline = {literal(self.mapping.pipeline)} AND t.task_id = CAST(o.{self._key} AS text))"
             ).fetchall()
+            connection.execute("SET LOCAL enable_nestloop TO DEFAULT")
         return int(missing)
 
     def _remove(self, connection: Connection, where: str, ids: Any = None) -> None:
