@@ -10,9 +10,9 @@ from ai_tagger.cli import main
 _add_jobs = posts.add_jobs
 
 
-def _deadly(*args: Any) -> None:
+def _deadly(*args: Any, **options: Any) -> None:
     if os.environ["KILL_AT"] == "after":
-        _add_jobs(*args)
+        _add_jobs(*args, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

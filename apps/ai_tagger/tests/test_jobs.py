@@ -16,7 +16,7 @@ from tests.engine.kit import working
 def test_posts_and_jobs_are_written_together_or_not_at_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     from ai_tagger import posts
 
-    def fail(*given: object) -> None:
+    def fail(*given: object, **options: object) -> None:
         raise RuntimeError("after the posts were written")
 
     with monkeypatch.context() as patched:

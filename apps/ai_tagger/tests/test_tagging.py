@@ -6,10 +6,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_tagger import pipeline
 from ai_tagger.jobs import tagging
 from ai_tagger.model import ChatTagger, NotTagged, Unanswerable, _span
 from ai_tagger.offline.model_server import KEY, MODEL, ModelServer, Request, Turn, refusing
@@ -284,7 +286,52 @@ def test_a_post_that_changes_during_the_call_is_tagged_by_its_new_text(desk: Des
         until(desk.all_ended, "the end")
     assert desk.tags() == {"t1": ["sports"]}
     assert model.calls == [["delicious soup"], ["the basketball match"]]
-    assert [job[0] for job in desk.jobs()] == ["completed"]
+    assert {job[0] for job in desk.jobs()} == {"completed"}
+
+
+@pytest.mark.parametrize("when", ["recorded", "recorded, and its worker died"])
+def test_a_post_that_changes_after_its_tags_were_recorded_is_tagged_again(
+    desk: Desk, model: ModelServer, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    record = pipeline._record
+
+    async def record_and_change(*given: Any) -> Any:
+        monkeypatch.setattr(pipeline, "_record", record)
+        written = await record(*given)
+        await asyncio.to_thread(desk.sync, a_post(text="the basketball match"))
+        if when != "recorded":
+            raise httpx.ReadError("before the job is completed")
+        return written
+
+    monkeypatch.setattr(pipeline, "_record", record_and_change)
+    desk.sync(a_post(text="delicious soup"))
+    desk.work_until(lambda: desk.all_ended() and len(model.calls) == 2, "the second call")
+    assert model.calls == [["delicious soup"], ["the basketball match"]]
+    assert desk.tags() == {"t1": ["sports"]}
+    assert {job[0] for job in desk.jobs()} == {"completed"}
+
+
+def test_a_post_that_changes_several_times_ends_with_the_tags_of_its_newest_text(desk: Desk, model: ModelServer) -> None:
+    model.turns = [model.waiting]
+    desk.sync(a_post(text="delicious soup"))
+    with working(desk.queue):
+        until(lambda: model.calls, "the call")
+        for text in ("a kitten", "a flight", "the basketball match"):
+            desk.sync(a_post(text=text))
+        assert desk.run("retag", "--account", "카페 ☕").exit_code == 0
+        model.released.set()
+        until(desk.all_ended, "the end")
+    assert desk.tags() == {"t1": ["sports"]}
+
+
+def test_jobs_of_one_post_in_one_batch_ask_for_it_once(desk: Desk, model: ModelServer) -> None:
+    desk.sync(a_post(text="delicious soup"))
+    with desk.queue.claim(tagging) as (lease,):
+        desk.sync(a_post(text="the basketball match"))
+        lease.release()
+    desk.work_until(desk.all_ended, "the end")
+    assert model.calls == [["the basketball match"]]
+    assert [job[0] for job in desk.jobs()] == ["completed"] * 2
 
 
 def test_settings_that_are_wrong_name_the_variable() -> None:

@@ -9,6 +9,8 @@ class Job(msgspec.Struct, frozen=True):
     """The payload of a job; the post itself is in the app's table."""
 
     post_id: str
+    if_changed: bool = False
+    """Added by a sync: it has nothing to do if the tags are those of the newest text already."""
 
 
 tagging = Pipeline(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 
 from ai_tagger.settings import Endpoint
 from onerow import Snooze
@@ -39,6 +40,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 class Unanswerable(Exception):
     """The endpoint can't answer for these texts together; for fewer it may."""
+
+    def __init__(self, reason: str, paid: Answer | None = None) -> None:
+        super().__init__(reason)
+        self.paid = paid  # an answer without tags, whose tokens cost all the same
 
 
 class Tagger(Protocol):
@@ -173,21 +178,22 @@ class ChatTagger:
             choice = completion.choices[0]
         except (msgspec.MsgspecError, IndexError) as error:
             raise Unanswerable(f"the answer is no chat completion: {error}") from None
+        usage = completion.usage or _Usage()
+        answer = Answer(
+            completion.model or self._endpoint.model,
+            [NotTagged("the model gave no usable answer")] * count,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+        )
         if choice.message.refusal or choice.finish_reason in ("length", "content_filter"):
             why = choice.message.refusal or choice.finish_reason
-            raise Unanswerable(f"the model gave no whole answer: {why}")
+            raise Unanswerable(f"the model gave no whole answer: {why}", answer)
         text = re.sub(r"^```(?:json)?|```$", "", (choice.message.content or "").strip())
         try:
             found = msgspec.json.decode(text.encode(), type=_Items)
         except msgspec.MsgspecError as error:
-            raise Unanswerable(f"the model's answer is not the JSON asked for: {error}") from None
-        usage = completion.usage or _Usage()
-        return Answer(
-            completion.model or self._endpoint.model,
-            _checked(found.posts, count, self._tags),
-            usage.prompt_tokens,
-            usage.completion_tokens,
-        )
+            raise Unanswerable(f"the model's answer is not the JSON asked for: {error}", answer) from None
+        return replace(answer, items=_checked(found.posts, count, self._tags))
 
 
 def _checked(raw: Sequence[msgspec.Raw], count: int, tags: Sequence[str]) -> list[tuple[str, ...] | NotTagged]:

@@ -1,6 +1,7 @@
 """The phase of the pipeline: ten posts per call of the model, each of them settled by itself."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -8,11 +9,13 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
 
 from ai_tagger.jobs import Job, tagging
 from ai_tagger.model import Answer, ChatTagger, NotTagged, Tagger, Unanswerable
 from ai_tagger.offline.tagger import OfflineTagger
 from ai_tagger.settings import Settings
+from ai_tagger.transactions import ATTEMPTS, REPEATABLE
 from ai_tagger.usage import cost, divide
 from onerow import Item, Retry, Snooze
 
@@ -29,7 +32,15 @@ class Stored(msgspec.Struct, frozen=True):
     account_id: str
     text: str
     revision: int
+    tags: list[str] | None
+    tagged_revision: int | None
     tagged_for: str | None
+
+    def is_tagged_for(self, item: Item[Job]) -> bool:
+        """Whether the tags are those that the job was added for: its worker died after writing them, or another job did."""
+        if self.tagged_revision != self.revision:
+            return False
+        return self.tagged_for == _name_of(item) or (item.payload.if_changed and item.task.generation == 0)
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -80,6 +91,8 @@ async def _tag(settings: Settings, tagger: Tagger, work: Sequence[Work]) -> None
     try:
         answer = await tagger.ask([each.post.text for each in work])
     except Unanswerable as error:
+        if error.paid is not None:
+            await _record(settings, work, error.paid)
         if len(work) == 1:
             work[0].item.fail(str(error))
             return
@@ -98,11 +111,11 @@ async def _tag(settings: Settings, tagger: Tagger, work: Sequence[Work]) -> None
 
 
 async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
-    """Read the posts; settle jobs that were recorded before their worker died, and jobs without a post."""
+    """Read the posts; settle jobs whose tags are written already, and jobs without a post."""
     async with await AsyncConnection.connect(settings.database_url, row_factory=class_row(Stored)) as connection:
         cursor = await connection.execute(
-            "SELECT id::text, workspace_threads_account_id::text AS account_id, text, revision, tagged_for "
-            "FROM public.workspace_threads_posts WHERE id::text = ANY (%s)",
+            "SELECT id::text, workspace_threads_account_id::text AS account_id, text, revision, tags, tagged_revision, "
+            "tagged_for FROM public.workspace_threads_posts WHERE id::text = ANY (%s)",
             ([item.payload.post_id for item in items],),
         )
         posts = {post.id: post for post in await cursor.fetchall()}
@@ -111,8 +124,12 @@ async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
         post = posts.get(item.payload.post_id)
         if post is None:
             item.cancel("the post was deleted")
-        elif post.tagged_for == _name_of(item):
-            item.done({"tags": "recorded before the worker died"})
+        elif post.account_id != item.task.user_id:
+            item.cancel("the post belongs to another account")
+        elif any(post is each.post for each in work):
+            item.snooze("1s", "another job of this post is in the same batch")
+        elif post.is_tagged_for(item):
+            item.done({"tags": post.tags})
         else:
             work.append(Work(item, post))
     return work
@@ -120,26 +137,56 @@ async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
 
 async def _record(settings: Settings, work: Sequence[Work], answer: Answer) -> set[str]:
     """Write tags and usage in one transaction; return the posts whose tags were written."""
-    written: set[str] = set()
-    async with await AsyncConnection.connect(settings.database_url) as connection:
-        for each, tags in zip(work, answer.items, strict=True):
-            if isinstance(tags, NotTagged) or each.item.cancelled:
-                continue
-            cursor = await connection.execute(
-                "UPDATE public.workspace_threads_posts SET tags = %s, tagged_at = now(), tagged_by = %s, "
-                "tagged_revision = revision, tagged_for = %s WHERE id = %s AND revision = %s",
-                (list(tags), answer.model, _name_of(each.item), each.post.id, each.post.revision),
-            )
-            if cursor.rowcount:
-                written.add(each.post.id)
-        await _log_usage(settings, connection, work, answer)
-    return written
+    tags = [
+        {"post_id": each.post.id, "revision": each.post.revision, "tags": given, "tagged_for": _name_of(each.item)}
+        for each, given in zip(work, answer.items, strict=True)
+        if not isinstance(given, NotTagged) and not each.item.cancelled
+    ]
+    usage = _usage(settings, work, answer)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            async with await AsyncConnection.connect(settings.database_url) as connection, connection.pipeline():
+                await connection.execute(_LOCK_ACCOUNTS, ([row["account_id"] for row in usage],))
+                await connection.execute(_LOG_USAGE, (uuid4(), answer.model, Jsonb(usage)))
+                cursor = await connection.execute(_WRITE_TAGS, (answer.model, Jsonb(tags)))
+                return {post_id for (post_id,) in await cursor.fetchall()}
+        except REPEATABLE:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
 
 
-async def _log_usage(
-    settings: Settings, connection: AsyncConnection[tuple[object, ...]], work: Sequence[Work], answer: Answer
-) -> None:
-    call_id = uuid4()
+# The same order as in a sync and in the deletion of a workspace: workspaces, accounts, posts.
+_LOCK_ACCOUNTS = (
+    "SELECT FROM public.workspaces AS w JOIN public.workspace_threads_accounts AS a ON a.workspace_id = w.id "
+    "WHERE a.id = ANY (%s::uuid[]) ORDER BY w.id, a.id FOR KEY SHARE OF w FOR KEY SHARE OF a"
+)
+
+# An account that was deleted during the call leaves a row without account: the call was paid.
+_LOG_USAGE = """
+INSERT INTO public.llm_usage_logs
+  (call_id, workspace_id, workspace_threads_account_id, model, posts, input_tokens, output_tokens, cost)
+SELECT %s, a.workspace_id, a.id, %s, u.posts, u.input_tokens, u.output_tokens, u.cost
+  FROM jsonb_to_recordset(%s)
+       AS u (account_id uuid, posts integer, input_tokens bigint, output_tokens bigint, cost numeric)
+  LEFT JOIN public.workspace_threads_accounts AS a ON a.id = u.account_id
+"""
+
+_WRITE_TAGS = """
+UPDATE public.workspace_threads_posts AS p
+   SET tags = g.tags, tagged_at = now(), tagged_by = %s, tagged_revision = g.revision, tagged_for = g.tagged_for
+  FROM (SELECT q.id, given.*
+          FROM jsonb_to_recordset(%s) AS given (post_id uuid, revision integer, tags text[], tagged_for text)
+          JOIN public.workspace_threads_posts AS q ON q.id = given.post_id
+         ORDER BY q.workspace_threads_account_id, q.threads_id
+           FOR NO KEY UPDATE OF q) AS g
+ WHERE p.id = g.id AND p.revision = g.revision
+RETURNING p.id::text
+"""
+
+
+def _usage(settings: Settings, work: Sequence[Work], answer: Answer) -> list[dict[str, Any]]:
+    """Divide the tokens of a call among the accounts of its posts, by the length of their texts."""
     accounts: dict[str, list[int]] = {}
     for each in work:
         accounts.setdefault(each.post.account_id, []).append(len(each.post.text))
@@ -148,18 +195,16 @@ async def _log_usage(
         [None] * len(weights) if tokens is None else divide(tokens, weights)
         for tokens in (answer.input_tokens, answer.output_tokens)
     ]
-    for (account, lengths), read, written in zip(accounts.items(), *shares, strict=True):
-        # An account that was deleted during the call leaves a row without account: the call was paid.
-        await connection.execute(
-            "WITH account AS (SELECT id, workspace_id FROM public.workspace_threads_accounts WHERE id = %s FOR KEY SHARE) "
-            "INSERT INTO public.llm_usage_logs (call_id, workspace_id, workspace_threads_account_id, model, posts, "
-            "input_tokens, output_tokens, cost) "
-            "SELECT %s, a.workspace_id, a.id, %s, %s, %s, %s, %s FROM (SELECT) AS one LEFT JOIN account AS a ON true",
-            (
-                account, call_id, answer.model, len(lengths), read, written,
-                cost(settings.endpoint, read, written),
-            ),
-        )  # fmt: skip
+    return [
+        {
+            "account_id": account,
+            "posts": len(lengths),
+            "input_tokens": read,
+            "output_tokens": written,
+            "cost": price if (price := cost(settings.endpoint, read, written)) is None else str(price),
+        }
+        for (account, lengths), read, written in zip(accounts.items(), *shares, strict=True)
+    ]
 
 
 def _name_of(item: Item[Job]) -> str:
