@@ -328,7 +328,7 @@ def test_jobs_of_one_post_in_one_batch_ask_for_it_once(desk: Desk, model: ModelS
     desk.sync(a_post(text="delicious soup"))
     with desk.queue.claim(tagging) as (lease,):
         desk.sync(a_post(text="the basketball match"))
-        lease.release()
+        lease.hand_back()
     desk.work_until(desk.all_ended, "the end")
     assert model.calls == [["the basketball match"]]
     assert [job[0] for job in desk.jobs()] == ["completed"] * 2

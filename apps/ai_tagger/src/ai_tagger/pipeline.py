@@ -125,7 +125,7 @@ async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
         if post is None:
             item.cancel("the post was deleted")
         elif post.account_id != item.task.user_id:
-            item.cancel("the post belongs to another account")
+            item.cancel(f"the post belongs to another account now; to tag it: tagger retag {post.id}")
         elif any(post is each.post for each in work):
             item.snooze("1s", "another job of this post is in the same batch")
         elif post.is_tagged_for(item):
