@@ -113,7 +113,8 @@ def add_jobs(
     The new job replaces those of the post that failed. of_revision: an open job for an older text does not count.
     """
     connection.execute(
-        "DELETE FROM ai_tag_queue WHERE status = 'failed' AND post_id = ANY (%s::uuid[])", ([row["id"] for row in rows],)
+        "DELETE FROM ai_tag_queue WHERE status = 'failed' AND post_id = ANY (%s::uuid[])",
+        ([row["id"] for row in rows],),
     )
     jobs = [
         Addition(
@@ -176,7 +177,9 @@ def _retag(
     ).fetchall()
     if missing := {str(post_id) for post_id in ids} - {row["id"] for row in rows}:
         raise BadInput(
-            f"there are no posts {', '.join(sorted(missing))}", fix="tagger posts lists posts with their ids", field="post"
+            f"there are no posts {', '.join(sorted(missing))}",
+            fix="tagger posts lists posts with their ids",
+            field="post",
         )
     add_jobs(settings, connection, rows)
     return len(rows)
