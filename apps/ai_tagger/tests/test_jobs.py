@@ -127,14 +127,6 @@ def test_the_commands(desk: Desk, model: ModelServer) -> None:
     assert isinstance(refused.exception, SystemExit)
 
 
-def test_a_wrong_variable_is_named_by_the_commands(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAGGER_RETRY_WAIT", "never")
-    done = desk.run_worker()
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    assert "TAGGER_RETRY_WAIT: can't read the duration 'never'" in done.stderr
-
-
 def test_a_database_that_is_not_set_up_names_the_command(postgres_url: str, desk: Desk) -> None:
     done = desk.run("report", url=postgres_url)
     assert done.exit_code == 1
