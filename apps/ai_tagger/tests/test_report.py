@@ -108,7 +108,7 @@ def test_nothing_vanishes_at_80_columns() -> None:
 @pytest.mark.parametrize("seconds, words", [(59.4, "59 s"), (300, "5 min"), (10_800, "3 h"), (864_000, "10 days")])
 def test_the_oldest_job_in_a_unit_that_fits(seconds: float, words: str) -> None:
     text = shown(an_account(pending=2, processing=1, oldest_pending_seconds=seconds))
-    assert f"backlog: 2 pending, 1 processing, the oldest for {words} ·" in " ".join(text.split())
+    assert f"backlog: 2 pending, 1 processing, the oldest for {words} calls:" in " ".join(text.split())
 
 
 def test_a_report_of_one_workspace(desk: Desk, model: ModelServer) -> None:

@@ -1,7 +1,7 @@
 """The report and the posts as text for the terminal."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -27,7 +27,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
     for each in report.accounts:
         if each.tags:
             console.print(Text(f" {_name(each)}: {one_line(most_frequent(each.tags))}", style="cyan"))
-    console.print(f" {_total(report)}")
+    for line in _totals(report):
+        console.print(f" {line}")
     if report.held:
         console.print(Text(f" held: {one_line(report.held)}", style="yellow"))
     for each in report.accounts:
@@ -37,7 +38,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 
 def _table(accounts: Iterable[AccountReport]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=True, header_style="bold")
+    table = Table(box=None, padding=(0, 0, 0, 1), header_style="bold")
     table.add_column("account", overflow="fold")
     for name in ("posts", "tagged", "pending", "processing", "failed", "in calls", "cost"):
         table.add_column(name, justify="right", overflow="fold")
@@ -50,20 +51,20 @@ def _table(accounts: Iterable[AccountReport]) -> Table:
     return table
 
 
-def _total(report: Report) -> str:
+def _totals(report: Report) -> Iterator[str]:
     accounts = report.accounts
     jobs = {name: sum(getattr(each, name) for each in accounts) for name in ("pending", "processing")}
     backlog = [f"{count} {name}" for name, count in jobs.items() if count]
     if oldest := max((each.oldest_pending_seconds or 0 for each in accounts), default=0):
         backlog.append(f"the oldest for {_span(oldest)}")
+    yield f"backlog: {', '.join(backlog) or 'none'}"
     tokens = sum(each.input_tokens + each.output_tokens for each in accounts)
     known = sum((each.known_cost for each in accounts), Decimal(0))
     complete = all(each.cost is not None for each in accounts)
-    line = (
-        f"backlog: {', '.join(backlog) or 'none'} · calls: {report.calls:,} · tokens: {'' if complete else '≥ '}{tokens:,}"
-        f" · cost: {_money(known if complete else None, known)}"
-    )
-    return f"{line} (set TAGGER_INPUT_PRICE and TAGGER_OUTPUT_PRICE for costs)" if tokens and not known else line
+    cost = _money(known if complete else None, known)
+    yield f"calls: {report.calls:,} · tokens: {'' if complete else '≥ '}{tokens:,} · cost: {cost}"
+    if tokens and not known:
+        yield "set TAGGER_INPUT_PRICE and TAGGER_OUTPUT_PRICE for costs"
 
 
 def post_line(post: Mapping[str, Any]) -> str:
