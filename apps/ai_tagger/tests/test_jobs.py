@@ -1,6 +1,10 @@
 """Jobs: entered with their posts, purged, tagged again; the commands."""
 
 import json
+import os
+import tomllib
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -50,6 +54,53 @@ def test_a_wrong_line_is_named_and_nothing_is_written(desk: Desk) -> None:
     assert "line 2" in done.stderr
     assert '"workspace"' in done.stderr  # what a line looks like
     assert desk.tags() == {}
+
+
+LINE = '{"workspace": "w", "account": "a", "id": "1", "text": "안녕 🙂"}'
+
+
+@pytest.mark.parametrize(
+    "old, new, problem",
+    [
+        ("안녕", "x" * 10_001, "text is longer than 10,000 characters"),
+        ("안녕 🙂", "", "text is empty"),
+        ("안녕 🙂", " \\n\u3000", "text is empty"),
+        ('"w"', '" w"', "workspace begins or ends with white space"),
+        ('"a"', '"a\u00a0"', "account begins or ends with white space"),
+        ('"1"', f'"{"1" * 201}"', "id is longer than 200 characters"),
+        ('"a"', '"a\\u0000b"', "account has a NUL character"),
+        ("안녕", "\\ud83d", "half of a surrogate pair"),
+        ("안녕", "\ud83d", "half of a surrogate pair"),
+    ],
+)
+def test_a_line_that_cannot_be_stored_is_refused_in_plain_words(old: str, new: str, problem: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_posts([LINE, LINE.replace(old, new)])
+    assert str(caught.value).startswith(f"input, line 2: {problem}")
+
+
+def test_backslash_u0000_as_text_is_no_nul_character(desk: Desk) -> None:
+    posts = read_posts([LINE.replace("안녕", r"\\u0000").replace('"a"', r'"\\u0000"')])
+    assert (posts[0].text, posts[0].account) == (r"\u0000 🙂", r"\u0000")
+    assert sync_posts(desk.settings, posts).new == 1
+
+
+def test_files_are_utf_8_with_or_without_a_mark_at_the_start(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "posts.jsonl"
+    file.write_bytes(f"{LINE}\r\n\r\n".encode("utf-8-sig"))
+    assert desk.run("sync", str(file)).stdout.startswith("1 new")
+    assert desk.run("sync", stdin=f"\ufeff{LINE}").stdout.startswith("0 new, 0 changed, 1 unchanged")
+    file.write_bytes(f"{LINE}\n{LINE}".encode("cp949", "replace"))
+    done = desk.run("sync", str(file))
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert f"{file}, line 1: not UTF-8" in done.stderr
+
+
+def test_a_file_without_posts_is_said_to_be_empty(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "posts.jsonl"
+    file.write_bytes(b"\n")
+    assert (desk.run("sync", str(file)).exit_code, desk.run("sync", str(file)).stdout) == (0, f"no posts in {file}\n")
+    assert desk.run("sync").stdout == "no posts in standard input\n"
 
 
 @pytest.mark.contract("A post is tagged again at will.")
@@ -112,10 +163,15 @@ def test_the_commands(desk: Desk, model: ModelServer) -> None:
     (cat,) = json.loads(desk.run("posts", "--account", "貓咪日記", "--json").stdout)
     assert (cat["text"], cat["tags"], cat["tagged_by"]) == ("我家的貓", ["pets"], "small-model")
     assert desk.run("retag", cat["id"]).stdout == "1 post(s) to tag\n"
-    accounts = {each["account"]: each for each in json.loads(desk.run("report", "--json").stdout)}
+    accounts = {each["account"]: each for each in json.loads(desk.run("report", "--json").stdout)["accounts"]}
     cats, cafe = accounts["貓咪日記"], accounts["카페 ☕"]
     assert (cats["posts"], cats["tagged"], cats["pending"], cats["tags"]) == (1, 1, 1, {"pets": 1})
-    assert (cafe["tagged"], cafe["tags"], cafe["calls"], cafe["pending"]) == (2, {"food": 1, "sports": 1}, 1, 0)
+    assert (cafe["tagged"], cafe["tags"], cafe["took_part_in_calls"], cafe["pending"]) == (
+        2,
+        {"food": 1, "sports": 1},
+        1,
+        0,
+    )
     assert float(cafe["cost"]) > 0
     shown = desk.run("report").stdout
     assert "貓咪日記" in shown
@@ -127,16 +183,88 @@ def test_the_commands(desk: Desk, model: ModelServer) -> None:
     assert isinstance(refused.exception, SystemExit)
 
 
-def test_a_wrong_variable_is_named_by_the_commands(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAGGER_RETRY_WAIT", "never")
-    done = desk.run_worker()
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    assert "TAGGER_RETRY_WAIT: can't read the duration 'never'" in done.stderr
-
-
 def test_a_database_that_is_not_set_up_names_the_command(postgres_url: str, desk: Desk) -> None:
     done = desk.run("report", url=postgres_url)
     assert done.exit_code == 1
     assert "tagger setup" in done.stderr
     assert isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("command", ["worker", "retag --failed"])
+def test_a_database_that_is_not_set_up_stays_empty(postgres_url: str, desk: Desk, command: str) -> None:
+    done = desk.run(*command.split(), url=postgres_url)
+    assert done.stderr == "Error: the database is not set up; run as the owner of the database: tagger setup\n"
+    assert desk.sql("SELECT tablename FROM pg_tables WHERE schemaname IN ('public', 'onerow')", url=postgres_url) == []
+
+
+def test_a_login_without_rights_learns_which_it_needs(desk: Desk) -> None:
+    login = desk.member("cafe")
+    role = urlsplit(login).username
+    for command in ("worker", "retag --failed", "retag --all --yes"):
+        done = desk.run(*command.split(), url=login)
+        assert done.stderr.startswith(f"Error: the login {role} may not write; ")
+        assert f"GRANT {desk.settings.service_role} TO {role}" in done.stderr
+    done = desk.run("sync", url=login, stdin=LINE)
+    assert f"GRANT {desk.settings.service_role} TO {role}" in done.stderr
+    assert f"tagger setup --member {role}=WORKSPACE" in done.stderr
+    assert "CREATEROLE" in desk.run("setup", url=login).stderr
+
+
+def test_a_worker_ends_with_one_line_if_its_database_is_missing(desk: Desk) -> None:
+    done = desk.run("worker", url=f"{desk.owner_url}_none")
+    assert done.stderr.count("\n") == 1
+    assert "does not exist" in done.stderr
+
+
+def test_a_worker_says_which_model_it_uses(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "execv", lambda *command: None)
+    assert desk.run("worker").stderr == "tags with the offline tagger\n"
+    monkeypatch.setenv("TAGGER_MODEL_URL", "http://127.0.0.1:9/path/v1")
+    assert desk.run("worker").stderr == "tags with gpt-4o-mini at 127.0.0.1:9\n"
+
+
+def test_all_posts_are_tagged_again_after_a_question(desk: Desk, model: ModelServer) -> None:
+    desk.sync(a_post(1), a_post(2, workspace="gym"))
+    desk.work()
+    assert desk.run("retag", "--all", stdin="n\n").exit_code == 1
+    asked = desk.run("retag", "--all", stdin="y\n")
+    assert "again, with small-model at 127.0.0.1" in asked.stderr
+    assert asked.stdout == "2 post(s) to tag\n"
+    assert desk.run("retag", "--all", "--yes").stdout == "2 post(s) to tag\n"
+    assert desk.run("retag", "--workspace", "gym").exit_code == 2
+    assert "--workspace" in desk.run("retag", "--account", "카페 ☕").stderr
+    assert desk.run("retag", "--account", "카페 ☕", "--workspace", "gym").stdout == "1 post(s) to tag\n"
+
+
+def test_members_are_checked_before_anything_is_done(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ai_tagger import database
+
+    def never(*given: object) -> None:
+        raise AssertionError
+
+    for name in ("set_up", "add_member"):
+        monkeypatch.setattr(database, name, never)
+    role = desk.settings.members_role
+    for wrong, said in (
+        ("ann", "not ROLE=WORKSPACE"),
+        ("ann= x", "not ROLE"),
+        ("Ann B=x", 'CREATE ROLE "Ann B" LOGIN'),
+    ):
+        for option in ("--member", "--remove-member"):
+            done = desk.run("setup", "--member", f"{role}=cafe", option, wrong)
+            assert done.exit_code == 1
+            assert said in done.stderr
+
+
+def test_a_member_is_removed(desk: Desk) -> None:
+    desk.sync(a_post())
+    login = desk.member("cafe")
+    assert len(desk.sql("SELECT id FROM workspace_threads_posts", url=login)) == 1
+    done = desk.run("setup", "--remove-member", f"{urlsplit(login).username}=cafe", url=desk.owner_url)
+    assert "no longer reads the workspace cafe" in done.stdout
+    assert desk.sql("SELECT id FROM workspace_threads_posts", url=login) == []
+
+
+def test_the_version_is_that_of_the_package(desk: Desk) -> None:
+    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8"))
+    assert desk.run("--version").stdout == f"tagger, version {project['project']['version']}\n"

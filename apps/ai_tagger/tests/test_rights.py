@@ -30,8 +30,8 @@ def test_members_read_the_rows_of_their_workspaces_and_no_others(desk: Desk) -> 
         assert desk.sql("SELECT count(*) FROM llm_usage_logs", url=url) == [(1,)]
         assert len(desk.sql("SELECT * FROM workspace_threads_accounts", url=url)) == 1
     assert desk.sql("SELECT name, is_workspace_member(id) FROM workspaces", url=gym) == [("gym", True)]
-    assert [each.account for each in report(Settings(database_url=gym))] == ["헬스장"]
-    assert len(report(desk.settings)) == 2
+    assert [each.account for each in report(Settings(database_url=gym)).accounts] == ["헬스장"]
+    assert len(report(desk.settings).accounts) == 2
 
 
 @pytest.mark.contract("It is tested with real roles, across tenants.")

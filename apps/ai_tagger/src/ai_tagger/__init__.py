@@ -2,3 +2,5 @@
 
 `ai_tagger.posts` syncs posts and tags them again, `ai_tagger.report` reads the report, `ai_tagger.database` sets up.
 """
+
+__version__ = "0.1.0"

@@ -1,8 +1,9 @@
 """Posts and their accounts: synced in one transaction with the jobs that tag them, and tagged again at will."""
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,16 +15,17 @@ from ai_tagger.settings import Settings
 from ai_tagger.transactions import Connection, in_transaction
 from onerow import Addition, BadInput, Filter, Status, Task
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_LONGEST = {"workspace": 200, "account": 200, "id": 200, "text": 10_000}
+_FORM = 'each line is a post: {"workspace": "…", "account": "…", "id": "…", "text": "…"}'
 
 
 class Post(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One post as it is synced."""
 
-    workspace: Name
-    account: Name
-    id: Name
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+    workspace: str
+    account: str
+    id: str
+    text: str
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -34,24 +36,48 @@ class Synced(msgspec.Struct, frozen=True):
     unchanged: int
 
 
-def read_posts(lines: Iterable[str], name: str = "input") -> list[Post]:
-    """Read posts as JSON Lines; raise BadInput that names the first wrong line."""
+def read_posts(lines: Iterable[str | bytes], name: str = "input") -> list[Post]:
+    """Read posts as JSON Lines in UTF-8; raise BadInput that names the first wrong line."""
     posts = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            post = msgspec.json.decode(line, type=Post)
-        except msgspec.MsgspecError as error:
-            raise BadInput(
-                f"{name}, line {number}: {error}",
-                fix='each line is a post: {"workspace": "…", "account": "…", "id": "…", "text": "…"}',
-                field="posts",
-            ) from None
-        if "\0" in line or "\\u0000" in line:
-            raise BadInput(f"{name}, line {number}: PostgreSQL stores no NUL characters", field="posts")
+            text = (line if isinstance(line, str) else line.decode()).removeprefix("\ufeff" if number == 1 else "")
+            if not text.strip():
+                continue
+            post = msgspec.json.decode(text, type=Post)
+        except UnicodeDecodeError:
+            raise BadInput(f"{name}, line {number}: not UTF-8", fix="store the file as UTF-8", field="posts") from None
+        except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+            problem = "half of a surrogate pair, which is no character" if _has_half_a_pair(text) else str(error)
+            raise BadInput(f"{name}, line {number}: {problem}", fix=_FORM, field="posts") from None
+        if problem := _problem_of(post):
+            raise BadInput(f"{name}, line {number}: {problem}", field="posts")
         posts.append(post)
     return posts
+
+
+def _problem_of(post: Post) -> str:
+    for name, longest in _LONGEST.items():
+        value: str = getattr(post, name)
+        if not value.strip():
+            return f"{name} is empty"
+        if len(value) > longest:
+            return f"{name} is longer than {longest:,} characters"
+        if "\0" in value:
+            return f"{name} has a NUL character, which PostgreSQL does not store"
+        if name != "text" and value != value.strip():
+            return f"{name} begins or ends with white space"
+    return ""
+
+
+def _has_half_a_pair(text: str) -> bool:
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except ValueError:
+        pass  # no JSON: msgspec says where
+    return False
 
 
 _UPSERT = """
@@ -155,25 +181,35 @@ def upsert(connection: Connection, posts: Sequence[Post]) -> list[dict[str, Any]
 
 
 def retag(
-    settings: Settings, post_ids: Sequence[str] = (), *, account: str | None = None, workspace: str | None = None
+    settings: Settings,
+    post_ids: Sequence[str] = (),
+    *,
+    account: str | None = None,
+    workspace: str | None = None,
+    everything: bool = False,
 ) -> int:
-    """Have posts tagged again, by id or all of an account; return their number. An open job is not doubled.
+    """Have posts tagged again, by id, all of an account or all; return their number. An open job is not doubled.
 
     workspace: needed if several workspaces have an account of this name.
     """
-    return in_transaction(settings, partial(_retag, settings, post_ids, account, workspace))
+    return in_transaction(settings, partial(_retag, settings, post_ids, account, workspace, everything))
 
 
 def _retag(
-    settings: Settings, post_ids: Sequence[str], account: str | None, workspace: str | None, connection: Connection
+    settings: Settings,
+    post_ids: Sequence[str],
+    account: str | None,
+    workspace: str | None,
+    everything: bool,
+    connection: Connection,
 ) -> int:
     ids = _uuids(post_ids)
     account_id = None if account is None else find_account(connection, account, workspace)
     # The lock keeps a concurrent deletion from missing the new jobs.
     rows = connection.execute(
         "SELECT id::text, workspace_threads_account_id::text AS account_id FROM public.workspace_threads_posts "
-        "WHERE id = ANY (%s) OR workspace_threads_account_id = %s ORDER BY synced_at, id FOR KEY SHARE",
-        (ids, account_id),
+        "WHERE %s OR id = ANY (%s) OR workspace_threads_account_id = %s ORDER BY synced_at, id FOR KEY SHARE",
+        (everything, ids, account_id),
     ).fetchall()
     if missing := {str(post_id) for post_id in ids} - {row["id"] for row in rows}:
         raise BadInput(
