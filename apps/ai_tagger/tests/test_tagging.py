@@ -149,6 +149,7 @@ def test_tags_are_kept_whatever_the_usage_and_the_name_of_the_model_look_like(
     assert (name, tuple(given)) == ("m" * 200, tokens)
 
 
+@pytest.mark.contract("A text of one workspace can't reach the calls or errors of another.")
 def test_posts_of_two_workspaces_are_never_in_one_call(desk: Desk, model: ModelServer) -> None:
     desk.sync(a_post(1), a_post(2, text="축구 경기", **GYM), a_post(3))
     desk.work()
@@ -157,6 +158,7 @@ def test_posts_of_two_workspaces_are_never_in_one_call(desk: Desk, model: ModelS
     assert desk.tags() == {"t1": ["food"], "t2": ["sports"], "t3": ["food"]}
 
 
+@pytest.mark.contract("An answer that was paid is not lost because it can't be written at once.")
 def test_an_answer_is_kept_until_it_can_be_written(
     desk: Desk, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ def test_what_concerns_all_posts_uses_up_none(desk: Desk, model: ModelServer, tu
     assert named in str([note.body for note in desk.queue.store.notes("hold")])
 
 
+@pytest.mark.contract("A fault of the provider fails no post.")
 @pytest.mark.parametrize(
     "turn, named",
     [
@@ -392,6 +395,7 @@ def test_a_post_that_changes_during_the_call_is_tagged_by_its_new_text(desk: Des
     assert {job[0] for job in desk.jobs()} == {"completed"}
 
 
+@pytest.mark.contract("Text that changes while its job runs is tagged again, whenever it changes.")
 @pytest.mark.parametrize("when", ["recorded", "recorded, and its worker died"])
 def test_a_post_that_changes_after_its_tags_were_recorded_is_tagged_again(
     desk: Desk, model: ModelServer, monkeypatch: pytest.MonkeyPatch, when: str
