@@ -1,4 +1,4 @@
-"""Transactions on the app's tables, repeated when another transaction got in the way."""
+"""Transactions on the app's tables, repeated after a deadlock or a serialization failure."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
