@@ -1,6 +1,7 @@
 """The report: tags by account, cost, backlog. It shows what the role of the database URL may read."""
 
 import json
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -9,10 +10,9 @@ import psycopg
 from psycopg.rows import class_row, dict_row
 
 from ai_tagger.jobs import tagging
-from ai_tagger.opening import open_queue
 from ai_tagger.posts import find_account
 from ai_tagger.settings import Settings
-from onerow import BadInput
+from onerow import BadInput, Queue
 from onerow.engine.control.definitions import load_controls
 
 
@@ -110,8 +110,8 @@ def report(settings: Settings, workspace: str | None = None) -> Report:
 
 
 def _held(settings: Settings) -> str | None:
-    store = open_queue(settings).store
-    hold = load_controls(store).hold_of(tagging.name, ["tag"], store.now())
+    with closing(Queue(settings.database_url)) as queue:
+        hold = load_controls(queue.store).hold_of(tagging.name, ["tag"], queue.store.now())
     return None if hold is None else f"{hold.why}, until {hold.until}"
 
 
