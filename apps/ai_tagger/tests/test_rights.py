@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
-from ai_tagger.database import READABLE, set_up
+from ai_tagger.database import READABLE, add_member, remove_member, set_up
 from ai_tagger.offline.model_server import ModelServer
 from ai_tagger.report import report
 from ai_tagger.settings import Settings
 from apps.ai_tagger.tests.kit import Desk, a_post, until
+from onerow import BadInput
 from tests.engine.kit import everything, working
+from tests.runner.seeded import new_name
 
 TABLES = [*READABLE, "ai_tag_queue"]
 MINE = {"workspace": "gym", "account": "헬스장"}
@@ -64,6 +68,38 @@ def test_row_level_security_is_forced_on_every_table(desk: Desk) -> None:
     assert {name for (name,) in forced} == {*READABLE, "task_queue", "onerow_log", "onerow_note"}
     store: Any = desk.queue.store
     assert [finding.what for finding in store.check_policies() if finding.level != "good"] == []
+
+
+def test_a_role_that_is_created_anew_under_the_same_name_reads_nothing(desk: Desk) -> None:
+    desk.sync(a_post(1, **MINE))
+    name, other = new_name("Ann "), new_name("박 ")
+    owner = Settings(database_url=desk.owner_url, members_role=desk.settings.members_role)
+
+    def posts(role: str) -> int:
+        with psycopg.connect(desk.owner_url) as connection:
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+            return connection.execute("SELECT FROM workspace_threads_posts").rowcount
+
+    def run(statement: str, *names: str) -> None:
+        with psycopg.connect(desk.owner_url) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    run("CREATE ROLE {}", name)
+    add_member(owner, name, "gym")
+    assert posts(name) == 1
+    run("ALTER ROLE {} RENAME TO {}", name, other)
+    assert posts(other) == 1
+    run("DROP ROLE {}", other)
+    run("CREATE ROLE {}", other)
+    add_member(owner, other, "cafe")
+    assert posts(other) == 0
+    add_member(owner, other, "gym")
+    assert posts(other) == 1
+    remove_member(owner, other, "gym")
+    assert posts(other) == 0
+    with pytest.raises(BadInput, match="no member"):
+        remove_member(owner, other, "gym")
+    run("DROP ROLE {}", other)
 
 
 def test_set_up_again_changes_nothing(desk: Desk) -> None:

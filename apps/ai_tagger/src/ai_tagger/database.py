@@ -18,7 +18,7 @@ from onerow.sql_ports import Attachment, PolicySettings
 
 READABLE = {
     "workspaces": "public.is_workspace_member(id)",
-    "workspace_members": "member = current_user",
+    "workspace_members": "member = to_regrole(quote_ident(current_user))",
     "workspace_threads_accounts": "public.is_workspace_member(workspace_id)",
     "workspace_threads_posts": "workspace_threads_account_id = ANY (ARRAY("
     "SELECT a.id FROM public.workspace_threads_accounts AS a WHERE public.is_workspace_member(a.workspace_id)))",
@@ -93,17 +93,35 @@ def _grant(rights: str, table: str, role: str) -> sql.Composed:
 
 def add_member(settings: Settings, role: str, workspace: str) -> None:
     """Let a role of the database read a workspace; raise BadInput if there is no such role."""
-    if not role or not workspace:
-        raise BadInput("a member is ROLE=WORKSPACE", fix="tagger setup --member ann=cafe", field="member")
     with psycopg.connect(settings.database_url) as connection:
-        if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).rowcount == 0:
-            raise BadInput(f"there is no role {role!r}", fix=f"CREATE ROLE {role} LOGIN PASSWORD '…'", field="member")
+        _must_be_a_role(connection, role, workspace)
         connection.execute(
             sql.SQL("GRANT {} TO {}").format(sql.Identifier(settings.members_role), sql.Identifier(role))
         )
         connection.execute("INSERT INTO public.workspaces (name) VALUES (%s) ON CONFLICT DO NOTHING", (workspace,))
         connection.execute(
             "INSERT INTO public.workspace_members (workspace_id, member) "
-            "SELECT id, %s FROM public.workspaces WHERE name = %s ON CONFLICT DO NOTHING",
+            "SELECT id, to_regrole(quote_ident(%s)) FROM public.workspaces WHERE name = %s ON CONFLICT DO NOTHING",
             (role, workspace),
         )
+
+
+def remove_member(settings: Settings, role: str, workspace: str) -> None:
+    """Stop a role from reading a workspace; raise BadInput if it does not read it."""
+    with psycopg.connect(settings.database_url) as connection:
+        _must_be_a_role(connection, role, workspace)
+        removed = connection.execute(
+            "DELETE FROM public.workspace_members AS m USING public.workspaces AS w "
+            "WHERE w.id = m.workspace_id AND w.name = %s AND m.member = to_regrole(quote_ident(%s))",
+            (workspace, role),
+        )
+        if not removed.rowcount:
+            raise BadInput(f"{role!r} is no member of the workspace {workspace!r}", field="member")
+
+
+def _must_be_a_role(connection: psycopg.Connection[Any], role: str, workspace: str) -> None:
+    if not role or not workspace:
+        raise BadInput("a member is ROLE=WORKSPACE", fix="tagger setup --member ann=cafe", field="member")
+    if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).rowcount == 0:
+        create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD '…'").format(sql.Identifier(role)).as_string(connection)
+        raise BadInput(f"there is no role {role!r}", fix=create, field="member")

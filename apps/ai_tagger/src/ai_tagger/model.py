@@ -18,9 +18,13 @@ from onerow import Snooze
 
 MOST_TAGS = 5
 _LONGEST_WAIT = 30.0  # seconds for which a batch waits for the provider's window; beyond that the phase is held
-_NOT_FOR_THIS_BATCH = (400, 413, 422)
-_AWAY = (502, 503, 504, 529)
-_REFUSED_TO_ALL = (401, 402, 403, 404)
+_LONGEST_HOLD = 3600.0  # a provider that says more is asked again after this
+_AWAY = 30.0  # seconds until a provider that is away is asked again
+_REFUSED = 60.0  # the same for a provider that refuses all requests
+_MOST_BYTES = 5_000_000  # of an answer
+_REFUSED_TO_ALL = (401, 402, 403, 404, 405)
+_PROBE = "Good morning."
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, IndexError)
 
 
 class NotTagged(msgspec.Struct, frozen=True):
@@ -53,6 +57,10 @@ class Tagger(Protocol):
         """Tag all texts in one call; raise Unanswerable, or Snooze for the whole phase."""
 
 
+class _Fault(Exception):
+    """No usable answer, because of the texts or because of the provider."""
+
+
 class _Message(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
@@ -63,15 +71,10 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
-    usage: _Usage | None = None
-    model: str = ""
+    usage: Any = None  # any form: good tags are not dropped because of it
+    model: Any = None
 
 
 class _Items(msgspec.Struct):
@@ -92,19 +95,48 @@ class ChatTagger:
         headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
         self._client = httpx.AsyncClient(timeout=endpoint.timeout, headers=headers)
         self._free_at = 0.0
+        self._answered_at = 0.0
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def ask(self, texts: Sequence[str]) -> Answer:
         await self._wait_for_the_window()
+        began = monotonic()
         try:
-            answer = await self._client.post(f"{self._endpoint.url}/chat/completions", json=self._question(texts))
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _held(30, f"the model can't be reached ({type(error).__name__}): check TAGGER_MODEL_URL") from None
-        self._check_status(answer)
+            return await self._call(texts)
+        except _Fault as fault:
+            # If the provider answers others, the texts are the cause.
+            if self._answered_at <= began:
+                await self._probe(str(fault))
+            raise Unanswerable(str(fault)) from None
+
+    async def _probe(self, fault: str) -> None:
+        """Ask for a harmless text; hold the phase if that fails too."""
+        try:
+            await self._call([_PROBE])
+        except Unanswerable:
+            pass
+        except _Fault as again:
+            raise _held(_AWAY, f"the provider answers no request: {again}") from None
+
+    async def _call(self, texts: Sequence[str]) -> Answer:
+        url = f"{self._endpoint.url}/chat/completions"
+        try:
+            async with (
+                asyncio.timeout(self._endpoint.timeout),
+                self._client.stream("POST", url, json=self._question(texts)) as answer,
+            ):
+                content = await _content(answer)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise _held(_AWAY, f"the model can't be reached ({type(error).__name__}): check TAGGER_MODEL_URL") from None
+        except (httpx.TimeoutException, TimeoutError):
+            raise _Fault(f"no whole answer within {self._endpoint.timeout:g} s (TAGGER_TIMEOUT)") from None
+        except httpx.RequestError as error:
+            raise _Fault(f"the connection to the model broke ({type(error).__name__})") from None
+        self._check_status(answer, content)
         self._read_window(answer)
-        return self._read(answer.content, len(texts))
+        return self._read(content, len(texts))
 
     # ── the question ──
 
@@ -150,25 +182,24 @@ class ChatTagger:
         for kind in ("requests", "tokens"):
             reset = _span(answer.headers.get(f"x-ratelimit-reset-{kind}", ""))
             if answer.headers.get(f"x-ratelimit-remaining-{kind}", "").strip() == "0" and reset is not None:
-                self._free_at = max(self._free_at, monotonic() + reset)
+                self._free_at = max(self._free_at, monotonic() + min(reset, _LONGEST_HOLD))
 
-    def _check_status(self, answer: httpx.Response) -> None:
+    def _check_status(self, answer: httpx.Response, content: bytes) -> None:
         status = answer.status_code
         if status == 429:
-            what = "spent quota" if b"insufficient_quota" in answer.content else "too many requests"
-            wait = _retry_after(answer, datetime.now(UTC))
+            what = "spent quota" if b"insufficient_quota" in content else "too many requests"
+            wait = _retry_after(answer, 60)
             self._free_at = max(self._free_at, monotonic() + wait)  # for batches that were claimed already
             raise _held(wait, f"the provider says: {what} (429)")
-        if status in _AWAY:
-            raise _held(_retry_after(answer, datetime.now(UTC), 30), f"the provider is unavailable ({status})")
-        if status in _REFUSED_TO_ALL:
+        if status > 500:
+            raise _held(_retry_after(answer, _AWAY), f"the provider is unavailable ({status})")
+        if status in _REFUSED_TO_ALL or 300 <= status < 400:
             raise _held(
-                60,
+                _REFUSED,
                 f"the provider refuses all requests ({status}): check TAGGER_API_KEY, TAGGER_MODEL and TAGGER_MODEL_URL",
             )
-        if status in _NOT_FOR_THIS_BATCH:
-            raise Unanswerable(f"the provider refused the request ({status}): {_message_of(answer)}")
-        answer.raise_for_status()
+        if status != 200:
+            raise _Fault(f"the provider refused the request ({status}): {_message_of(content)}")
 
     # ── the answer ──
 
@@ -176,24 +207,42 @@ class ChatTagger:
         try:
             completion = msgspec.json.decode(content, type=_Completion)
             choice = completion.choices[0]
-        except (msgspec.MsgspecError, IndexError) as error:
-            raise Unanswerable(f"the answer is no chat completion: {error}") from None
-        usage = completion.usage or _Usage()
+        except _UNREADABLE:
+            raise _Fault(f"the answer is no chat completion: {_message_of(content)}") from None
+        self._answered_at = monotonic()
+        usage = completion.usage if isinstance(completion.usage, dict) else {}
         answer = Answer(
-            completion.model or self._endpoint.model,
+            _name(completion.model) or self._endpoint.model,
             [NotTagged("the model gave no usable answer")] * count,
-            usage.prompt_tokens,
-            usage.completion_tokens,
+            _tokens(usage.get("prompt_tokens")),
+            _tokens(usage.get("completion_tokens")),
         )
         if choice.message.refusal or choice.finish_reason in ("length", "content_filter"):
-            why = choice.message.refusal or choice.finish_reason
+            why = "it refused" if choice.message.refusal else choice.finish_reason
             raise Unanswerable(f"the model gave no whole answer: {why}", answer)
         text = re.sub(r"^```(?:json)?|```$", "", (choice.message.content or "").strip())
         try:
             found = msgspec.json.decode(text.encode(), type=_Items)
-        except msgspec.MsgspecError as error:
-            raise Unanswerable(f"the model's answer is not the JSON asked for: {error}", answer) from None
+        except _UNREADABLE:
+            raise Unanswerable("the model's answer is not the JSON asked for", answer) from None
         return replace(answer, items=_checked(found.posts, count, self._tags))
+
+
+async def _content(answer: httpx.Response) -> bytes:
+    content = bytearray()
+    async for chunk in answer.aiter_bytes():
+        content += chunk
+        if len(content) > _MOST_BYTES:
+            raise _Fault(f"the answer is longer than {_MOST_BYTES:,} bytes")
+    return bytes(content)
+
+
+def _name(given: Any) -> str:
+    return given.replace("\0", "")[:200] if isinstance(given, str) else ""
+
+
+def _tokens(given: Any) -> int | None:
+    return given if type(given) is int and 0 <= given <= 1_000_000_000 else None
 
 
 def _checked(raw: Sequence[msgspec.Raw], count: int, tags: Sequence[str]) -> list[tuple[str, ...] | NotTagged]:
@@ -210,13 +259,13 @@ def _checked(raw: Sequence[msgspec.Raw], count: int, tags: Sequence[str]) -> lis
         seen.add(number)
         try:
             item = msgspec.json.decode(each, type=_Item)
-        except msgspec.MsgspecError as error:
-            items[number - 1] = NotTagged(f"the model's answer for this post is not valid: {error}")
+        except _UNREADABLE:
+            items[number - 1] = NotTagged("the model's answer for this post is not valid")
             continue
-        unknown = [tag for tag in item.tags if tag not in tags]
         given = tuple(dict.fromkeys(item.tags))
-        if unknown:
-            items[number - 1] = NotTagged(f"the model made up a tag: {unknown[0][:60]!r}")
+        if not set(given) <= set(tags):
+            # Without the tag: a post can make the model repeat what other posts say.
+            items[number - 1] = NotTagged("the model made up a tag")
         elif len(given) > MOST_TAGS:
             items[number - 1] = NotTagged(f"the model gave {len(given)} tags, more than {MOST_TAGS}")
         else:
@@ -227,7 +276,7 @@ def _checked(raw: Sequence[msgspec.Raw], count: int, tags: Sequence[str]) -> lis
 def _number_of(raw: msgspec.Raw) -> int | None:
     try:
         number = msgspec.json.decode(raw)["id"]
-    except (msgspec.MsgspecError, TypeError, KeyError):
+    except (*_UNREADABLE, TypeError, KeyError):
         return None
     return number if type(number) is int else None
 
@@ -243,17 +292,19 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def _held(seconds: float, why: str) -> Snooze:
     """Not caused by the posts: no attempt is used up, and no job starts until then."""
-    return Snooze(timedelta(seconds=max(0.1, seconds)), why, scope="phase")
+    return Snooze(timedelta(seconds=min(max(1.0, seconds), _LONGEST_HOLD)), why, scope="phase")
 
 
-def _retry_after(answer: httpx.Response, now: datetime, default: float = 60) -> float:
+def _retry_after(answer: httpx.Response, default: float) -> float:
     text = answer.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
-        return float(text)
-    try:
-        return max(1.0, (email.utils.parsedate_to_datetime(text) - now).total_seconds())
-    except (TypeError, ValueError):
-        return default
+    if re.fullmatch(r"\d{1,9}(\.\d+)?", text):
+        wait = float(text)
+    else:
+        try:
+            wait = (email.utils.parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+        except (TypeError, ValueError):
+            wait = default
+    return min(max(1.0, wait), _LONGEST_HOLD)
 
 
 def _span(text: str) -> float | None:
@@ -265,8 +316,10 @@ def _span(text: str) -> float | None:
     return sum(float(number) * seconds[unit] for number, unit in parts)
 
 
-def _message_of(answer: httpx.Response) -> str:
+def _message_of(content: bytes) -> str:
+    """Return what the provider says, on one line."""
     try:
-        return str(answer.json()["error"]["message"])[:300]
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:100]
+        message = msgspec.json.decode(content)["error"]["message"]
+    except (*_UNREADABLE, KeyError, TypeError):
+        message = content[:100].decode(errors="replace")
+    return " ".join(str(message)[:300].replace("\0", "").split())

@@ -1,12 +1,13 @@
 """The phase of the pipeline: ten posts per call of the model, each of them settled by itself."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from itertools import count
+from time import monotonic
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-import httpx
 import msgspec
-import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
@@ -15,13 +16,14 @@ from ai_tagger.jobs import Job, tagging
 from ai_tagger.model import Answer, ChatTagger, NotTagged, Tagger, Unanswerable
 from ai_tagger.offline.tagger import OfflineTagger
 from ai_tagger.settings import Settings
-from ai_tagger.transactions import ATTEMPTS, REPEATABLE
+from ai_tagger.transactions import UNAVAILABLE
 from ai_tagger.usage import cost, divide
 from onerow import Item, Retry, Snooze
 
 __all__ = ["tagging"]
 
 BATCH = 10
+_PATIENCE = 300.0  # seconds for which an answer that can't be written is kept
 _SETTINGS = Settings.of_environment()
 
 
@@ -30,6 +32,7 @@ class Stored(msgspec.Struct, frozen=True):
 
     id: str
     account_id: str
+    workspace_id: str
     text: str
     revision: int
     tags: list[str] | None
@@ -67,27 +70,31 @@ async def tagger() -> AsyncIterator[Tagger]:
     size=BATCH,
     within=_SETTINGS.gather,
     retry=Retry(2, wait=_SETTINGS.retry_wait),
-    timeout="10m",
+    timeout="30m",
     lease=_SETTINGS.lease,
     concurrency=_SETTINGS.concurrency,
     rate=_SETTINGS.rate,
-    # A slow or broken answer is tried again, as far as the attempts allow.
-    errors={httpx.TransportError: "network"},
 )
 async def tag(items: list[Item[Job]], tagger: Tagger) -> None:
-    """Tag posts; write tags, usage and cost in one transaction, and then complete the jobs."""
+    """Tag posts; write tags, usage and cost in one transaction, and then complete the jobs.
+
+    The posts of a workspace are asked for in one call: a text can't make the model repeat or judge those of another.
+    """
     settings = Settings.of_environment()
     try:
-        work = await _read(settings, items)
-        await _tag(settings, tagger, work)
-    except psycopg.OperationalError as error:
-        raise Snooze("5s", f"PostgreSQL is unavailable: {type(error).__name__}") from None
+        workspaces: dict[str, list[Work]] = {}
+        for each in await _read(settings, items):
+            workspaces.setdefault(each.post.workspace_id, []).append(each)
+        calls = [_tag(settings, tagger, posts) for posts in workspaces.values()]
+        for ended in await asyncio.gather(*calls, return_exceptions=True):
+            if ended is not None:
+                raise ended
+    except UNAVAILABLE as error:
+        raise Snooze("30s", f"PostgreSQL can't be read or written: {type(error).__name__}") from None
 
 
 async def _tag(settings: Settings, tagger: Tagger, work: Sequence[Work]) -> None:
     """Ask for all posts in one call; if they can't be answered together, ask for each half."""
-    if not work:
-        return
     try:
         answer = await tagger.ask([each.post.text for each in work])
     except Unanswerable as error:
@@ -113,19 +120,15 @@ async def _tag(settings: Settings, tagger: Tagger, work: Sequence[Work]) -> None
 async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
     """Read the posts; settle jobs whose tags are written already, and jobs without a post."""
     async with await AsyncConnection.connect(settings.database_url, row_factory=class_row(Stored)) as connection:
-        cursor = await connection.execute(
-            "SELECT id::text, workspace_threads_account_id::text AS account_id, text, revision, tags, tagged_revision, "
-            "tagged_for FROM public.workspace_threads_posts WHERE id::text = ANY (%s)",
-            ([item.payload.post_id for item in items],),
-        )
+        cursor = await connection.execute(_POSTS, ([_uuid(item.payload.post_id) for item in items],))
         posts = {post.id: post for post in await cursor.fetchall()}
-    work = []
+    work: list[Work] = []
     for item in items:
-        post = posts.get(item.payload.post_id)
+        post = posts.get(str(_uuid(item.payload.post_id)))
         if post is None:
-            item.cancel("the post was deleted")
+            item.cancel("there is no such post, or it was deleted")
         elif post.account_id != item.task.user_id:
-            item.cancel(f"the post belongs to another account now; to tag it: tagger retag {post.id}")
+            item.cancel(f"the post belongs to another account; to tag it: tagger retag {post.id}")
         elif any(post is each.post for each in work):
             item.snooze("1s", "another job of this post is in the same batch")
         elif post.is_tagged_for(item):
@@ -135,6 +138,25 @@ async def _read(settings: Settings, items: Sequence[Item[Job]]) -> list[Work]:
     return work
 
 
+# The lock shows before the call is paid that tags can be written.
+_POSTS = """
+SELECT p.id::text, p.workspace_threads_account_id::text AS account_id, a.workspace_id::text, p.text, p.revision, p.tags,
+       p.tagged_revision, p.tagged_for
+  FROM public.workspace_threads_posts AS p
+  JOIN public.workspace_threads_accounts AS a ON a.id = p.workspace_threads_account_id
+ WHERE p.id = ANY (%s)
+ ORDER BY p.workspace_threads_account_id, p.threads_id
+   FOR KEY SHARE OF p
+"""
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
 async def _record(settings: Settings, work: Sequence[Work], answer: Answer) -> set[str]:
     """Write tags and usage in one transaction; return the posts whose tags were written."""
     tags = [
@@ -142,17 +164,20 @@ async def _record(settings: Settings, work: Sequence[Work], answer: Answer) -> s
         for each, given in zip(work, answer.items, strict=True)
         if not isinstance(given, NotTagged) and not each.item.cancelled
     ]
-    usage = _usage(settings, work, answer)
-    for attempt in range(1, ATTEMPTS + 1):
+    usage, call_id = _usage(settings, work, answer), uuid4()
+    until = monotonic() + _PATIENCE
+    for attempt in count():
         try:
             async with await AsyncConnection.connect(settings.database_url) as connection, connection.pipeline():
                 await connection.execute(_LOCK_ACCOUNTS, ([row["account_id"] for row in usage],))
-                await connection.execute(_LOG_USAGE, (uuid4(), answer.model, Jsonb(usage)))
+                await connection.execute(_LOG_USAGE, (call_id, answer.model, Jsonb(usage)))
                 cursor = await connection.execute(_WRITE_TAGS, (answer.model, Jsonb(tags)))
                 return {post_id for (post_id,) in await cursor.fetchall()}
-        except REPEATABLE:
-            if attempt == ATTEMPTS:
+        except UNAVAILABLE:
+            # The answer is paid: it is kept for a while.
+            if monotonic() > until:
                 raise
+            await asyncio.sleep(min(2**attempt / 10, 10))
     raise AssertionError("unreachable")
 
 
@@ -170,6 +195,7 @@ SELECT %s, a.workspace_id, a.id, %s, u.posts, u.input_tokens, u.output_tokens, u
   FROM jsonb_to_recordset(%s)
        AS u (account_id uuid, posts integer, input_tokens bigint, output_tokens bigint, cost numeric)
   LEFT JOIN public.workspace_threads_accounts AS a ON a.id = u.account_id
+ON CONFLICT DO NOTHING
 """
 
 _WRITE_TAGS = """
@@ -189,7 +215,7 @@ def _usage(settings: Settings, work: Sequence[Work], answer: Answer) -> list[dic
     """Divide the tokens of a call among the accounts of its posts, by the length of their texts."""
     accounts: dict[str, list[int]] = {}
     for each in work:
-        accounts.setdefault(each.post.account_id, []).append(len(each.post.text))
+        accounts.setdefault(each.post.account_id, []).append(len(each.post.text) + 1)
     weights = [sum(lengths) for lengths in accounts.values()]
     shares = [
         [None] * len(weights) if tokens is None else divide(tokens, weights)

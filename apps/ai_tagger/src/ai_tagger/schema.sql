@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS public.workspaces (
 
 CREATE TABLE IF NOT EXISTS public.workspace_members (
   workspace_id uuid NOT NULL REFERENCES public.workspaces (id) ON DELETE CASCADE,
-  member text NOT NULL,  -- a database role
+  member regrole NOT NULL,  -- follows a role that is renamed; a role that is dropped and created anew is another one
   PRIMARY KEY (member, workspace_id)
 );
 
@@ -44,7 +44,8 @@ CREATE TABLE IF NOT EXISTS public.llm_usage_logs (
   input_tokens bigint,                     -- NULL: the endpoint did not say
   output_tokens bigint,
   cost numeric(20, 10),
-  created_at timestamptz NOT NULL DEFAULT now()
+  created_at timestamptz NOT NULL DEFAULT now(),
+  UNIQUE (call_id, workspace_threads_account_id)  -- a call whose commit was not confirmed is written again
 );
 CREATE INDEX IF NOT EXISTS llm_usage_logs_account ON public.llm_usage_logs (workspace_threads_account_id);
 CREATE INDEX IF NOT EXISTS llm_usage_logs_workspace ON public.llm_usage_logs (workspace_id);
@@ -53,5 +54,5 @@ CREATE INDEX IF NOT EXISTS llm_usage_logs_workspace ON public.llm_usage_logs (wo
 CREATE OR REPLACE FUNCTION public.is_workspace_member(workspace uuid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN EXISTS (
-  SELECT FROM public.workspace_members AS m WHERE m.workspace_id = workspace AND m.member = current_user
+  SELECT FROM public.workspace_members AS m WHERE m.workspace_id = workspace AND m.member = to_regrole(quote_ident(current_user))
 );

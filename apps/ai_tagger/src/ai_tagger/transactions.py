@@ -13,16 +13,18 @@ Returned = TypeVar("Returned")
 
 REPEATABLE = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """Nothing was written, and the same statements may succeed."""
-ATTEMPTS = 5
+UNAVAILABLE = (psycopg.OperationalError, psycopg.InternalError, psycopg.InterfaceError, psycopg.ProgrammingError)
+"""Away, full, read-only, or without the rights: not caused by the data that are written."""
+_ATTEMPTS = 5
 
 
 def in_transaction(settings: Settings, work: Callable[[Connection], Returned]) -> Returned:
     """Call `work` with a connection, and commit."""
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             with psycopg.connect(settings.database_url, row_factory=dict_row) as connection:
                 return work(connection)
         except REPEATABLE:
-            if attempt == ATTEMPTS:
+            if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
