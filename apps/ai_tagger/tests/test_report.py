@@ -38,7 +38,7 @@ def as_json(desk: Desk, *words: str) -> Any:
 
 
 def test_a_call_for_two_accounts_is_one_call_in_the_sum(desk: Desk, model: ModelServer) -> None:
-    desk.sync(a_post(1), a_post(2, **GYM))
+    desk.sync(a_post(1), a_post(2, account="other"))
     desk.work()
     assert len(model.calls) == 1
     found = as_json(desk, "report")
