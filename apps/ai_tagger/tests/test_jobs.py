@@ -10,7 +10,9 @@ import pytest
 
 from ai_tagger.jobs import tagging
 from ai_tagger.offline.model_server import ModelServer
+from ai_tagger.opening import open_queue
 from ai_tagger.posts import read_posts, retag, retry_failed, sync_posts
+from ai_tagger.settings import Settings
 from apps.ai_tagger.tests.kit import Desk, a_post, until
 from onerow import BadInput, Queue
 from tests.engine.kit import working
@@ -208,6 +210,7 @@ def test_a_login_without_rights_learns_which_it_needs(desk: Desk) -> None:
     assert f"GRANT {desk.settings.service_role} TO {role}" in done.stderr
     assert f"tagger setup --member {role}=WORKSPACE" in done.stderr
     assert "CREATEROLE" in desk.run("setup", url=login).stderr
+    open_queue(Settings(database_url=login)).close()
 
 
 def test_a_worker_ends_with_one_line_if_its_database_is_missing(desk: Desk) -> None:

@@ -116,7 +116,7 @@ def _held(settings: Settings) -> str | None:
 
 
 def _check_workspace(connection: psycopg.Connection[Any], name: str | None) -> None:
-    if name and not connection.execute("SELECT FROM public.workspaces WHERE name = %s", (name,)).rowcount:
+    if name is not None and not connection.execute("SELECT FROM public.workspaces WHERE name = %s", (name,)).rowcount:
         raise BadInput(f"there is no workspace {name!r}", fix="tagger report lists workspaces", field="workspace")
 
 
