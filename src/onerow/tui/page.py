@@ -47,7 +47,10 @@ class Host(Protocol):
         """Open a place."""
 
     async def in_background(self, read: Callable[[Views], Any]) -> Any:
-        """Read something once, for a dialog."""
+        """Read something once. Only a worker may wait for it: keys would wait with any other caller."""
+
+    def read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
+        """Read something in the background, and show it if the user is still there; say why if it cannot be read."""
 
 
 class Page(Vertical):

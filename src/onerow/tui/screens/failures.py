@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.core.errors import OnerowError, with_fix
 from onerow.core.task import Task
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
@@ -106,26 +105,22 @@ class FailuresPage(Page):
     def pipeline_here(self) -> str:
         return group.pipeline if (group := self._group()) is not None else ""
 
-    async def _propose(self, operation: str) -> None:
+    def _propose(self, operation: str) -> None:
         group, monitor = self._group(), self.monitor
         if group is None:
             return
         queue = monitor.queue
         alone = sum(group_query(each) == group_query(group) for each in self._groups.values()) == 1 and self._all
-        try:
-            targets: Targets = await monitor.in_background(
-                lambda views: by_query(queue, views, operation, group_query(group)) if alone else members(queue, group)
-            )
-        except OnerowError as error:
-            monitor.say(with_fix(error), bad=True)
-            return
-        monitor.propose(task_act(queue, operation, targets))
+        monitor.read_once(
+            lambda views: by_query(queue, views, operation, group_query(group)) if alone else members(queue, group),
+            lambda targets: monitor.propose(task_act(queue, operation, targets)),
+        )
 
-    async def action_retry(self) -> None:
-        await self._propose("retry")
+    def action_retry(self) -> None:
+        self._propose("retry")
 
-    async def action_cancel(self) -> None:
-        await self._propose("cancel")
+    def action_cancel(self) -> None:
+        self._propose("cancel")
 
 
 def members(queue: Queue, group: FailureGroup) -> Targets:

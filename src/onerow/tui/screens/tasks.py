@@ -267,45 +267,38 @@ class TasksPage(Page):
         grid.load([line._replace(marked=self.all_marked or line.key in self.marks) for line in grid.lines])
         self.monitor.poke()
 
-    async def _propose(self, operation: str) -> None:
-        monitor = self.monitor
-        if self.all_marked:
-            query, queue = self.asked, monitor.queue
-            try:
-                targets: Targets = await monitor.in_background(lambda views: by_query(queue, views, operation, query))
-            except OnerowError as error:
-                monitor.say(with_fix(error), bad=True)
-                return
-            if not targets.number:
-                monitor.say(f"no task here can be changed by {operation}", bad=True)
-                return
-        elif self.marks:
-            targets = by_ids(sorted(self.marks))
-        elif self.main_grid.key:
-            targets = by_ids([self.main_grid.key])
-        else:
-            return
-        row = self._row()
+    def _propose(self, operation: str) -> None:
+        monitor, queue, query, row = self.monitor, self.monitor.queue, self.asked, self._row()
         initial = {"priority": str(row.priority)} if row is not None else {}
-        monitor.propose(task_act(monitor.queue, operation, targets, initial=initial))
 
-    async def action_retry(self) -> None:
-        await self._propose("retry")
+        def propose(targets: Targets) -> None:
+            if targets.number:
+                monitor.propose(task_act(queue, operation, targets, initial=initial))
+            else:
+                monitor.say(f"no task here can be changed by {operation}", bad=True)
 
-    async def action_cancel(self) -> None:
-        await self._propose("cancel")
+        if self.all_marked:
+            monitor.read_once(lambda views: by_query(queue, views, operation, query), propose)
+        elif ids := sorted(self.marks) or [key for key in [self.main_grid.key] if key]:
+            propose(by_ids(ids))
 
-    async def action_replay(self) -> None:
-        await self._propose("replay")
+    def action_retry(self) -> None:
+        self._propose("retry")
 
-    async def action_finish(self) -> None:
-        await self._propose("finish")
+    def action_cancel(self) -> None:
+        self._propose("cancel")
 
-    async def action_reschedule(self) -> None:
-        await self._propose("reschedule")
+    def action_replay(self) -> None:
+        self._propose("replay")
 
-    async def action_priority(self) -> None:
-        await self._propose("set-priority")
+    def action_finish(self) -> None:
+        self._propose("finish")
+
+    def action_reschedule(self) -> None:
+        self._propose("reschedule")
+
+    def action_priority(self) -> None:
+        self._propose("set-priority")
 
     def action_signal(self) -> None:
         row = self._row()
