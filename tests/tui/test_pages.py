@@ -6,7 +6,9 @@ from msgspec.structs import replace
 from onerow.core.labels import Labels, Tab
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
+from onerow.tui.grid import Grid
 from tests.cli.conftest import VIDEOS
+from tests.samples import NOW, SECOND, a_task
 from tests.tui.conftest import opened, run
 
 
@@ -42,6 +44,29 @@ def test_tabs_show_tasks_of_one_status(queue: Queue) -> None:
             await session.press("shift+tab")
             await session.sees("status:waiting", "Tides")
 
+    run(test)
+
+
+def test_the_line_under_the_cursor_stays_in_view(queue: Queue) -> None:
+    def add(*numbers: int) -> None:
+        queue.store.insert([a_task(f"t{n}", title=f"Title {n}", created_at=NOW + n * SECOND) for n in numbers])
+
+    async def test() -> None:
+        async with opened(queue, query="title:Title", interval=900.0) as session:
+            grid = session.monitor.screen.query_one("#list", Grid)
+            await session.sees("Title 349")
+            await session.press("end", "down")
+            await session.sees("101 to 200", "Title 249")
+            await session.press("up")  # the last line of the page before
+            await session.sees(" 1 to 100", "Title 250")
+            await session.press("pageup")
+            key = grid.key
+            add(*range(350, 370))
+            await session.read()
+            await session.sees(f"Title {key[1:]}")
+            assert grid.key == key
+
+    add(*range(100, 350))
     run(test)
 
 

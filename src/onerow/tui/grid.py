@@ -109,6 +109,9 @@ class Grid(ScrollView, can_focus=True):
         if shown == self._shown and self.lines == shown[0]:
             return  # nothing to draw
         before, self._shown = self._shown, shown
+        # At the top new lines stay visible; further down the line under the cursor does.
+        top = round(self.scroll_offset.y)
+        follow = not self.lines or 0 < top <= self.cursor < top + self.rows_in_view
         if columns is not None:
             self.columns = tuple(columns)
         self.lines = list(lines)
@@ -120,9 +123,9 @@ class Grid(ScrollView, can_focus=True):
                     self._natural[number] = max(self._natural[number], cell_len(text))
         position = next((n for n, line in enumerate(self.lines) if line.key == key and key), self.cursor)
         self.cursor = min(position, max(0, len(self.lines) - 1))
-        if self.lines and self.lines[self.cursor].heading and not key:
-            self.move_to(self.cursor)
         self.virtual_size = Size(self.size.width, len(self.lines) + self._head)
+        if follow:
+            self.move_to(self.cursor)
         self._widths = (-1, [])
         if before is None or before[1:] != shown[1:] or natural != self._natural or len(before[0]) != len(self.lines):
             self.refresh()
@@ -130,6 +133,11 @@ class Grid(ScrollView, can_focus=True):
         for number, (old, new) in enumerate(zip(before[0], self.lines, strict=True)):
             if old != new:
                 self._redraw(number)
+
+    def begin_at(self, position: int) -> None:
+        """Expect other lines, with the cursor on a position; what is drawn stays until they are loaded."""
+        self.lines = []
+        self.cursor = position
 
     def _redraw(self, number: int) -> None:
         """Draw one line again, if it is in view."""

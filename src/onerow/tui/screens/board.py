@@ -93,6 +93,10 @@ class BoardPage(Page):
     BoardPage .title { height: 1; color: $primary; text-style: bold; }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lanes: dict[str, Lane] = {}
+
     def compose(self) -> ComposeResult:
         yield Grid(LANES, id="lanes", empty="Nothing is published. Start a worker, or run: onerow demo --monitor")
         with Horizontal(id="below"):
@@ -117,7 +121,7 @@ class BoardPage(Page):
             lines.append(Line(f"{pipeline.name}/*", [pipeline.name, f"  {ended}"], heading=True))
             lines += [Line(f"{lane.pipeline}/{lane.phase}", _lane_cells(lane, found, now)) for lane in pipeline.lanes]
         self._lanes = {f"{lane.pipeline}/{lane.phase}": lane for each in found.board.pipelines for lane in each.lanes}
-        self.query_one("#lanes", Grid).load(lines)
+        self.main_grid.load(lines)
         self.query_one("#running", Grid).load(
             [
                 Line(row.task_id, running_cells(row, short, now))
@@ -143,19 +147,14 @@ class BoardPage(Page):
         await self.monitor.go(Place("tasks", event.key))
 
     def pipeline_here(self) -> str:
-        return self.query_one("#lanes", Grid).key.partition("/")[0]
-
-    def _lane(self) -> Lane | None:
-        return getattr(self, "_lanes", {}).get(self.query_one("#lanes", Grid).key)
+        return self.main_grid.key.partition("/")[0]
 
     def action_pause(self) -> None:
-        pipeline, _, phase = self.query_one("#lanes", Grid).key.partition("/")
-        if pipeline:
-            lane = self._lane() or next((each for each in self._lanes.values() if each.pipeline == pipeline), None)
-            self.monitor.propose(pause_act(self.monitor.queue, pipeline, phase, lane.paused if lane else None))
+        if line := self.main_grid.key:
+            self.monitor.propose(pause_act(self.monitor.queue, line, self._lanes.values()))
 
     def action_limit(self) -> None:
-        if (lane := self._lane()) is not None and lane.kind:
+        if (lane := self._lanes.get(self.main_grid.key)) is not None and lane.kind:
             self.monitor.propose(limit_act(self.monitor.queue, lane))
 
 

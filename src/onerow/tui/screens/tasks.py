@@ -185,13 +185,10 @@ class TasksPage(Page):
         if event.step > 0 and self._next:
             self._cursors.append(self._next)
             self._next = None  # until the page is read
-            grid.lines[:] = []
-            grid.move_to(0)
-            grid.cursor = 0
+            grid.begin_at(0)
         elif event.step < 0 and self._cursors:
             self._cursors.pop()
-            grid.lines[:] = []
-            grid.cursor = _PAGE - 1
+            grid.begin_at(_PAGE - 1)
         else:
             return
         self.monitor.poke()
