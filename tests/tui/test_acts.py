@@ -4,9 +4,11 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from onerow.cli.main import main
 from onerow.core.status import Status
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.queue import Queue
 from tests.tui.conftest import Session, opened, run
 
@@ -151,6 +153,49 @@ def test_all_matching_tasks_are_meant_by_the_query_of_the_page(queue: Queue) -> 
             await session.press("y")
             for task_id in ("waits", "again", "failed"):
                 await session.until(lambda task_id=task_id: queue.get(task_id).status is Status.CANCELLED)  # type: ignore[misc]
+
+    run(test)
+
+
+def test_a_group_of_failures_is_retried_at_a_pace_and_the_end_of_the_monitor_asks_first(queue: Queue) -> None:
+    queue.store.insert([replace(queue.get("failed"), task_id=f"failed-{number}") for number in range(3)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("3")
+            await session.sees("for example")
+            await session.press("r")
+            await session.sees("Retry 4 tasks?", "$ onerow retry --where 'status:failed pipeline:videos phase:script")
+            await session.sees("it stops when this monitor ends")
+            session.monitor.screen.query_one("#field-pace").focus()
+            await session.type("1/h")
+            await session.sees("--pace 1/h")
+            await session.press("enter")
+            await session.sees("▶ retry 1 of 4")
+            for answer in ("n", "enter"):  # Enter alone refuses
+                await session.press("q")
+                await session.sees("Quit? It ends before it is done: retry 1 of 4.")
+                await session.press(answer)
+                await session.until(lambda: not session.monitor.screen.is_modal)
+            await session.press("q", "y")
+            await session.until(lambda: not session.monitor.is_running)
+
+    run(test)
+    assert [line.count for line in queue.count("status:failed")] == [3]
+
+
+def test_an_operation_that_fails_in_a_way_that_was_not_foreseen_says_so(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by the driver")
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "failed")
+            monkeypatch.setattr(Selection, "retry", broken)
+            await session.press("r", "y")
+            await session.sees("retry failed, ZeroDivisionError: by the driver")
 
     run(test)
 

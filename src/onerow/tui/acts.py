@@ -120,8 +120,8 @@ def task_act(queue: Queue, operation: str, targets: Targets, *, initial: Values 
     final = BULK_DEFAULTS[operation].final
     typed = targets.number if final and targets.number > TYPE_COUNT_ABOVE else None
     remark = ""
-    if targets.number > 1 and PACE in _fields_of(queue, operation, targets):
-        remark = "with a pace, it continues as long as this monitor runs"
+    if any(each.name == PACE.name for each in fields):
+        remark = "with a pace, it stops when this monitor ends; its command does the rest"
     return Act(
         verb=operation,
         question=f"{_SENTENCE[operation]} {targets.text}?",

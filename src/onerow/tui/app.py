@@ -26,7 +26,7 @@ from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Completions, Views
 from onerow.engine.views.counts import BackgroundCounts
-from onerow.tui.acts import Act
+from onerow.tui.acts import Act, Report
 from onerow.tui.add_form import AddForm
 from onerow.tui.background import Background
 from onerow.tui.dialog import Dialog
@@ -108,7 +108,7 @@ class Monitor(App[None]):
         self._views = Views(queue, self._counts)
         self._reads = Background(3, "read")
         self._acts = Background(2, "act")
-        self._doing: dict[int, str] = {}
+        self._doing: dict[object, str] = {}  # the progress of each operation that runs
         self._collector = Collector()
         self._page: Page | None = None
         self._poked = asyncio.Event()
@@ -314,26 +314,31 @@ class Monitor(App[None]):
 
     def _agreed(self, act: Act | None) -> None:
         if act is not None:
-            self.run_worker(self._run(act), name="act", exit_on_error=False)
+            self.start(act.verb, act.run)
 
-    async def _run(self, act: Act) -> None:
-        number = id(act)
-        loop = asyncio.get_running_loop()
+    def start(self, verb: str, perform: Callable[[Report], str]) -> None:
+        """Run an operation in the background, and say what it did."""
+        self.run_worker(self._run(verb, perform), name="act")
+
+    async def _run(self, verb: str, perform: Callable[[Report], str]) -> None:
+        key, loop = object(), asyncio.get_running_loop()
 
         def report(text: str) -> None:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._doing.__setitem__, number, text)
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(self._doing.__setitem__, key, text)
 
-        self._doing[number] = act.verb
+        self._doing[key] = verb
         self._tick()
         try:
-            said = await self._acts.call(lambda: act.run(report))
+            said = await self._acts.call(lambda: perform(report))
         except OnerowError as error:
             self.say(with_fix(error), bad=True)
+        except Exception as error:  # of the program or its driver: other operations continue
+            self.say(f"{verb} failed, {type(error).__name__}: {error}", bad=True)
         else:
             self.say(said)
         finally:
-            self._doing.pop(number, None)
+            self._doing.pop(key, None)
             self.poke()
 
     def say(self, text: str, *, bad: bool = False) -> None:
@@ -341,6 +346,14 @@ class Monitor(App[None]):
         self.notify(neutral(text), severity="error" if bad else "information", markup=False, timeout=6)
 
     # ── keys of every page ──
+
+    async def action_quit(self) -> None:
+        if not self._doing:
+            self.exit()
+            return
+        question = f"Quit? It ends before it is done: {'; '.join(self._doing.values())}."
+        ask = Act("quit", question, lambda values: "", lambda values, report: "", final=True)
+        self.push_screen(Dialog(ask), lambda agreed: None if agreed is None else self.exit())
 
     def action_live(self) -> None:
         self.live = not self.live

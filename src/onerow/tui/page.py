@@ -11,7 +11,7 @@ from textual.widget import Widget
 from onerow.core.errors import OnerowError
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.tui.acts import Act
+from onerow.tui.acts import Act, Report
 from onerow.tui.grid import Grid
 from onerow.tui.keys import keys_of
 from onerow.tui.places import Place
@@ -36,6 +36,9 @@ class Host(Protocol):
 
     def propose(self, act: Act) -> None:
         """Show an operation; run it if the user agrees."""
+
+    def start(self, verb: str, perform: Callable[[Report], str]) -> None:
+        """Run an operation in the background, and say what it did."""
 
     def ask(self, label: str, value: str, answer: Answer, completer: Completer | None = None) -> None:
         """Ask for one line at the bottom."""

@@ -88,8 +88,8 @@ class FailuresPage(Page):
         text = Text()
         if group is not None:
             text.append(neutral(f"{group.exception or group.error_class}: {group.error[:400]}"), "red")
-            text.append(neutral(f"\n{group.where}") if group.where else "", "bold")
-            text.append(neutral(f"\nfor example {', '.join(group.task_ids[:3])}"), "dim")
+            text.append(f"\n{neutral(group.where)}" if group.where else "", "bold")
+            text.append("\n" + neutral(f"for example {', '.join(group.task_ids[:3])}"), "dim")
             if not self._all:
                 text.append(f"\nof the latest {_LATEST} failures", "yellow")
         self.query_one("#sample", Label).tell(text)

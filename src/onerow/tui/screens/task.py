@@ -1,7 +1,6 @@
 """One task: its fields, why it is in its state, its timeline, and tabs with attempts, log, data, steps and history."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
@@ -236,16 +235,10 @@ class TaskPage(Page):
         name = "".join(char if char.isalnum() or char in "-_." else "_" for char in task_id)
         self.monitor.ask("save the log to", f"{name}.log", lambda path: self._save(task_id, path))
 
-    async def _save(self, task_id: str, path: str) -> None:
-        if not path:
-            return
+    def _save(self, task_id: str, path: str) -> None:
         queue = self.monitor.queue
-        try:
-            said = await self.monitor.in_background(lambda views: save_log(queue, task_id, Path(path)))
-        except (OSError, OnerowError) as error:
-            self.monitor.say(f"not saved: {error}", bad=True)
-        else:
-            self.monitor.say(said)
+        if path:
+            self.monitor.start("save the log", lambda report: save_log(queue, task_id, path))
 
     def ask_search(self, prompt: Prompt) -> None:
         label = "find in the log" if self.state.tab == "log" else "/"
