@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from onerow.core.labels import Labels, Tab
+from onerow.core.query import parse_query
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
 from onerow.tui.grid import Grid
+from onerow.tui.screens.tasks import narrowed
 from tests.cli.conftest import VIDEOS
 from tests.samples import NOW, SECOND, a_task
 from tests.tui.conftest import opened, run
@@ -88,6 +90,21 @@ def test_each_number_opens_its_page(queue: Queue, key: str, texts: tuple[str, ..
             await session.sees(*texts)
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "query,narrower",
+    [
+        ("", "status:failed"),
+        ("user:u1 sort:oldest", "user:u1 sort:oldest status:failed"),
+        ('title:"this or that"', 'title:"this or that" status:failed'),
+        ("user:u1 or user:u2", "(user:u1 or user:u2) status:failed"),
+        ('user:u1 sort:oldest OR title:"a sort:x"', '(user:u1  OR title:"a sort:x") status:failed sort:oldest'),
+    ],
+)
+def test_a_tab_narrows_every_alternative_of_a_query(query: str, narrower: str) -> None:
+    assert narrowed(query, "status:failed") == narrower
+    parse_query(narrower, NOW)
 
 
 def test_labels_of_the_definition_name_tabs_statuses_and_columns(queue: Queue) -> None:

@@ -1,6 +1,7 @@
 """The list of tasks: tabs by status, a query, pages, marks, and operations on marked or all matching tasks."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -94,14 +95,11 @@ class TasksPage(Page):
     @property
     def asked(self) -> str:
         """The whole query: what was typed, with the tab and the order."""
-        parts = [self.argument]
+        query = self.argument
         if self.tab != "all":
             own = {each.name: f"({each.query})" for each in self._labels.tabs}
-            chosen = own.get(self.tab, f"status:{self.tab}")
-            parts = [f"({self.argument})" if " OR " in self.argument else self.argument, chosen]
-        if self.order and "sort:" not in self.argument:
-            parts.append(self.order)
-        return " ".join(part for part in parts if part)
+            query = narrowed(query, own.get(self.tab, f"status:{self.tab}"))
+        return query if "sort:" in query else f"{query} {self.order}".strip()
 
     def reading(self) -> Callable[[Views], Any]:
         asked, after = self.asked, self._cursors[-1] if self._cursors else None
@@ -308,6 +306,19 @@ class TasksPage(Page):
         if key := self.main_grid.key:
             self.app.copy_to_clipboard(neutral(key))
             self.monitor.say(f"copied {key}")
+
+
+_QUERY_PARTS = re.compile(r'"[^"]*"|(?<!\S)sort:\S+|\bor\b', re.IGNORECASE)
+
+
+def narrowed(query: str, condition: str) -> str:
+    """Return the query for those of its tasks that meet a condition too."""
+    parts = _QUERY_PARTS.findall(query)
+    if "or" not in map(str.lower, parts):
+        return f"{query} {condition}".strip()
+    orders = [part for part in parts if part.startswith("sort:")]  # these may not stand in parentheses
+    alternatives = _QUERY_PARTS.sub(lambda part: "" if part[0] in orders else part[0], query).strip()
+    return " ".join([f"({alternatives})", condition, *orders])
 
 
 def _spelled(value: Any) -> str:
