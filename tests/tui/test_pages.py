@@ -23,6 +23,16 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
     run(test)
 
 
+def test_the_board_names_the_choke_point(queue: Queue) -> None:
+    queue.store.insert([a_task(f"due-{n}", phase="script", created_at=NOW, run_at=NOW) for n in range(12)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("⚠ choke point: 14 due, 2.4/min")
+
+    run(test)
+
+
 def test_enter_on_a_phase_opens_its_tasks_and_escape_goes_back(queue: Queue) -> None:
     async def test() -> None:
         async with opened(queue) as session:
