@@ -184,6 +184,42 @@ def test_a_group_of_failures_is_retried_at_a_pace_and_the_end_of_the_monitor_ask
     assert [line.count for line in queue.count("status:failed")] == [3]
 
 
+def test_an_operation_on_failures_means_those_of_the_pages_query_and_of_the_cause(queue: Queue) -> None:
+    failed = queue.get("failed")
+    queue.store.insert(
+        [
+            replace(failed, task_id="other-user", user_id="u2"),
+            replace(failed, task_id="other-cause", logs_json=failed.logs_json.replace('"what"', '"where":"a.py:1","what"')),
+        ]
+    )  # fmt: skip
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            for query, question in (
+                ("user:u2", "$ onerow retry --where 'user:u2 status:failed"),
+                ("user:u1 or user:u3", "$ onerow retry other-cause"),
+            ):
+                await session.press("colon")
+                await session.type(f"failures {query}")
+                await session.press("enter")
+                await session.sees("for example")
+                await session.press("end", "r")
+                await session.sees(question)
+                await session.press("escape")
+
+    run(test)
+
+
+def test_a_signal_goes_to_the_marked_tasks(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, query="status:parked or id:later") as session:
+            await session.sees("images.ready")
+            await session.press("space", "space", "home", "m")
+            await session.sees("Send a signal to 2 tasks?")
+
+    run(test)
+
+
 def test_an_operation_that_fails_in_a_way_that_was_not_foreseen_says_so(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

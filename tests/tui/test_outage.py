@@ -107,7 +107,12 @@ def test_an_operation_that_must_count_or_read_first_does_not_delay_keys(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(Views, "count", lambda *_, **__: release.wait(900) and _away())
+
+    def count_late(*_: Any, **__: Any) -> None:
+        release.wait(900)
+        raise StoreUnavailable("connection refused")
+
+    monkeypatch.setattr(Views, "count", count_late)
 
     async def test() -> None:
         async with opened(queue, query="phase:script") as session:

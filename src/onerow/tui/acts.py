@@ -77,11 +77,14 @@ class Targets(NamedTuple):
     query: str | None = None
     number: int = 0
     exact: bool = True
+    latest: bool = False  # there are older ones that are not among them
 
     @property
     def text(self) -> str:
         if len(self.ids) == 1:
             return f"task {self.ids[0]}"
+        if self.latest:
+            return f"the latest {tasks_text(self.number)} of this cause"
         return tasks_text(self.number) if self.exact else f"at least {tasks_text(self.number)}"
 
     def words(self) -> list[str]:
@@ -105,6 +108,12 @@ def by_query(queue: Queue, views: Views, operation: str, query: str) -> Targets:
     """Return the tasks that an operation on a query changes, with their number; reads the store."""
     found: Matching = views.count(filter_for(queue, operation, query))
     return Targets(query=query, number=found.count, exact=found.looked_back_to is None)
+
+
+def awaited_signal(awaiting: str | None) -> str:
+    """Return the name of the signal that a task waits for; '' if it waits for none."""
+    kind, _, name = (awaiting or "").partition(":")
+    return name if kind == "signal" else ""
 
 
 NOTE = Field("note", "reason")

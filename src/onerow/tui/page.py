@@ -11,7 +11,7 @@ from textual.widget import Widget
 from onerow.core.errors import OnerowError
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.tui.acts import Act, Report
+from onerow.tui.acts import Act, Report, Targets, task_act
 from onerow.tui.grid import Grid
 from onerow.tui.keys import keys_of
 from onerow.tui.places import Place
@@ -83,6 +83,13 @@ class Page(Vertical):
         grid = self.main_grid
         grid.empty = f"{error}" + (f" ({error.fix})" if error.fix else "")
         grid.load([])
+
+    def propose(self, operation: str, targets: Targets, **initial: str) -> None:
+        """Show the dialog of an operation on tasks; say so if there are none."""
+        if targets.number:
+            self.monitor.propose(task_act(self.monitor.queue, operation, targets, initial=initial))
+        else:
+            self.monitor.say(f"no task here can be changed by {operation}", bad=True)
 
     def search(self, text: str) -> None:
         """Move to the next line that contains a text."""

@@ -129,7 +129,10 @@ class BoardPage(Page):
             ]
         )
         self.query_one("#failures", Grid).load(
-            [Line(failure_query(group), _failure_cells(group, now)) for group in found.failures]
+            [
+                Line("\n".join([group.tasks_query, group.exception, group.where]), _failure_cells(group, now))
+                for group in found.failures
+            ]
         )
 
     @on(Grid.Opened, "#lanes")
@@ -144,7 +147,7 @@ class BoardPage(Page):
 
     @on(Grid.Opened, "#failures")
     async def _open_failures(self, event: Grid.Opened) -> None:
-        await self.monitor.go(Place("tasks", event.key))
+        await self.monitor.go(Place("tasks", event.key.partition("\n")[0]))
 
     def pipeline_here(self) -> str:
         return self.main_grid.key.partition("/")[0]
@@ -188,11 +191,6 @@ def running_cells(row: Row, short: str, now: datetime) -> Sequence[Cell]:
         formatting.ago(row.started_at, now),
         f"{row.attempt}",
     ]
-
-
-def failure_query(group: FailureGroup) -> str:
-    """Return the query of the tasks of a group, as far as the language can say it."""
-    return f"status:failed pipeline:{group.pipeline} phase:{group.phase} error:{group.error_class}"
 
 
 def _failure_cells(group: FailureGroup, now: datetime) -> Sequence[Cell]:

@@ -15,7 +15,7 @@ from onerow.core.filters import Filter
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import TaskDetail, Views
-from onerow.tui.acts import by_ids, task_act
+from onerow.tui.acts import awaited_signal, by_ids
 from onerow.tui.grid import Grid
 from onerow.tui.label import Label, clickable
 from onerow.tui.log_tail import LogTail, NewLines
@@ -267,8 +267,7 @@ class TaskPage(Page):
 
     def _propose(self, operation: str, **initial: str) -> None:
         if self._found is not None:
-            targets = by_ids([self._found.task["task_id"]])
-            self.monitor.propose(task_act(self.monitor.queue, operation, targets, initial=initial))
+            self.propose(operation, by_ids([self._found.task["task_id"]]), **initial)
 
     def action_retry(self) -> None:
         self._propose("retry")
@@ -291,8 +290,7 @@ class TaskPage(Page):
 
     def action_signal(self) -> None:
         if self._found is not None:
-            awaiting = self._found.task["awaiting"] or ""
-            self._propose("signal", name=awaiting.removeprefix("signal:") if awaiting != "children" else "")
+            self._propose("signal", name=awaited_signal(self._found.task["awaiting"]))
 
     def action_copy(self) -> None:
         if self._found is not None:

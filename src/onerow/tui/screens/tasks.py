@@ -1,7 +1,6 @@
 """The list of tasks: tabs by status, a query, pages, marks, and operations on marked or all matching tasks."""
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -18,13 +17,13 @@ from onerow.core.labels import Labels
 from onerow.engine.output.terminal import neutral
 from onerow.engine.views import Completions, Overview, Row, Views
 from onerow.engine.views import TaskPage as Found
-from onerow.tui.acts import Targets, by_ids, by_query, task_act
+from onerow.tui.acts import awaited_signal, by_ids, by_query
 from onerow.tui.cells import Cell, bar, progress_share, short_ids
 from onerow.tui.grid import Grid, Line
 from onerow.tui.label import Label, clickable
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
-from onerow.tui.places import Place
+from onerow.tui.places import Place, narrowed
 from onerow.tui.prompt import Prompt
 
 COLUMNS = (
@@ -263,19 +262,15 @@ class TasksPage(Page):
         self.monitor.poke()
 
     def _propose(self, operation: str) -> None:
-        monitor, queue, query, row = self.monitor, self.monitor.queue, self.asked, self._row()
-        initial = {"priority": str(row.priority)} if row is not None else {}
-
-        def propose(targets: Targets) -> None:
-            if targets.number:
-                monitor.propose(task_act(queue, operation, targets, initial=initial))
-            else:
-                monitor.say(f"no task here can be changed by {operation}", bad=True)
-
+        queue, query, row = self.monitor.queue, self.asked, self._row()
+        initial = {} if row is None else {"priority": str(row.priority), "name": awaited_signal(row.awaiting)}
         if self.all_marked:
-            monitor.read_once(lambda views: by_query(queue, views, operation, query), propose)
+            self.monitor.read_once(
+                lambda views: by_query(queue, views, operation, query),
+                lambda targets: self.propose(operation, targets, **initial),
+            )
         elif ids := sorted(self.marks) or [key for key in [self.main_grid.key] if key]:
-            propose(by_ids(ids))
+            self.propose(operation, by_ids(ids), **initial)
 
     def action_retry(self) -> None:
         self._propose("retry")
@@ -296,29 +291,12 @@ class TasksPage(Page):
         self._propose("set-priority")
 
     def action_signal(self) -> None:
-        row = self._row()
-        if row is not None:
-            name = (row.awaiting or "").removeprefix("signal:") if row.awaiting != "children" else ""
-            queue = self.monitor.queue
-            self.monitor.propose(task_act(queue, "signal", by_ids([row.task_id]), initial={"name": name}))
+        self._propose("signal")
 
     def action_copy(self) -> None:
         if key := self.main_grid.key:
             self.app.copy_to_clipboard(neutral(key))
             self.monitor.say(f"copied {key}")
-
-
-_QUERY_PARTS = re.compile(r'"[^"]*"|(?<!\S)sort:\S+|\bor\b', re.IGNORECASE)
-
-
-def narrowed(query: str, condition: str) -> str:
-    """Return the query for those of its tasks that meet a condition too."""
-    parts = _QUERY_PARTS.findall(query)
-    if "or" not in map(str.lower, parts):
-        return f"{query} {condition}".strip()
-    orders = [part for part in parts if part.startswith("sort:")]  # these may not stand in parentheses
-    alternatives = _QUERY_PARTS.sub(lambda part: "" if part[0] in orders else part[0], query).strip()
-    return " ".join([f"({alternatives})", condition, *orders])
 
 
 def _spelled(value: Any) -> str:

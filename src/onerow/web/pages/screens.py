@@ -124,9 +124,7 @@ def read_failures(ask: Ask) -> dict[str, Any]:
     found = ask.views.failures(query)
     groups = []
     for group in found.groups:
-        where = (
-            f"status:failed pipeline:{_quoted(group.pipeline)} phase:{_quoted(group.phase)} error:{group.error_class}"
-        )
+        where = group.tasks_query
         if group.exception:
             where += f" error:{_quoted(group.exception)}"
         issue = "\n".join(
