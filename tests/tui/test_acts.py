@@ -12,6 +12,8 @@ from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.queue import Queue
 from tests.tui.conftest import Session, opened, run
 
+TASK_OPERATIONS = ("retry", "replay", "cancel", "finish", "signal", "reschedule", "set-priority")
+
 
 async def open_task(session: Session, task_id: str) -> None:
     await session.press("colon")
@@ -117,6 +119,18 @@ def test_reschedule_priority_and_signal(queue: Queue) -> None:
             await session.type("]")
             await session.press("enter")
             await session.until(lambda: not queue.get("parked").parked)
+
+    run(test)
+
+
+def test_every_operation_on_tasks_has_its_key_in_the_list(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, query="id:waits") as session:
+            await session.sees("Tides")
+            for key, operation in zip("rRCFmsP", TASK_OPERATIONS, strict=True):
+                await session.press(key)
+                await session.sees(f"─ {operation} ─", f"$ onerow {operation} waits")
+                await session.press("escape")
 
     run(test)
 
@@ -264,4 +278,4 @@ def test_a_refused_operation_says_why(queue: Queue) -> None:
 
 
 def test_main_is_the_command_line_that_the_dialogs_name() -> None:
-    assert {"retry", "cancel", "replay", "finish", "signal", "reschedule", "set-priority", "drain"} <= set(main.list_commands(None))  # type: ignore[arg-type]  # fmt: skip
+    assert {*TASK_OPERATIONS, "drain", "pause", "resume", "limit", "add"} <= set(main.list_commands(None))  # type: ignore[arg-type]

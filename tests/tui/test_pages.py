@@ -8,7 +8,7 @@ from onerow.core.query import parse_query
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
 from onerow.tui.grid import Grid
-from onerow.tui.screens.tasks import narrowed
+from onerow.tui.places import narrowed
 from tests.cli.conftest import VIDEOS
 from tests.samples import NOW, SECOND, a_task
 from tests.tui.conftest import opened, run
