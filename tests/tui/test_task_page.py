@@ -147,6 +147,12 @@ def test_a_task_is_found_by_the_beginning_of_its_id(queue: Queue) -> None:
             await session.type("parke")
             await session.press("enter")
             await session.sees("It is parked for the signal")
+            queue.store.insert([a_task(f"wide-{number}", created_at=NOW, run_at=NOW) for number in range(2)])
+            await session.press("colon")
+            await session.type("task wide")
+            await session.press("enter")
+            await session.sees("several tasks begin with 'wide': ", "wide-0", "wide-1")
+            assert "not reached" not in session.text  # of the task before
 
     run(test)
 

@@ -10,10 +10,9 @@ from textual.binding import BindingType
 
 from onerow.cli import formatting
 from onerow.cli.output import STATUS_STYLE
+from onerow.cli.session import whole_id
 from onerow.core.errors import OnerowError, with_fix
-from onerow.core.filters import Filter
 from onerow.engine.output.terminal import neutral
-from onerow.engine.queue.queue import Queue
 from onerow.engine.views import TaskDetail, Views
 from onerow.tui.acts import awaited_signal, by_ids
 from onerow.tui.grid import Grid
@@ -23,10 +22,9 @@ from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
 from onerow.tui.prompt import Prompt
 from onerow.tui.save import save_log
+from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.task_tabs import TABS, TabState, tab_content
 from onerow.tui.timeline import draw_timeline, life_text
-
-_SHORTEST_PREFIX = 4
 
 
 class Found(NamedTuple):
@@ -57,7 +55,6 @@ class TaskPage(Page):
         self.state = TabState()
         self._log = LogTail("")
         self._found: Found | None = None
-        self._saved_to = ""
 
     def compose(self) -> ComposeResult:
         yield Label(id="facts")
@@ -109,6 +106,7 @@ class TaskPage(Page):
     def refused(self, error: OnerowError) -> None:
         self._found = None
         self.query_one("#facts", Label).tell(Text(neutral(with_fix(error)), style="bold red"))
+        self.query_one("#timeline", Label).tell(Text())
         self.main_grid.empty = ""
         self.main_grid.load([])
 
@@ -249,8 +247,6 @@ class TaskPage(Page):
         super().search(text)
 
     async def action_neighbour(self, step: int) -> None:
-        from onerow.tui.screens.tasks import TasksPage
-
         listed: Sequence[str] = []
         for page in self.app.screen_stack[0].query(TasksPage):
             listed = page.listed_ids
@@ -297,11 +293,3 @@ class TaskPage(Page):
             task_id = self._found.task["task_id"]
             self.app.copy_to_clipboard(neutral(task_id))
             self.monitor.say(f"copied {task_id}")
-
-
-def whole_id(queue: Queue, given: str) -> str:
-    """Return the id that was given whole, or of which it is the only beginning."""
-    if len(given) < _SHORTEST_PREFIX or queue.store.fetch([given]):
-        return given
-    page = queue.find(Filter(id_prefix=given), limit=2)
-    return page.tasks[0].task_id if len(page.tasks) == 1 else given
