@@ -8,17 +8,7 @@ from onerow.core.suggest import did_you_mean
 from onerow.engine.views import Completion, Completions
 from onerow.tui.keys import PAGES
 
-TITLES = {
-    "board": "Board",
-    "tasks": "Tasks",
-    "task": "Task",
-    "failures": "Failures",
-    "workers": "Workers",
-    "schedules": "Schedules",
-    "limits": "Limits",
-    "pulse": "Pulse",
-    "log": "Log",
-}
+TITLES = {page: page.capitalize() for page in PAGES}
 _TAKES_QUERY = ("tasks", "failures", "log")
 _QUERY_PARTS = re.compile(r'"[^"]*"|(?<!\S)sort:\S+|\bor\b', re.IGNORECASE)
 

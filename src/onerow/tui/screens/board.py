@@ -15,7 +15,7 @@ from onerow.cli.inspect.board import curve, slots_text, state_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
-from onerow.tui.cells import Cell, bar, progress_share, short_ids
+from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
 from onerow.tui.control_acts import limit_act, pause_act
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
@@ -180,14 +180,12 @@ def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
 
 def running_cells(row: Row, short: str, now: datetime) -> Sequence[Cell]:
     """Return a running task with its progress as a bar."""
-    share = progress_share(row.progress)
-    text = formatting.progress(row.progress)
-    shown = f"{bar(share, _BAR)} {share:4.0%}" if share is not None else text or "no progress reported"
+    shown = progress_text(row.progress, _BAR) or "no progress reported"
     return [
         short,
         row.title,
         f"{row.phase}",
-        (shown, "cyan" if share is not None else "dim"),
+        (shown, "cyan" if progress_share(row.progress) is not None else "dim"),
         formatting.ago(row.started_at, now),
         f"{row.attempt}",
     ]

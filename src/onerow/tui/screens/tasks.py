@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
+from onerow.cli.inspect.tasks import row_note
 from onerow.cli.output import STATUS_STYLE
 from onerow.core.errors import OnerowError, with_fix
 from onerow.core.labels import Labels
@@ -18,7 +19,7 @@ from onerow.engine.output.terminal import neutral
 from onerow.engine.views import Completions, Overview, Row, Views
 from onerow.engine.views import TaskPage as Found
 from onerow.tui.acts import awaited_signal, by_ids, by_query
-from onerow.tui.cells import Cell, bar, progress_share, short_ids
+from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
 from onerow.tui.grid import Grid, Line
 from onerow.tui.label import Label, clickable
 from onerow.tui.layout import Column
@@ -320,14 +321,6 @@ def _cells(row: Row, short: str, now: datetime, labels: Labels) -> Sequence[Cell
 
 
 def _note(row: Row, now: datetime) -> Cell:
-    if row.error is not None:
-        again = f"again {formatting.due(row.run_at, now)}: " if row.status == "waiting" else ""
-        return f"{again}{row.error}", "red"
-    if row.awaiting is not None:
-        return f"for {row.awaiting.removeprefix('signal:')}", "magenta"
-    if row.status == "waiting" and row.run_at > now:
-        return f"due {formatting.due(row.run_at, now)}"
-    if row.status == "processing":
-        share = progress_share(row.progress)
-        return (f"{bar(share, 12)} {share:.0%}" if share is not None else formatting.progress(row.progress)), "cyan"
-    return ""
+    if row.status == "processing" and row.error is None and progress_share(row.progress) is not None:
+        return progress_text(row.progress, 12), "cyan"
+    return row_note(row, now)
