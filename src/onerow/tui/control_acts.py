@@ -8,10 +8,8 @@ from typing import Any
 from onerow.cli.session import tasks_text
 from onerow.core.errors import BadInput
 from onerow.core.rates import parse_rate
-from onerow.engine.control.definitions import Pause
-from onerow.engine.control.schedules import Scheduled
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Lane, WorkerLine
+from onerow.engine.views import Lane, Pause, Scheduled, WorkerLine
 from onerow.tui.acts import Act, Field, Report, Values
 
 _REASON = Field("reason", "reason, shown by onerow why")

@@ -75,7 +75,7 @@ class Page(Vertical):
         raise NotImplementedError
 
     def show(self, found: Any) -> None:
-        """Show what was read."""
+        """Show what was read; never what was read for an earlier visit."""
         raise NotImplementedError
 
     def refused(self, error: OnerowError) -> None:
