@@ -5,7 +5,7 @@ import gc
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,6 @@ class Session:
         return svg_text(self.monitor.export_screenshot())
 
 
-Open = Callable[..., Any]
-
-
 @pytest.fixture
 def queue(town: str) -> Iterator[Queue]:  # noqa: F811
     opened = Queue(open_store(town))
@@ -99,12 +96,6 @@ async def opened(queue: Queue, *, size: tuple[int, int] = (110, 32), **options: 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run an async test."""
     asyncio.run(test())
-
-
-@contextmanager
-def picture(name: str, svg: str) -> Iterator[None]:
-    yield
-    compare_picture(name, svg)
 
 
 def compare_picture(name: str, svg: str) -> None:

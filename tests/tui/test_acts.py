@@ -4,11 +4,15 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from onerow.cli.main import main
 from onerow.core.status import Status
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.queue import Queue
 from tests.tui.conftest import Session, opened, run
+
+TASK_OPERATIONS = ("retry", "replay", "cancel", "finish", "signal", "reschedule", "set-priority")
 
 
 async def open_task(session: Session, task_id: str) -> None:
@@ -119,6 +123,18 @@ def test_reschedule_priority_and_signal(queue: Queue) -> None:
     run(test)
 
 
+def test_every_operation_on_tasks_has_its_key_in_the_list(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, query="id:waits") as session:
+            await session.sees("Tides")
+            for key, operation in zip("rRCFmsP", TASK_OPERATIONS, strict=True):
+                await session.press(key)
+                await session.sees(f"─ {operation} ─", f"$ onerow {operation} waits")
+                await session.press("escape")
+
+    run(test)
+
+
 def test_marked_tasks_are_cancelled_together_with_their_exact_number(queue: Queue) -> None:
     async def test() -> None:
         async with opened(queue) as session:
@@ -155,6 +171,85 @@ def test_all_matching_tasks_are_meant_by_the_query_of_the_page(queue: Queue) -> 
     run(test)
 
 
+def test_a_group_of_failures_is_retried_at_a_pace_and_the_end_of_the_monitor_asks_first(queue: Queue) -> None:
+    queue.store.insert([replace(queue.get("failed"), task_id=f"failed-{number}") for number in range(3)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("3")
+            await session.sees("for example")
+            await session.press("r")
+            await session.sees("Retry 4 tasks?", "$ onerow retry --where 'status:failed pipeline:videos phase:script")
+            await session.sees("it stops when this monitor ends")
+            session.monitor.screen.query_one("#field-pace").focus()
+            await session.type("1/h")
+            await session.sees("--pace 1/h")
+            await session.press("enter")
+            await session.sees("▶ retry 1 of 4")
+            for answer in ("n", "enter"):  # Enter alone refuses
+                await session.press("q")
+                await session.sees("Quit? It ends before it is done: retry 1 of 4.")
+                await session.press(answer)
+                await session.until(lambda: not session.monitor.screen.is_modal)
+            await session.press("q", "y")
+            await session.until(lambda: not session.monitor.is_running)
+
+    run(test)
+    assert [line.count for line in queue.count("status:failed")] == [3]
+
+
+def test_an_operation_on_failures_means_those_of_the_pages_query_and_of_the_cause(queue: Queue) -> None:
+    failed = queue.get("failed")
+    queue.store.insert(
+        [
+            replace(failed, task_id="other-user", user_id="u2"),
+            replace(failed, task_id="other-cause", logs_json=failed.logs_json.replace('"what"', '"where":"a.py:1","what"')),
+        ]
+    )  # fmt: skip
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            for query, question in (
+                ("user:u2", "$ onerow retry --where 'user:u2 status:failed"),
+                ("user:u1 or user:u3", "$ onerow retry other-cause"),
+            ):
+                await session.press("colon")
+                await session.type(f"failures {query}")
+                await session.press("enter")
+                await session.sees("for example")
+                await session.press("end", "r")
+                await session.sees(question)
+                await session.press("escape")
+
+    run(test)
+
+
+def test_a_signal_goes_to_the_marked_tasks(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, query="status:parked or id:later") as session:
+            await session.sees("images.ready")
+            await session.press("space", "space", "home", "m")
+            await session.sees("Send a signal to 2 tasks?")
+
+    run(test)
+
+
+def test_an_operation_that_fails_in_a_way_that_was_not_foreseen_says_so(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by the driver")
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "failed")
+            monkeypatch.setattr(Selection, "retry", broken)
+            await session.press("r", "y")
+            await session.sees("retry failed, ZeroDivisionError: by the driver")
+
+    run(test)
+
+
 def test_a_read_only_monitor_changes_nothing(queue: Queue) -> None:
     async def test() -> None:
         async with opened(queue, read_only=True) as session:
@@ -183,4 +278,4 @@ def test_a_refused_operation_says_why(queue: Queue) -> None:
 
 
 def test_main_is_the_command_line_that_the_dialogs_name() -> None:
-    assert {"retry", "cancel", "replay", "finish", "signal", "reschedule", "set-priority", "drain"} <= set(main.list_commands(None))  # type: ignore[arg-type]  # fmt: skip
+    assert {*TASK_OPERATIONS, "drain", "pause", "resume", "limit", "add"} <= set(main.list_commands(None))  # type: ignore[arg-type]

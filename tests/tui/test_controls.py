@@ -1,5 +1,6 @@
 """Operations on phases, schedules and workers."""
 
+import pytest
 from msgspec.structs import replace
 
 from onerow.core.schedule import Cron
@@ -38,6 +39,26 @@ def test_a_whole_pipeline_is_paused_on_its_line(queue: Queue) -> None:
             await session.sees("Pause videos?", "$ onerow pause videos")
             await session.press("y")
             await session.until(lambda: ("videos", "*") in definitions.load_controls(queue.store).pauses)
+
+    run(test)
+
+
+@pytest.mark.parametrize("page", "16")
+def test_a_paused_phase_does_not_make_its_pipeline_a_paused_one(queue: Queue, page: str) -> None:
+    queue.pause("videos", "schedule")
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press(page)
+            await session.sees("paused")
+            await session.press("home", "p")
+            await session.sees("Pause videos?", "$ onerow pause videos")
+            await session.press("y")
+            await session.until(lambda: ("videos", "*") in definitions.load_controls(queue.store).pauses)
+            # A phase is resumed with its pipeline.
+            await session.read()
+            await session.press("down", "down", "p")
+            await session.sees("Resume videos?")
 
     run(test)
 

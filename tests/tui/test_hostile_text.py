@@ -4,13 +4,13 @@ import re
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from onerow.engine.queue.queue import Queue
 from onerow.ports import LogLine
-from onerow.tui.cells import bar, columns_chart, fit, safe, short_ids
+from onerow.tui.cells import bar, columns_chart, fit, progress_text, safe, short_ids
 from onerow.tui.layout import GAP, Column, widths_of
 from tests.samples import NOW, a_task
 from tests.tui.conftest import opened, run, svg_text
@@ -111,6 +111,12 @@ def test_columns_never_exceed_the_line(columns: list[Column], data: st.DataObjec
 @given(st.floats(allow_nan=False), st.integers(1, 40))
 def test_bars_fill_their_width(share: float, width: int) -> None:
     assert cell_len(bar(share, width)) == width
+
+
+@given(st.dictionaries(st.sampled_from(["done", "total", "note"]), st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()))  # fmt: skip
+@example({"done": 1, "total": "many"})
+def test_any_progress_can_be_shown(progress: dict[str, object]) -> None:
+    assert isinstance(progress_text(progress, 9), str)
 
 
 @given(st.lists(st.floats(0, 1e9)), st.integers(1, 50), st.integers(1, 8))

@@ -1,5 +1,6 @@
 """The key table: one meaning per key and page, and every key of it is bound."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.tui.app import PAGE_TYPES, THEMES, Monitor
 from onerow.tui.grid import Grid
 from onerow.tui.keys import KEYS, PAGES, keys_of, markdown_table
+from onerow.tui.places import Place
 from tests.tui.conftest import opened, run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md"
@@ -57,12 +59,96 @@ def test_the_question_mark_shows_the_keys_of_the_page(queue: Queue) -> None:
     run(test)
 
 
-def test_the_palette_has_the_keys_of_the_page(queue: Queue) -> None:
+# Of Textual: to scroll, to change the focus, to copy marked text, and to quit.
+OTHERS = {
+    "left", "right", "up", "down", "home", "end", "pageup", "pagedown", "ctrl+pageup", "ctrl+pagedown",
+    "tab", "shift+tab", "super+c", "ctrl+c", "ctrl+q",
+}  # fmt: skip
+
+
+def test_the_keys_that_work_on_a_page_are_those_of_the_table(queue: Queue) -> None:
     async def test() -> None:
         async with opened(queue) as session:
-            await session.press("4", "ctrl+p")
-            await session.type("drain")
-            await session.sees("drain the worker")
+            for page in PAGES:
+                await session.monitor.go(Place(page, "failed" if page == "task" else ""))
+                await session.read()
+                bound = {key: each.binding.action for key, each in session.monitor.screen.active_bindings.items()}
+                table = {each: key.action for key in keys_of(page) for each in key.keys.split(",")}
+                assert {key: bound[key].rpartition(".")[2] for key in table} == {
+                    key: action.rpartition(".")[2] for key, action in table.items()
+                }
+                assert set(bound) - set(table) <= OTHERS
+
+    run(test)
+
+
+def test_the_palette_has_the_keys_of_the_page_and_runs_them(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("4")
+            await session.sees("w1")
+            for text, question in (("drain", "Drain w1?"), ("add a task", "$ onerow add videos")):
+                await session.press("ctrl+p")
+                await session.type(text)
+                await session.until(lambda text=text: session.text.count(text) > 1)  # type: ignore[misc]
+                await session.press("down", "enter")
+                await session.sees(question)
+                await session.press("escape")
+
+    run(test)
+
+
+def test_the_palette_of_a_read_only_monitor_changes_nothing(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue, read_only=True) as session:
+            offered = {each.title for each in session.monitor.get_system_commands(session.monitor.screen)}
+            assert "go to the tasks (2)" in offered
+            assert offered.isdisjoint(f"{key.text} ({key.shown})" for key in KEYS if key.changes)
+
+    run(test)
+
+
+def test_times_can_be_local_and_lists_ordered(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Seoul")
+    time.tzset()
+
+    async def test() -> None:
+        async with opened(queue, query="id:runs") as session:
+            await session.sees("Wolken")
+            await session.press("o")
+            await session.sees("sort:oldest")
+            await session.press("enter")
+            await session.sees("02:29:57Z")
+            await session.press("u")
+            await session.sees("times are in KST", "11:29:57")
+
+    try:
+        run(test)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_names_and_values_of_a_query_are_completed(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2", "slash")
+            line = session.monitor.screen.query_one(Input)
+            await session.type("sta")
+            await session.sees("status:")
+            await session.press("tab")
+            await session.until(lambda: line.value == "status:")
+            await session.type("fa")
+            await session.sees("failed  ")
+            await session.press("tab")
+            await session.until(lambda: line.value == "status:failed")
+            await session.type(" phase:you")
+            await session.sees("youtube  ")
+            await session.press("tab", "escape", "colon")
+            await session.type("fail")
+            await session.sees("failures")
+            await session.press("tab", "enter")
+            await session.until(lambda: session.monitor.trail.here.page == "failures")
 
     run(test)
 

@@ -1,13 +1,16 @@
 """The monitor survives the absence of its store, hanging reads and resizing."""
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
+from textual import events
 
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
+from onerow.tui.places import Place
 from tests.tui.conftest import opened, run
 
 
@@ -96,5 +99,61 @@ def test_a_wrong_query_and_an_unknown_task_are_explained(queue: Queue) -> None:
             await session.type("boards")
             await session.press("enter")
             await session.sees("did you mean 'board'?")
+
+    run(test)
+
+
+def test_an_operation_that_must_count_or_read_first_does_not_delay_keys(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def count_late(*_: Any, **__: Any) -> None:
+        release.wait(900)
+        raise StoreUnavailable("connection refused")
+
+    monkeypatch.setattr(Views, "count", count_late)
+
+    async def test() -> None:
+        async with opened(queue, query="phase:script") as session:
+            await session.sees("Tides")
+            # Posted, because the pilot waits until a key was handled.
+            for key in ("asterisk", "C", "4"):
+                session.monitor.post_message(events.Key(key, None))
+            await session.sees("counting tasks", "alive")
+            release.set()
+            await session.sees("connection refused")
+            with monkeypatch.context() as patch:
+                patch.setattr(Views, "plans", _away)
+                await session.press("n")
+                await session.until(lambda: session.text.count("connection refused") == 2)
+            await session.press("n")
+            await session.sees("Add a task")
+
+    run(test)
+
+
+def test_a_read_that_ends_just_when_another_task_is_opened_is_not_shown(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with opened(queue, interval=900.0) as session:
+            monitor, loop = session.monitor, asyncio.get_running_loop()
+            await monitor.go(Place("task", "failed"))
+            await session.sees("no such topic")
+            page = monitor.page
+            assert page is not None
+            read = page.reading()
+
+            def read_and_go(views: Views) -> Any:
+                found = read(views)
+                loop.call_soon_threadsafe(lambda: asyncio.ensure_future(monitor.go(Place("task", "done"))))
+                return found
+
+            with monkeypatch.context() as patch:
+                patch.setattr(page, "reading", lambda: read_and_go)
+                monitor.poke()
+                await session.until(lambda: monitor.trail.here.argument == "done")
+            await session.sees("It was completed")
 
     run(test)

@@ -4,9 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from onerow.core.labels import Labels, Tab
+from onerow.core.query import parse_query
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
+from onerow.tui.grid import Grid
+from onerow.tui.places import narrowed
 from tests.cli.conftest import VIDEOS
+from tests.samples import NOW, SECOND, a_task
 from tests.tui.conftest import opened, run
 
 
@@ -15,6 +19,16 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
         async with opened(queue) as session:
             await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
             assert "wait for" in session.text
+
+    run(test)
+
+
+def test_the_board_names_the_choke_point(queue: Queue) -> None:
+    queue.store.insert([a_task(f"due-{n}", phase="script", created_at=NOW, run_at=NOW) for n in range(12)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("⚠ choke point: 14 due, 2.4/min")
 
     run(test)
 
@@ -45,6 +59,29 @@ def test_tabs_show_tasks_of_one_status(queue: Queue) -> None:
     run(test)
 
 
+def test_the_line_under_the_cursor_stays_in_view(queue: Queue) -> None:
+    def add(*numbers: int) -> None:
+        queue.store.insert([a_task(f"t{n}", title=f"Title {n}", created_at=NOW + n * SECOND) for n in numbers])
+
+    async def test() -> None:
+        async with opened(queue, query="title:Title", interval=900.0) as session:
+            grid = session.monitor.screen.query_one("#list", Grid)
+            await session.sees("Title 349")
+            await session.press("end", "down")
+            await session.sees("101 to 200", "Title 249")
+            await session.press("up")  # the last line of the page before
+            await session.sees(" 1 to 100", "Title 250")
+            await session.press("pageup")
+            key = grid.key
+            add(*range(350, 370))
+            await session.read()
+            await session.sees(f"Title {key[1:]}")
+            assert grid.key == key
+
+    add(*range(100, 350))
+    run(test)
+
+
 @pytest.mark.parametrize(
     "key,texts",
     [
@@ -63,6 +100,21 @@ def test_each_number_opens_its_page(queue: Queue, key: str, texts: tuple[str, ..
             await session.sees(*texts)
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "query,narrower",
+    [
+        ("", "status:failed"),
+        ("user:u1 sort:oldest", "user:u1 sort:oldest status:failed"),
+        ('title:"this or that"', 'title:"this or that" status:failed'),
+        ("user:u1 or user:u2", "(user:u1 or user:u2) status:failed"),
+        ('user:u1 sort:oldest OR title:"a sort:x"', '(user:u1  OR title:"a sort:x") status:failed sort:oldest'),
+    ],
+)
+def test_a_tab_narrows_every_alternative_of_a_query(query: str, narrower: str) -> None:
+    assert narrowed(query, "status:failed") == narrower
+    parse_query(narrower, NOW)
 
 
 def test_labels_of_the_definition_name_tabs_statuses_and_columns(queue: Queue) -> None:

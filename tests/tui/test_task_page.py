@@ -1,5 +1,6 @@
 """The page of one task: tabs, timeline, log, neighbours."""
 
+import stat
 from datetime import timedelta
 from pathlib import Path
 
@@ -68,8 +69,13 @@ def test_the_log_is_followed_filtered_searched_and_saved(
             await session.press("enter")
             await session.sees("wrote 101 lines")
             assert (tmp_path / "runs.log").read_text().count("\n") == 101
+            assert stat.S_IMODE((tmp_path / "runs.log").stat().st_mode) == 0o600
             await session.press("w", "enter")
-            await session.sees("not saved")
+            await session.sees("not saved", "File exists")
+            await session.press("w", *["backspace"] * 8)
+            await session.type("~no-such-user/runs.log")
+            await session.press("enter")
+            await session.sees("home directory")
 
     run(test)
 
@@ -141,6 +147,12 @@ def test_a_task_is_found_by_the_beginning_of_its_id(queue: Queue) -> None:
             await session.type("parke")
             await session.press("enter")
             await session.sees("It is parked for the signal")
+            queue.store.insert([a_task(f"wide-{number}", created_at=NOW, run_at=NOW) for number in range(2)])
+            await session.press("colon")
+            await session.type("task wide")
+            await session.press("enter")
+            await session.sees("several tasks begin with 'wide': ", "wide-0", "wide-1")
+            assert "not reached" not in session.text  # of the task before
 
     run(test)
 

@@ -48,7 +48,7 @@ def progress(value: Any) -> str:
     if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
         return ""
     total = value.get("total")
-    text = f"{value['done'] / total:.0%}" if total else f"{value['done']:g}"
+    text = f"{value['done'] / total:.0%}" if total and isinstance(total, int | float) else f"{value['done']:g}"
     return f"{text} {value['note']}" if value.get("note") else text
 
 

@@ -57,27 +57,8 @@ class Session:
         return Views(self.queue)
 
     def task_id(self, given: str) -> str:
-        """Return the id that was given whole, or of which it is the beginning; raise BadInput if several begin so.
-
-        An unknown id is returned unchanged: the command reports it.
-        """
-        queue = self.queue
-        if queue.store.fetch([given]):
-            return given
-        if len(given) < SHORTEST_PREFIX:
-            raise UnknownName(
-                f"no task {given!r}",
-                fix=f"give the id, or at least {SHORTEST_PREFIX} characters of its beginning",
-                field="task_id",
-            )
-        page = queue.find(Filter(id_prefix=given), limit=_CANDIDATES)
-        if len(page.tasks) > 1:
-            more = ", …" if page.next else ""
-            names = ", ".join(f"{task.task_id} ({task.status} in {task.phase})" for task in page.tasks)
-            raise UnknownName(
-                f"several tasks begin with {given!r}: {names}{more}", fix="give more of the id", field="task_id"
-            )
-        return page.tasks[0].task_id if page.tasks else given
+        """Return the id that was given whole, or by its beginning."""
+        return whole_id(self.queue, given)
 
     def confirm(self, command: str, count: int, yes: bool, *, above: int = CONFIRM_ABOVE) -> None:
         """Ask before a command changes more than `above` tasks; raise BadInput if there is no terminal to ask in."""
@@ -88,6 +69,29 @@ class Session:
                 f"this would {command} {tasks_text(count)}", fix="confirm with --yes, or look first with --dry-run"
             )
         click.confirm(f"{command} {tasks_text(count)}?", abort=True, err=True)
+
+
+def whole_id(queue: Queue, given: str) -> str:
+    """Return the id that was given whole, or of which it is the beginning; raise UnknownName if several begin so.
+
+    An unknown id is returned unchanged: the reader reports it.
+    """
+    if queue.store.fetch([given]):
+        return given
+    if len(given) < SHORTEST_PREFIX:
+        raise UnknownName(
+            f"no task {given!r}",
+            fix=f"give the id, or at least {SHORTEST_PREFIX} characters of its beginning",
+            field="task_id",
+        )
+    page = queue.find(Filter(id_prefix=given), limit=_CANDIDATES)
+    if len(page.tasks) > 1:
+        more = ", …" if page.next else ""
+        names = ", ".join(f"{task.task_id} ({task.status} in {task.phase})" for task in page.tasks)
+        raise UnknownName(
+            f"several tasks begin with {given!r}: {names}{more}", fix="give more of the id", field="task_id"
+        )
+    return page.tasks[0].task_id if page.tasks else given
 
 
 def tasks_text(count: int) -> str:

@@ -77,11 +77,14 @@ class Targets(NamedTuple):
     query: str | None = None
     number: int = 0
     exact: bool = True
+    latest: bool = False  # there are older ones that are not among them
 
     @property
     def text(self) -> str:
         if len(self.ids) == 1:
             return f"task {self.ids[0]}"
+        if self.latest:
+            return f"the latest {tasks_text(self.number)} of this cause"
         return tasks_text(self.number) if self.exact else f"at least {tasks_text(self.number)}"
 
     def words(self) -> list[str]:
@@ -107,6 +110,12 @@ def by_query(queue: Queue, views: Views, operation: str, query: str) -> Targets:
     return Targets(query=query, number=found.count, exact=found.looked_back_to is None)
 
 
+def awaited_signal(awaiting: str | None) -> str:
+    """Return the name of the signal that a task waits for; '' if it waits for none."""
+    kind, _, name = (awaiting or "").partition(":")
+    return name if kind == "signal" else ""
+
+
 NOTE = Field("note", "reason")
 PACE = Field("pace", "pace, like 20/min", check=lambda text: parse_rate(text, "pace"))
 
@@ -120,8 +129,8 @@ def task_act(queue: Queue, operation: str, targets: Targets, *, initial: Values 
     final = BULK_DEFAULTS[operation].final
     typed = targets.number if final and targets.number > TYPE_COUNT_ABOVE else None
     remark = ""
-    if targets.number > 1 and PACE in _fields_of(queue, operation, targets):
-        remark = "with a pace, it continues as long as this monitor runs"
+    if any(each.name == PACE.name for each in fields):
+        remark = "with a pace, it stops when this monitor ends; its command does the rest"
     return Act(
         verb=operation,
         question=f"{_SENTENCE[operation]} {targets.text}?",

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
@@ -20,12 +20,13 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from onerow.core.errors import BadInput, OnerowError, StoreError, with_fix
+from onerow.core.plan import Plan
 from onerow.core.times import FAR
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Completions, Views
 from onerow.engine.views.counts import BackgroundCounts
-from onerow.tui.acts import Act
+from onerow.tui.acts import Act, Report
 from onerow.tui.add_form import AddForm
 from onerow.tui.background import Background
 from onerow.tui.dialog import Dialog
@@ -107,13 +108,14 @@ class Monitor(App[None]):
         self._views = Views(queue, self._counts)
         self._reads = Background(3, "read")
         self._acts = Background(2, "act")
-        self._doing: dict[int, str] = {}
+        self._doing: dict[object, str] = {}  # the progress of each operation that runs
         self._collector = Collector()
         self._page: Page | None = None
         self._poked = asyncio.Event()
         self._forced = False
         self._read_at: float | None = None
         self._error: OnerowError | None = None
+        self._reading_once = 0
         self.reads_done = 0  # for tests and the benchmark
         self.first_read_ms: float | None = None
 
@@ -221,7 +223,7 @@ class Monitor(App[None]):
         self._poked.set()
 
     async def _keep_reading(self) -> None:
-        """Read the page that is open, again and again; a read that was overtaken by another page is dropped."""
+        """Read the page that is open, again and again; a read is dropped if the page was poked since it began."""
         while True:
             self._poked.clear()
             forced, self._forced = self._forced, False
@@ -249,11 +251,9 @@ class Monitor(App[None]):
             await asyncio.wait({future, poked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             poked.cancel()
-        if not future.done():
-            future.add_done_callback(lambda late: late.cancelled() or late.exception())
-            return
-        if page is not self.page:
-            future.exception()
+        if self._poked.is_set():  # the page may be that of another task or query by now
+            if not future.cancel():
+                future.exception()  # retrieved, so that asyncio does not report it
             return
         try:
             found = future.result()
@@ -272,17 +272,36 @@ class Monitor(App[None]):
 
     def _tick(self) -> None:
         age = None if self._read_at is None else monotonic() - self._read_at
-        doing = "; ".join(self._doing.values())
-        if self._counts.late:
-            doing = "; ".join(filter(None, (doing, "counting tasks")))
+        counting = ["counting tasks"] if self._counts.late or self._reading_once else []
+        doing = "; ".join([*self._doing.values(), *counting])
         state = State(self.queue.url, self.trail.here.page, age, self.live, self.read_only, self._error, doing)
         for header in self.screen_stack[0].query(Header) if self.is_running else ():  # none while it ends
             header.show(state)
         self._collector.pause()
 
     async def in_background(self, read: Callable[[Views], Any]) -> Any:
-        """Read something once, for a dialog."""
+        """Read something once. Only a worker may wait for it: keys would wait with any other caller."""
         return await self._reads.call(lambda: read(self._views))
+
+    def read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
+        """Read something in the background, and show it if the user is still there; say why if it cannot be read."""
+        self.run_worker(self._read_once(read, show), name="reading once", group="once", exclusive=True)
+
+    async def _read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
+        here = self.trail.here
+        self._reading_once += 1
+        self._tick()
+        try:
+            found = await self.in_background(read)
+        except OnerowError as error:
+            self.say(with_fix(error), bad=True)
+        else:
+            # Neither a dialog nor the line at the bottom is open, and the page is still the same.
+            if len(self.screen_stack) == 1 and not isinstance(self.focused, Input) and self.trail.here == here:
+                show(found)
+        finally:
+            self._reading_once -= 1
+            self._tick()
 
     # ── operations ──
 
@@ -295,26 +314,31 @@ class Monitor(App[None]):
 
     def _agreed(self, act: Act | None) -> None:
         if act is not None:
-            self.run_worker(self._run(act), name="act", exit_on_error=False)
+            self.start(act.verb, act.run)
 
-    async def _run(self, act: Act) -> None:
-        number = id(act)
-        loop = asyncio.get_running_loop()
+    def start(self, verb: str, perform: Callable[[Report], str]) -> None:
+        """Run an operation in the background, and say what it did."""
+        self.run_worker(self._run(verb, perform), name="act")
+
+    async def _run(self, verb: str, perform: Callable[[Report], str]) -> None:
+        key, loop = object(), asyncio.get_running_loop()
 
         def report(text: str) -> None:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._doing.__setitem__, number, text)
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(self._doing.__setitem__, key, text)
 
-        self._doing[number] = act.verb
+        self._doing[key] = verb
         self._tick()
         try:
-            said = await self._acts.call(lambda: act.run(report))
+            said = await self._acts.call(lambda: perform(report))
         except OnerowError as error:
             self.say(with_fix(error), bad=True)
+        except Exception as error:  # of the program or its driver: other operations continue
+            self.say(f"{verb} failed, {type(error).__name__}: {error}", bad=True)
         else:
             self.say(said)
         finally:
-            self._doing.pop(number, None)
+            self._doing.pop(key, None)
             self.poke()
 
     def say(self, text: str, *, bad: bool = False) -> None:
@@ -322,6 +346,14 @@ class Monitor(App[None]):
         self.notify(neutral(text), severity="error" if bad else "information", markup=False, timeout=6)
 
     # ── keys of every page ──
+
+    async def action_quit(self) -> None:
+        if not self._doing:
+            self.exit()
+            return
+        question = f"Quit? It ends before it is done: {'; '.join(self._doing.values())}."
+        ask = Act("quit", question, lambda values: "", lambda values, report: "", final=True)
+        self.push_screen(Dialog(ask), lambda agreed: None if agreed is None else self.exit())
 
     def action_live(self) -> None:
         self.live = not self.live
@@ -379,14 +411,16 @@ class Monitor(App[None]):
         if page is not None:
             page.ask_search(self.screen_stack[0].query_one(Prompt))
 
-    async def action_add(self) -> None:
-        here = self.page
-        plans = await self.in_background(lambda views: views.plans())
-        if not plans:
-            self.say("no pipeline is published: start a worker, or run: onerow publish APP", bad=True)
-            return
-        pipeline = here.pipeline_here() if here is not None else ""
-        self.push_screen(AddForm(self.queue, plans, pipeline), self._agreed)
+    def action_add(self) -> None:
+        pipeline = "" if self.page is None else self.page.pipeline_here()
+
+        def show(plans: Mapping[str, Plan]) -> None:
+            if plans:
+                self.push_screen(AddForm(self.queue, plans, pipeline), self._agreed)
+            else:
+                self.say("no pipeline is published: start a worker, or run: onerow publish APP", bad=True)
+
+        self.read_once(lambda views: views.plans(), show)
 
     def on_key(self, event: events.Key) -> None:
         self._collector.key()
@@ -398,10 +432,9 @@ class Monitor(App[None]):
             if key.action.startswith("grid.") or key.action == "app.command_palette":
                 continue
             on_app = key.action.startswith("app.")
-            action = key.action if on_app or page is None else f"{key.action}"
             node = self if on_app or page is None else page
 
-            async def run(action: str = action, node: Any = node) -> None:
+            async def run(action: str = key.action, node: Any = node) -> None:
                 await self.run_action(action, default_namespace=node)
 
             yield SystemCommand(f"{key.text} ({key.shown})", key.text, run)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
+from onerow.cli import formatting
 from onerow.engine.output.terminal import neutral
 
 Cell = str | tuple[str, str]
@@ -37,13 +38,13 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - long) + text if right else text + " " * (width - long)
 
 
-def bar(share: float, width: int, empty: str = "░") -> str:
+def bar(share: float, width: int) -> str:
     """Return a bar that is filled to a share from 0 to 1, in eighths of a cell."""
     share = min(max(share, 0.0), 1.0)
     eighths = round(share * width * 8)
     full, rest = divmod(eighths, 8)
     body = "█" * full + (_EIGHTHS[rest - 1] if rest else "")
-    return body + empty * (width - len(body))
+    return body + "░" * (width - len(body))
 
 
 def progress_share(value: object) -> float | None:
@@ -54,6 +55,12 @@ def progress_share(value: object) -> float | None:
     if not isinstance(done, int | float) or not isinstance(total, int | float) or not total:
         return None
     return min(max(done / total, 0.0), 1.0)
+
+
+def progress_text(value: object, width: int) -> str:
+    """Return the progress that a task reports: a bar of some cells with the share, or a text if it has no total."""
+    share = progress_share(value)
+    return formatting.progress(value) if share is None else f"{bar(share, width)} {share:4.0%}"
 
 
 def columns_chart(values: Sequence[float], width: int, height: int) -> list[str]:

@@ -2,22 +2,28 @@
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from onerow.cli.session import tasks_text
 from onerow.core.errors import BadInput
 from onerow.core.rates import parse_rate
-from onerow.engine.control.definitions import Pause
-from onerow.engine.control.schedules import Scheduled
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Lane, WorkerLine
+from onerow.engine.views import Lane, Pause, Scheduled, WorkerLine
 from onerow.tui.acts import Act, Field, Report, Values
 
 _REASON = Field("reason", "reason, shown by onerow why")
 
 
-def pause_act(queue: Queue, pipeline: str, phase: str, pause: Pause | None) -> Act:
-    """Return the dialog that pauses a phase ('*': the whole pipeline), or resumes it if it is paused."""
+def pause_act(queue: Queue, line: str, lanes: Iterable[Lane]) -> Act:
+    """Return the dialog that pauses a line, PIPELINE/PHASE or PIPELINE/* for the whole pipeline, or resumes it.
+
+    A phase whose whole pipeline is paused is resumed with its pipeline.
+    """
+    pipeline, _, phase = line.partition("/")
+    pauses = [lane.paused for lane in lanes if lane.pipeline == pipeline and phase in ("*", lane.phase)]
+    # A renamed phase may be paused under its former name.
+    pause = next((each for each in pauses if each is not None and (phase != "*" or each.phase == "*")), None)
     if pause is not None:
         phase = pause.phase
     name = pipeline if phase == "*" else f"{pipeline}.{phase}"

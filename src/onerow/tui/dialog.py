@@ -105,7 +105,8 @@ class Dialog(ModalScreen[Act | None]):
         return "" if typed == str(self._act.typed) else f"type the number of tasks: {self._act.typed}"
 
     def _tell(self) -> None:
-        self.query_one("#command", Static).update(Text(f"$ {neutral(self._act.command())}"))
+        command = self._act.command()
+        self.query_one("#command", Static).update(Text(f"$ {neutral(command)}" if command else ""))
         self.query_one("#problem", Static).update(Text(neutral(self._problem())))
 
     @on(Button.Pressed)

@@ -36,6 +36,19 @@ def _bindings() -> list[BindingType]:
     ]
 
 
+class _AboutGrid(Message):
+    """A message of a list about its line with this key."""
+
+    def __init__(self, grid: "Grid", key: str = "") -> None:
+        super().__init__()
+        self.grid = grid
+        self.key = key
+
+    @property
+    def control(self) -> "Grid":
+        return self.grid
+
+
 class Grid(ScrollView, can_focus=True):
     """A list; only the lines in view are drawn."""
 
@@ -52,41 +65,18 @@ class Grid(ScrollView, can_focus=True):
 
     cursor = reactive(0, repaint=False)  # its two lines are drawn, not the list
 
-    class Opened(Message):
+    class Opened(_AboutGrid):
         """The user opened a line."""
 
-        def __init__(self, grid: "Grid", key: str) -> None:
-            self.grid = grid
-            self.key = key
-            super().__init__()
-
-        @property
-        def control(self) -> "Grid":
-            return self.grid
-
-    class Moved(Message):
+    class Moved(_AboutGrid):
         """The cursor is on another line."""
 
-        def __init__(self, grid: "Grid", key: str) -> None:
-            self.grid = grid
-            self.key = key
-            super().__init__()
-
-        @property
-        def control(self) -> "Grid":
-            return self.grid
-
-    class Edge(Message):
+    class Edge(_AboutGrid):
         """The user moved beyond the first (-1) or the last line (1)."""
 
         def __init__(self, grid: "Grid", step: int) -> None:
-            self.grid = grid
+            super().__init__(grid)
             self.step = step
-            super().__init__()
-
-        @property
-        def control(self) -> "Grid":
-            return self.grid
 
     def __init__(self, columns: Sequence[Column], *, empty: str = "", head: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -109,6 +99,9 @@ class Grid(ScrollView, can_focus=True):
         if shown == self._shown and self.lines == shown[0]:
             return  # nothing to draw
         before, self._shown = self._shown, shown
+        # At the top new lines stay visible; further down the line under the cursor does.
+        top = round(self.scroll_offset.y)
+        follow = not self.lines or 0 < top <= self.cursor < top + self.rows_in_view
         if columns is not None:
             self.columns = tuple(columns)
         self.lines = list(lines)
@@ -120,9 +113,9 @@ class Grid(ScrollView, can_focus=True):
                     self._natural[number] = max(self._natural[number], cell_len(text))
         position = next((n for n, line in enumerate(self.lines) if line.key == key and key), self.cursor)
         self.cursor = min(position, max(0, len(self.lines) - 1))
-        if self.lines and self.lines[self.cursor].heading and not key:
-            self.move_to(self.cursor)
         self.virtual_size = Size(self.size.width, len(self.lines) + self._head)
+        if follow:
+            self.move_to(self.cursor)
         self._widths = (-1, [])
         if before is None or before[1:] != shown[1:] or natural != self._natural or len(before[0]) != len(self.lines):
             self.refresh()
@@ -130,6 +123,11 @@ class Grid(ScrollView, can_focus=True):
         for number, (old, new) in enumerate(zip(before[0], self.lines, strict=True)):
             if old != new:
                 self._redraw(number)
+
+    def begin_at(self, position: int) -> None:
+        """Expect other lines, with the cursor on a position; what is drawn stays until they are loaded."""
+        self.lines = []
+        self.cursor = position
 
     def _redraw(self, number: int) -> None:
         """Draw one line again, if it is in view."""
@@ -157,11 +155,11 @@ class Grid(ScrollView, can_focus=True):
         elif self.cursor >= top + self.rows_in_view:
             self.scroll_to(y=self.cursor - self.rows_in_view + 1, animate=False)
 
-    def find(self, text: str, start: int, step: int = 1) -> bool:
+    def find(self, text: str, start: int) -> bool:
         """Move to the next line that contains the text; return whether there is one."""
         wanted = text.casefold()
         for offset in range(len(self.lines)):
-            position = (start + offset * step) % len(self.lines)
+            position = (start + offset) % len(self.lines)
             if any(wanted in cell.casefold() for cell, _ in self._texts[position]):
                 self.move_to(position)
                 return True

@@ -8,12 +8,12 @@ from rich.text import Text
 from onerow.cli import formatting
 from onerow.core.errors import OnerowError
 from onerow.engine.output.terminal import neutral
-from onerow.tui.keys import keys_of
+from onerow.tui.keys import PAGES, keys_of
 from onerow.tui.label import Label, clickable
 from onerow.tui.places import TITLES
 
 _FRESH = 2.5  # seconds
-_NUMBERED = ("board", "tasks", "failures", "workers", "schedules", "limits", "pulse", "log")
+_NUMBERED = [page for page in PAGES if page != "task"]
 
 
 class State(NamedTuple):

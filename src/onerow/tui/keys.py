@@ -19,19 +19,17 @@ class Key(NamedTuple):
     pages: tuple[str, ...]
     changes: bool = False  # changes tasks or controls: not with --read-only
     hint: str = ""  # the word in the line of keys; '' if the key is only in the help
-    shown_as: str = ""
 
     @property
     def shown(self) -> str:
-        return self.shown_as or " ".join(_NAMES.get(key, key) for key in self.keys.split(","))
+        return " ".join(_NAMES.get(key, key) for key in self.keys.split(","))
 
 
 _NAMES = {
     "enter": "Enter", "escape": "Esc", "space": "Space", "tab": "Tab", "shift+tab": "Shift-Tab", "up": "↑", "down": "↓",
     "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "ctrl+p": "Ctrl-P", "ctrl+r": "Ctrl-R",
     "full_stop": ".", "question_mark": "?", "slash": "/", "colon": ":", "asterisk": "*", "left_square_bracket": "[",
-    "right_square_bracket": "]", "equals_sign": "=", "left": "←", "right": "→", "less_than_sign": "<",
-    "greater_than_sign": ">",
+    "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
 }  # fmt: skip
 
 KEYS: tuple[Key, ...] = (
@@ -94,7 +92,7 @@ KEYS: tuple[Key, ...] = (
     # schedules
     Key("x", "run_now", "run the schedule now", ("schedules",), changes=True, hint="run now"),
     # pulse
-    Key("less_than_sign", "span(-1)", "shorter period", ("pulse",), hint="period", shown_as="<"),
+    Key("less_than_sign", "span(-1)", "shorter period", ("pulse",), hint="period"),
     Key("greater_than_sign", "span(1)", "longer period", ("pulse",)),
 )  # fmt: skip
 """Every key; `grid.` actions belong to the lists, `app.` actions to the whole monitor, others to the page."""

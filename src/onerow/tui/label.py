@@ -33,10 +33,8 @@ class Label(Static):
         before, self._told = self._told, (text, width)
         if before is not None and before == (text, width):
             return
-        lines = text.plain.split("\n")
-        fits = all(cell_len(line) <= width for line in lines)
-        same_height = fits and before is not None and len(before[0].plain.split("\n")) == len(lines)
-        self.update(text, layout=not same_height or before is None or not _fitted(before))
+        height = _height(self._told)
+        self.update(text, layout=before is None or height is None or height != _height(before))
 
     def on_click(self, event: events.Click) -> None:
         if part := event.style.meta.get("part"):
@@ -48,6 +46,8 @@ def clickable(style: str, part: str) -> Style:
     return Style.parse(style) + Style(meta={"part": part})
 
 
-def _fitted(drawn: tuple[Text, int]) -> bool:
-    text, width = drawn
-    return all(cell_len(line) <= width for line in text.plain.split("\n"))
+def _height(told: tuple[Text, int]) -> int | None:
+    """Return the number of lines of a text; None if one is wider than the label, so that it may be folded."""
+    text, width = told
+    lines = text.plain.split("\n")
+    return len(lines) if all(cell_len(line) <= width for line in lines) else None

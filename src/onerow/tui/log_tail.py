@@ -15,7 +15,6 @@ LEVELS = ("", "info", "warning", "error")
 class NewLines(NamedTuple):
     """Lines that were read, and the position after them."""
 
-    task_id: str
     lines: list[LogLine]
     next: int
     dropped: int
@@ -40,13 +39,13 @@ class LogTail:
                 page = queue.logs(task_id, tail=_FIRST)
             else:
                 page = queue.logs(task_id, after=after, limit=_FIRST)
-            return NewLines(task_id, page.lines, page.next, page.dropped)
+            return NewLines(page.lines, page.next, page.dropped)
 
         return read
 
     def take(self, new: NewLines) -> bool:
         """Append what was read; return whether there was anything."""
-        if new.task_id != self.task_id or (self._after is not None and new.next <= self._after):
+        if self._after is not None and new.next <= self._after:
             return False
         seen = self.lines[-1].seq if self.lines else 0
         self.lines += [line for line in new.lines if line.seq > seen]

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from onerow.core.errors import OnerowError
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.tui.acts import Act
+from onerow.tui.acts import Act, Report, Targets, task_act
 from onerow.tui.grid import Grid
 from onerow.tui.keys import keys_of
 from onerow.tui.places import Place
@@ -37,6 +37,9 @@ class Host(Protocol):
     def propose(self, act: Act) -> None:
         """Show an operation; run it if the user agrees."""
 
+    def start(self, verb: str, perform: Callable[[Report], str]) -> None:
+        """Run an operation in the background, and say what it did."""
+
     def ask(self, label: str, value: str, answer: Answer, completer: Completer | None = None) -> None:
         """Ask for one line at the bottom."""
 
@@ -47,7 +50,10 @@ class Host(Protocol):
         """Open a place."""
 
     async def in_background(self, read: Callable[[Views], Any]) -> Any:
-        """Read something once, for a dialog."""
+        """Read something once. Only a worker may wait for it: keys would wait with any other caller."""
+
+    def read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
+        """Read something in the background, and show it if the user is still there; say why if it cannot be read."""
 
 
 class Page(Vertical):
@@ -69,7 +75,7 @@ class Page(Vertical):
         raise NotImplementedError
 
     def show(self, found: Any) -> None:
-        """Show what was read."""
+        """Show what was read; never what was read for an earlier visit."""
         raise NotImplementedError
 
     def refused(self, error: OnerowError) -> None:
@@ -77,6 +83,13 @@ class Page(Vertical):
         grid = self.main_grid
         grid.empty = f"{error}" + (f" ({error.fix})" if error.fix else "")
         grid.load([])
+
+    def propose(self, operation: str, targets: Targets, **initial: str) -> None:
+        """Show the dialog of an operation on tasks; say so if there are none."""
+        if targets.number:
+            self.monitor.propose(task_act(self.monitor.queue, operation, targets, initial=initial))
+        else:
+            self.monitor.say(f"no task here can be changed by {operation}", bad=True)
 
     def search(self, text: str) -> None:
         """Move to the next line that contains a text."""

@@ -1,5 +1,6 @@
-"""Places of the monitor: a page with its argument, and how a typed line names one."""
+"""Places of the monitor: a page with its argument, how a typed line names one, and queries that are put together."""
 
+import re
 from typing import NamedTuple
 
 from onerow.core.errors import BadInput
@@ -7,18 +8,9 @@ from onerow.core.suggest import did_you_mean
 from onerow.engine.views import Completion, Completions
 from onerow.tui.keys import PAGES
 
-TITLES = {
-    "board": "Board",
-    "tasks": "Tasks",
-    "task": "Task",
-    "failures": "Failures",
-    "workers": "Workers",
-    "schedules": "Schedules",
-    "limits": "Limits",
-    "pulse": "Pulse",
-    "log": "Log",
-}
+TITLES = {page: page.capitalize() for page in PAGES}
 _TAKES_QUERY = ("tasks", "failures", "log")
+_QUERY_PARTS = re.compile(r'"[^"]*"|(?<!\S)sort:\S+|\bor\b', re.IGNORECASE)
 
 
 class Place(NamedTuple):
@@ -50,6 +42,16 @@ def parse_place(line: str) -> Place:
     return Place("task", word)
 
 
+def narrowed(query: str, condition: str) -> str:
+    """Return the query for those of its tasks that meet a condition too."""
+    parts = _QUERY_PARTS.findall(query)
+    if "or" not in map(str.lower, parts):
+        return f"{query} {condition}".strip()
+    orders = [part for part in parts if part.startswith("sort:")]  # these may not stand in parentheses
+    alternatives = _QUERY_PARTS.sub(lambda part: "" if part[0] in orders else part[0], query).strip()
+    return " ".join([f"({alternatives})", condition, *orders])
+
+
 def complete_page(text: str) -> Completions:
     """Return the pages whose names begin with a text."""
     items = [Completion(page, "key", TITLES[page]) for page in PAGES if page.startswith(text)]
@@ -65,11 +67,6 @@ class Trail:
     @property
     def here(self) -> Place:
         return self._places[-1]
-
-    @property
-    def names(self) -> list[str]:
-        """The last places, oldest first, for the header."""
-        return [TITLES[place.page] for place in self._places[-3:]]
 
     def go(self, place: Place) -> None:
         """Add a place; a main page without an argument starts a new trail."""

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from onerow.cli import formatting
-from onerow.cli.output import STATUS_STYLE
+from onerow.cli.output import status_cell
 from onerow.engine.output.terminal import neutral, neutral_lines
 from onerow.engine.views import AttemptLine, Row, TaskDetail
 from onerow.tui.cells import Cell
@@ -180,10 +180,9 @@ def _related(detail: TaskDetail) -> Content:
 
 
 def _relative(row: Row) -> Line:
-    status = "parked" if row.parked else str(row.status)
     return Line(
         f"task\n{row.task_id}",
-        [row.task_id, (status, STATUS_STYLE[status]), f"{row.pipeline}.{row.phase}", row.title],
+        [row.task_id, status_cell(row.status, row.parked), f"{row.pipeline}.{row.phase}", row.title],
     )
 
 

@@ -45,7 +45,7 @@ def list_(session: Session, query: tuple[str, ...], limit: int, after: str | Non
                 *([row.user_id] if users else []),
                 row.title,
                 formatting.ago(row.created_at, now),
-                _note(row, now),
+                row_note(row, now),
             )
             for row in page.tasks
         ],
@@ -53,7 +53,8 @@ def list_(session: Session, query: tuple[str, ...], limit: int, after: str | Non
     _say_more(session, asked, page)
 
 
-def _note(row: Row, now: datetime) -> Cell:
+def row_note(row: Row, now: datetime) -> Cell:
+    """Return what matters most about a task in a list: its error, what it waits for, or its progress."""
     if row.error is not None:
         again = f"again {formatting.due(row.run_at, now)}: " if row.status == "waiting" else ""
         return f"{again}{row.error}", "red"

@@ -1,5 +1,7 @@
 """Read model of all user interfaces, as plain values. It changes no task, and no view scans all tasks."""
 
+from onerow.engine.control.definitions import Pause
+from onerow.engine.control.schedules import Scheduled
 from onerow.engine.views.board import Board, Lane, Overview, PipelineBoard
 from onerow.engine.views.completion import Completion, Completions
 from onerow.engine.views.failures import FailureGroup, Failures
@@ -30,6 +32,7 @@ __all__ = [
     "Link",
     "Moment",
     "Overview",
+    "Pause",
     "PayloadForm",
     "PhaseLine",
     "PhasePulse",
@@ -39,6 +42,7 @@ __all__ = [
     "QueueFinding",
     "Reason",
     "Row",
+    "Scheduled",
     "Segment",
     "Series",
     "SignalLine",

@@ -23,6 +23,11 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     error: str  # of the latest failure
     task_ids: list[str]  # examples, latest first
 
+    @property
+    def tasks_query(self) -> str:
+        """The query of its tasks, as far as the query language can say it."""
+        return f"status:failed pipeline:{self.pipeline} phase:{self.phase} error:{self.error_class}"
+
 
 class Failures(msgspec.Struct, frozen=True):
     """Groups, largest first, of the latest `looked_at` failures; `all`: whether there are no others."""

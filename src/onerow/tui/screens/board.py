@@ -15,7 +15,7 @@ from onerow.cli.inspect.board import curve, slots_text, state_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
-from onerow.tui.cells import Cell, bar, progress_share, short_ids
+from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
 from onerow.tui.control_acts import limit_act, pause_act
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
@@ -93,6 +93,10 @@ class BoardPage(Page):
     BoardPage .title { height: 1; color: $primary; text-style: bold; }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lanes: dict[str, Lane] = {}
+
     def compose(self) -> ComposeResult:
         yield Grid(LANES, id="lanes", empty="Nothing is published. Start a worker, or run: onerow demo --monitor")
         with Horizontal(id="below"):
@@ -117,7 +121,7 @@ class BoardPage(Page):
             lines.append(Line(f"{pipeline.name}/*", [pipeline.name, f"  {ended}"], heading=True))
             lines += [Line(f"{lane.pipeline}/{lane.phase}", _lane_cells(lane, found, now)) for lane in pipeline.lanes]
         self._lanes = {f"{lane.pipeline}/{lane.phase}": lane for each in found.board.pipelines for lane in each.lanes}
-        self.query_one("#lanes", Grid).load(lines)
+        self.main_grid.load(lines)
         self.query_one("#running", Grid).load(
             [
                 Line(row.task_id, running_cells(row, short, now))
@@ -125,7 +129,10 @@ class BoardPage(Page):
             ]
         )
         self.query_one("#failures", Grid).load(
-            [Line(failure_query(group), _failure_cells(group, now)) for group in found.failures]
+            [
+                Line("\n".join([group.tasks_query, group.exception, group.where]), _failure_cells(group, now))
+                for group in found.failures
+            ]
         )
 
     @on(Grid.Opened, "#lanes")
@@ -140,22 +147,17 @@ class BoardPage(Page):
 
     @on(Grid.Opened, "#failures")
     async def _open_failures(self, event: Grid.Opened) -> None:
-        await self.monitor.go(Place("tasks", event.key))
+        await self.monitor.go(Place("tasks", event.key.partition("\n")[0]))
 
     def pipeline_here(self) -> str:
-        return self.query_one("#lanes", Grid).key.partition("/")[0]
-
-    def _lane(self) -> Lane | None:
-        return getattr(self, "_lanes", {}).get(self.query_one("#lanes", Grid).key)
+        return self.main_grid.key.partition("/")[0]
 
     def action_pause(self) -> None:
-        pipeline, _, phase = self.query_one("#lanes", Grid).key.partition("/")
-        if pipeline:
-            lane = self._lane() or next((each for each in self._lanes.values() if each.pipeline == pipeline), None)
-            self.monitor.propose(pause_act(self.monitor.queue, pipeline, phase, lane.paused if lane else None))
+        if line := self.main_grid.key:
+            self.monitor.propose(pause_act(self.monitor.queue, line, self._lanes.values()))
 
     def action_limit(self) -> None:
-        if (lane := self._lane()) is not None and lane.kind:
+        if (lane := self._lanes.get(self.main_grid.key)) is not None and lane.kind:
             self.monitor.propose(limit_act(self.monitor.queue, lane))
 
 
@@ -178,22 +180,15 @@ def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
 
 def running_cells(row: Row, short: str, now: datetime) -> Sequence[Cell]:
     """Return a running task with its progress as a bar."""
-    share = progress_share(row.progress)
-    text = formatting.progress(row.progress)
-    shown = f"{bar(share, _BAR)} {share:4.0%}" if share is not None else text or "no progress reported"
+    shown = progress_text(row.progress, _BAR) or "no progress reported"
     return [
         short,
         row.title,
         f"{row.phase}",
-        (shown, "cyan" if share is not None else "dim"),
+        (shown, "cyan" if progress_share(row.progress) is not None else "dim"),
         formatting.ago(row.started_at, now),
         f"{row.attempt}",
     ]
-
-
-def failure_query(group: FailureGroup) -> str:
-    """Return the query of the tasks of a group, as far as the language can say it."""
-    return f"status:failed pipeline:{group.pipeline} phase:{group.phase} error:{group.error_class}"
 
 
 def _failure_cells(group: FailureGroup, now: datetime) -> Sequence[Cell]:

@@ -10,18 +10,17 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.core.errors import OnerowError, with_fix
 from onerow.core.task import Task
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import FailureGroup, Failures, Views
 from onerow.engine.views.failures import last_failure
-from onerow.tui.acts import Targets, by_ids, by_query, task_act
+from onerow.tui.acts import Targets, by_ids, by_query
 from onerow.tui.grid import Grid, Line
 from onerow.tui.label import Label
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
-from onerow.tui.places import Place
+from onerow.tui.places import Place, narrowed
 
 COLUMNS = (
     Column("tasks", right=True),
@@ -33,7 +32,7 @@ COLUMNS = (
     Column("last", right=True),
 )
 _LATEST = 500
-_MOST_MEMBERS = 1_000
+_PAGE, _MOST_PAGES = 1_000, 20
 
 
 class Found(NamedTuple):
@@ -41,11 +40,6 @@ class Found(NamedTuple):
 
     failures: Failures
     now: datetime
-
-
-def group_query(group: FailureGroup) -> str:
-    """Return the query of the tasks of a group, as far as the query language can say it."""
-    return f"status:failed pipeline:{group.pipeline} phase:{group.phase} error:{group.error_class}"
 
 
 class FailuresPage(Page):
@@ -63,8 +57,16 @@ class FailuresPage(Page):
         self._all = True
 
     def compose(self) -> ComposeResult:
-        yield Grid(COLUMNS, id="groups", empty="No task has failed.")
+        yield Grid(COLUMNS, id="groups")
         yield Label(id="sample")
+
+    def visit(self, argument: str) -> None:
+        if argument != self.argument:
+            self._groups = {}
+            self.main_grid.empty = "reading …"
+            self.main_grid.load([])
+            self._tell()
+        super().visit(argument)
 
     def reading(self) -> Callable[[Views], Any]:
         query, queue = self.argument, self.monitor.queue
@@ -77,8 +79,9 @@ class FailuresPage(Page):
 
     def show(self, found: Found) -> None:
         self._groups = {
-            f"{group_query(group)}\n{group.where}\n{group.exception}": group for group in found.failures.groups
+            "\n".join([group.tasks_query, group.exception, group.where]): group for group in found.failures.groups
         }
+        self.main_grid.empty = "No task has failed."
         self.main_grid.load([Line(key, _cells(group, found.now)) for key, group in self._groups.items()])
         self._all = found.failures.all
         self._tell()
@@ -89,8 +92,8 @@ class FailuresPage(Page):
         text = Text()
         if group is not None:
             text.append(neutral(f"{group.exception or group.error_class}: {group.error[:400]}"), "red")
-            text.append(neutral(f"\n{group.where}") if group.where else "", "bold")
-            text.append(neutral(f"\nfor example {', '.join(group.task_ids[:3])}"), "dim")
+            text.append(f"\n{neutral(group.where)}" if group.where else "", "bold")
+            text.append("\n" + neutral(f"for example {', '.join(group.task_ids[:3])}"), "dim")
             if not self._all:
                 text.append(f"\nof the latest {_LATEST} failures", "yellow")
         self.query_one("#sample", Label).tell(text)
@@ -101,42 +104,47 @@ class FailuresPage(Page):
     @on(Grid.Opened)
     async def _opened(self) -> None:
         if (group := self._group()) is not None:
-            await self.monitor.go(Place("tasks", group_query(group)))
+            await self.monitor.go(Place("tasks", self._query(group)))
+
+    def _query(self, group: FailureGroup) -> str:
+        """Return the query of the page and of the group together."""
+        return narrowed(self.argument, group.tasks_query)
 
     def pipeline_here(self) -> str:
         return group.pipeline if (group := self._group()) is not None else ""
 
-    async def _propose(self, operation: str) -> None:
+    def _propose(self, operation: str) -> None:
         group, monitor = self._group(), self.monitor
         if group is None:
             return
-        queue = monitor.queue
-        alone = sum(group_query(each) == group_query(group) for each in self._groups.values()) == 1 and self._all
-        try:
-            targets: Targets = await monitor.in_background(
-                lambda views: by_query(queue, views, operation, group_query(group)) if alone else members(queue, group)
-            )
-        except OnerowError as error:
-            monitor.say(with_fix(error), bad=True)
-            return
-        monitor.propose(task_act(queue, operation, targets))
+        queue, query = monitor.queue, self._query(group)
+        alone = self._all and sum(each.tasks_query == group.tasks_query for each in self._groups.values()) == 1
+        monitor.read_once(
+            lambda views: by_query(queue, views, operation, query) if alone else members(queue, query, group),
+            lambda targets: self.propose(operation, targets),
+        )
 
-    async def action_retry(self) -> None:
-        await self._propose("retry")
+    def action_retry(self) -> None:
+        self._propose("retry")
 
-    async def action_cancel(self) -> None:
-        await self._propose("cancel")
+    def action_cancel(self) -> None:
+        self._propose("cancel")
 
 
-def members(queue: Queue, group: FailureGroup) -> Targets:
+def members(queue: Queue, query: str, group: FailureGroup) -> Targets:
     """Return the tasks of a group by their ids, because other groups match the same query."""
-    wanted = (group.exception, group.where)
-    tasks = queue.find(group_query(group), limit=_MOST_MEMBERS, order="latest").tasks
-    return by_ids([task.task_id for task in tasks if cause_of(task) == wanted])
+    ids: list[str] = []
+    after = None
+    for _ in range(_MOST_PAGES):
+        page = queue.find(query, limit=_PAGE, order="latest", after=after)
+        ids += [task.task_id for task in page.tasks if _cause(task) == (group.exception, group.where)]
+        after = page.next
+        if after is None:
+            break
+    return by_ids(ids)._replace(latest=after is not None)
 
 
-def cause_of(task: Task) -> tuple[str, str]:
-    """Return exception and location of the task's failure."""
+def _cause(task: Task) -> tuple[str, str]:
     entry = last_failure(task)
     return (entry.exception, entry.where) if entry else ("", "")
 

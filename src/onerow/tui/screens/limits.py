@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from textual import on
@@ -61,10 +62,9 @@ class LimitsPage(Page):
     def show(self, found: Found) -> None:
         self._phases = {f"{each.pipeline}/{each.phase}": each for each in found.phases}
         lines: list[Line] = []
-        for key, each in self._phases.items():
-            if f"{each.pipeline}/*" not in (line.key for line in lines):
-                lines.append(Line(f"{each.pipeline}/*", [each.pipeline], heading=True))
-            lines.append(Line(key, _cells(each, found.now)))
+        for pipeline, phases in groupby(found.phases, lambda each: each.pipeline):
+            lines.append(Line(f"{pipeline}/*", [pipeline], heading=True))
+            lines += [Line(f"{each.pipeline}/{each.phase}", _cells(each, found.now)) for each in phases]
         self.main_grid.load(lines)
 
     def pipeline_here(self) -> str:
@@ -77,14 +77,9 @@ class LimitsPage(Page):
         await self.monitor.go(Place("tasks", query))
 
     def action_pause(self) -> None:
-        key = self.main_grid.key
-        pipeline, _, phase = key.partition("/")
-        if pipeline:
-            each = self._phases.get(key) or next(each for each in self._phases.values() if each.pipeline == pipeline)
-            pause = each.lane.paused
-            if phase == "*" and pause is not None and pause.phase != "*":
-                pause = None
-            self.monitor.propose(pause_act(self.monitor.queue, pipeline, phase, pause))
+        if line := self.main_grid.key:
+            lanes = [each.lane for each in self._phases.values()]
+            self.monitor.propose(pause_act(self.monitor.queue, line, lanes))
 
     def action_limit(self) -> None:
         if (each := self._phases.get(self.main_grid.key)) is not None:

@@ -63,12 +63,9 @@ class LogPage(Page):
 
     def reading(self) -> Callable[[Views], Any]:
         queue, query, known = self.monitor.queue, self.argument, dict(self._positions)
-        return lambda views: (query, read_merged(views, queue, query, known))
+        return lambda views: read_merged(views, queue, query, known)
 
-    def show(self, found: tuple[str, MergedLines]) -> None:
-        query, new = found
-        if query != self.argument:
-            return
+    def show(self, new: MergedLines) -> None:
         seen = {task_id: position.seq for task_id, position in self._positions.items()}
         fresh = [line for line in new.lines if line.seq > seen.get(line.task_id, 0)]
         if fresh:

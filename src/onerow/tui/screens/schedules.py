@@ -1,6 +1,7 @@
 """Schedules: the next and the last time, pause, run now."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from textual import on
@@ -8,8 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.engine.control.schedules import Scheduled
-from onerow.engine.views import Views
+from onerow.engine.views import Scheduled, Views
 from onerow.tui.cells import Cell
 from onerow.tui.control_acts import run_now_act, schedule_pause_act
 from onerow.tui.grid import Grid, Line
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     """What the page shows."""
 
     schedules: list[Scheduled]
-    now: Any
+    now: datetime
 
 
 class SchedulesPage(Page):
@@ -58,7 +58,7 @@ class SchedulesPage(Page):
         self._schedules = {f"{each.pipeline}/{each.cron.name}": each for each in found.schedules}
         self.main_grid.load([Line(key, self._cells(each, found.now)) for key, each in self._schedules.items()])
 
-    def _cells(self, each: Scheduled, now: Any) -> list[Cell]:
+    def _cells(self, each: Scheduled, now: datetime) -> list[Cell]:
         paused = each.pause
         why = "" if paused is None else f": {paused.reason}" if paused.reason else f" by {paused.by}"
         return [

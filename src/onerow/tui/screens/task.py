@@ -1,7 +1,6 @@
 """One task: its fields, why it is in its state, its timeline, and tabs with attempts, log, data, steps and history."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
@@ -11,12 +10,11 @@ from textual.binding import BindingType
 
 from onerow.cli import formatting
 from onerow.cli.output import STATUS_STYLE
+from onerow.cli.session import whole_id
 from onerow.core.errors import OnerowError, with_fix
-from onerow.core.filters import Filter
 from onerow.engine.output.terminal import neutral
-from onerow.engine.queue.queue import Queue
 from onerow.engine.views import TaskDetail, Views
-from onerow.tui.acts import by_ids, task_act
+from onerow.tui.acts import awaited_signal, by_ids
 from onerow.tui.grid import Grid
 from onerow.tui.label import Label, clickable
 from onerow.tui.log_tail import LogTail, NewLines
@@ -24,10 +22,9 @@ from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
 from onerow.tui.prompt import Prompt
 from onerow.tui.save import save_log
+from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.task_tabs import TABS, TabState, tab_content
 from onerow.tui.timeline import draw_timeline, life_text
-
-_SHORTEST_PREFIX = 4
 
 
 class Found(NamedTuple):
@@ -58,7 +55,6 @@ class TaskPage(Page):
         self.state = TabState()
         self._log = LogTail("")
         self._found: Found | None = None
-        self._saved_to = ""
 
     def compose(self) -> ComposeResult:
         yield Label(id="facts")
@@ -110,6 +106,7 @@ class TaskPage(Page):
     def refused(self, error: OnerowError) -> None:
         self._found = None
         self.query_one("#facts", Label).tell(Text(neutral(with_fix(error)), style="bold red"))
+        self.query_one("#timeline", Label).tell(Text())
         self.main_grid.empty = ""
         self.main_grid.load([])
 
@@ -236,16 +233,10 @@ class TaskPage(Page):
         name = "".join(char if char.isalnum() or char in "-_." else "_" for char in task_id)
         self.monitor.ask("save the log to", f"{name}.log", lambda path: self._save(task_id, path))
 
-    async def _save(self, task_id: str, path: str) -> None:
-        if not path:
-            return
+    def _save(self, task_id: str, path: str) -> None:
         queue = self.monitor.queue
-        try:
-            said = await self.monitor.in_background(lambda views: save_log(queue, task_id, Path(path)))
-        except (OSError, OnerowError) as error:
-            self.monitor.say(f"not saved: {error}", bad=True)
-        else:
-            self.monitor.say(said)
+        if path:
+            self.monitor.start("save the log", lambda report: save_log(queue, task_id, path))
 
     def ask_search(self, prompt: Prompt) -> None:
         label = "find in the log" if self.state.tab == "log" else "/"
@@ -256,8 +247,6 @@ class TaskPage(Page):
         super().search(text)
 
     async def action_neighbour(self, step: int) -> None:
-        from onerow.tui.screens.tasks import TasksPage
-
         listed: Sequence[str] = []
         for page in self.app.screen_stack[0].query(TasksPage):
             listed = page.listed_ids
@@ -274,8 +263,7 @@ class TaskPage(Page):
 
     def _propose(self, operation: str, **initial: str) -> None:
         if self._found is not None:
-            targets = by_ids([self._found.task["task_id"]])
-            self.monitor.propose(task_act(self.monitor.queue, operation, targets, initial=initial))
+            self.propose(operation, by_ids([self._found.task["task_id"]]), **initial)
 
     def action_retry(self) -> None:
         self._propose("retry")
@@ -298,19 +286,10 @@ class TaskPage(Page):
 
     def action_signal(self) -> None:
         if self._found is not None:
-            awaiting = self._found.task["awaiting"] or ""
-            self._propose("signal", name=awaiting.removeprefix("signal:") if awaiting != "children" else "")
+            self._propose("signal", name=awaited_signal(self._found.task["awaiting"]))
 
     def action_copy(self) -> None:
         if self._found is not None:
             task_id = self._found.task["task_id"]
             self.app.copy_to_clipboard(neutral(task_id))
             self.monitor.say(f"copied {task_id}")
-
-
-def whole_id(queue: Queue, given: str) -> str:
-    """Return the id that was given whole, or of which it is the only beginning."""
-    if len(given) < _SHORTEST_PREFIX or queue.store.fetch([given]):
-        return given
-    page = queue.find(Filter(id_prefix=given), limit=2)
-    return page.tasks[0].task_id if len(page.tasks) == 1 else given

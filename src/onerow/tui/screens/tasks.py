@@ -11,19 +11,20 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
+from onerow.cli.inspect.tasks import row_note
 from onerow.cli.output import STATUS_STYLE
 from onerow.core.errors import OnerowError, with_fix
 from onerow.core.labels import Labels
 from onerow.engine.output.terminal import neutral
 from onerow.engine.views import Completions, Overview, Row, Views
 from onerow.engine.views import TaskPage as Found
-from onerow.tui.acts import Targets, by_ids, by_query, task_act
-from onerow.tui.cells import Cell, bar, progress_share, short_ids
+from onerow.tui.acts import awaited_signal, by_ids, by_query
+from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
 from onerow.tui.grid import Grid, Line
 from onerow.tui.label import Label, clickable
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
-from onerow.tui.places import Place
+from onerow.tui.places import Place, narrowed
 from onerow.tui.prompt import Prompt
 
 COLUMNS = (
@@ -94,14 +95,11 @@ class TasksPage(Page):
     @property
     def asked(self) -> str:
         """The whole query: what was typed, with the tab and the order."""
-        parts = [self.argument]
+        query = self.argument
         if self.tab != "all":
             own = {each.name: f"({each.query})" for each in self._labels.tabs}
-            chosen = own.get(self.tab, f"status:{self.tab}")
-            parts = [f"({self.argument})" if " OR " in self.argument else self.argument, chosen]
-        if self.order and "sort:" not in self.argument:
-            parts.append(self.order)
-        return " ".join(part for part in parts if part)
+            query = narrowed(query, own.get(self.tab, f"status:{self.tab}"))
+        return query if "sort:" in query else f"{query} {self.order}".strip()
 
     def reading(self) -> Callable[[Views], Any]:
         asked, after = self.asked, self._cursors[-1] if self._cursors else None
@@ -185,13 +183,10 @@ class TasksPage(Page):
         if event.step > 0 and self._next:
             self._cursors.append(self._next)
             self._next = None  # until the page is read
-            grid.lines[:] = []
-            grid.move_to(0)
-            grid.cursor = 0
+            grid.begin_at(0)
         elif event.step < 0 and self._cursors:
             self._cursors.pop()
-            grid.lines[:] = []
-            grid.cursor = _PAGE - 1
+            grid.begin_at(_PAGE - 1)
         else:
             return
         self.monitor.poke()
@@ -267,52 +262,37 @@ class TasksPage(Page):
         grid.load([line._replace(marked=self.all_marked or line.key in self.marks) for line in grid.lines])
         self.monitor.poke()
 
-    async def _propose(self, operation: str) -> None:
-        monitor = self.monitor
+    def _propose(self, operation: str) -> None:
+        queue, query, row = self.monitor.queue, self.asked, self._row()
+        initial = {} if row is None else {"priority": str(row.priority), "name": awaited_signal(row.awaiting)}
         if self.all_marked:
-            query, queue = self.asked, monitor.queue
-            try:
-                targets: Targets = await monitor.in_background(lambda views: by_query(queue, views, operation, query))
-            except OnerowError as error:
-                monitor.say(with_fix(error), bad=True)
-                return
-            if not targets.number:
-                monitor.say(f"no task here can be changed by {operation}", bad=True)
-                return
-        elif self.marks:
-            targets = by_ids(sorted(self.marks))
-        elif self.main_grid.key:
-            targets = by_ids([self.main_grid.key])
-        else:
-            return
-        row = self._row()
-        initial = {"priority": str(row.priority)} if row is not None else {}
-        monitor.propose(task_act(monitor.queue, operation, targets, initial=initial))
+            self.monitor.read_once(
+                lambda views: by_query(queue, views, operation, query),
+                lambda targets: self.propose(operation, targets, **initial),
+            )
+        elif ids := sorted(self.marks) or [key for key in [self.main_grid.key] if key]:
+            self.propose(operation, by_ids(ids), **initial)
 
-    async def action_retry(self) -> None:
-        await self._propose("retry")
+    def action_retry(self) -> None:
+        self._propose("retry")
 
-    async def action_cancel(self) -> None:
-        await self._propose("cancel")
+    def action_cancel(self) -> None:
+        self._propose("cancel")
 
-    async def action_replay(self) -> None:
-        await self._propose("replay")
+    def action_replay(self) -> None:
+        self._propose("replay")
 
-    async def action_finish(self) -> None:
-        await self._propose("finish")
+    def action_finish(self) -> None:
+        self._propose("finish")
 
-    async def action_reschedule(self) -> None:
-        await self._propose("reschedule")
+    def action_reschedule(self) -> None:
+        self._propose("reschedule")
 
-    async def action_priority(self) -> None:
-        await self._propose("set-priority")
+    def action_priority(self) -> None:
+        self._propose("set-priority")
 
     def action_signal(self) -> None:
-        row = self._row()
-        if row is not None:
-            name = (row.awaiting or "").removeprefix("signal:") if row.awaiting != "children" else ""
-            queue = self.monitor.queue
-            self.monitor.propose(task_act(queue, "signal", by_ids([row.task_id]), initial={"name": name}))
+        self._propose("signal")
 
     def action_copy(self) -> None:
         if key := self.main_grid.key:
@@ -341,14 +321,6 @@ def _cells(row: Row, short: str, now: datetime, labels: Labels) -> Sequence[Cell
 
 
 def _note(row: Row, now: datetime) -> Cell:
-    if row.error is not None:
-        again = f"again {formatting.due(row.run_at, now)}: " if row.status == "waiting" else ""
-        return f"{again}{row.error}", "red"
-    if row.awaiting is not None:
-        return f"for {row.awaiting.removeprefix('signal:')}", "magenta"
-    if row.status == "waiting" and row.run_at > now:
-        return f"due {formatting.due(row.run_at, now)}"
-    if row.status == "processing":
-        share = progress_share(row.progress)
-        return (f"{bar(share, 12)} {share:.0%}" if share is not None else formatting.progress(row.progress)), "cyan"
-    return ""
+    if row.status == "processing" and row.error is None and progress_share(row.progress) is not None:
+        return progress_text(row.progress, 12), "cyan"
+    return row_note(row, now)

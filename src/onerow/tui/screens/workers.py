@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from onerow.cli import formatting
 from onerow.engine.views import Holding, Views, WorkerLine
-from onerow.tui.cells import Cell, bar, progress_share
+from onerow.tui.cells import Cell, bar, progress_text
 from onerow.tui.control_acts import drain_act
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
@@ -57,17 +57,16 @@ class WorkersPage(Page):
         return lambda views: Found(views.workers(), queue.store.now())
 
     def show(self, found: Found) -> None:
-        # Those that are silent and hold nothing are folded into one line.
-        gone = [worker for worker in found.workers if not worker.alive and not worker.holds]
         self._workers = {worker.name: worker for worker in found.workers}
-        lines = []
+        lines, gone = [], 0
         for worker in sorted(found.workers, key=lambda worker: (not worker.alive, worker.name)):
-            if worker in gone[_SHOWN_SILENT:]:
-                continue
+            gone += not worker.alive and not worker.holds
+            if gone > _SHOWN_SILENT and not worker.alive and not worker.holds:
+                continue  # folded into one line
             lines.append(Line(f"worker\n{worker.name}", _worker_cells(worker, found.now)))
             lines += [Line(f"task\n{held.task_id}", _held_cells(held, found.now)) for held in worker.holds]
-        if len(gone) > _SHOWN_SILENT:
-            lines.append(Line("", [(f"{len(gone) - _SHOWN_SILENT} more silent workers", "dim"), *[""] * 7]))
+        if gone > _SHOWN_SILENT:
+            lines.append(Line("", [(f"silent workers not shown: {gone - _SHOWN_SILENT}", "dim"), *[""] * 7]))
         self.main_grid.load(lines)
 
     @on(Grid.Opened)
@@ -111,7 +110,6 @@ def _worker_cells(worker: WorkerLine, now: datetime) -> list[Cell]:
 
 
 def _held_cells(held: Holding, now: datetime) -> list[Cell]:
-    share = progress_share(held.progress)
     left = 0.0 if held.leased_until is None else (held.leased_until - now).total_seconds()
     lease = f"{bar(left / _FULL_LEASE, _LEASE_BAR)} {formatting.span(left)}" if left > 0 else "ended"
     return [
@@ -119,7 +117,7 @@ def _held_cells(held: Holding, now: datetime) -> list[Cell]:
         "",
         ("cancelling", "yellow") if held.cancel_requested else (held.phase, "cyan"),
         "",
-        (f"{bar(share, 10)} {share:.0%}" if share is not None else formatting.progress(held.progress), "cyan"),
+        (progress_text(held.progress, 10), "cyan"),
         (lease, "green" if left > _FULL_LEASE / 6 else "bold red"),
         formatting.ago(held.since, now),
         held.task_id,

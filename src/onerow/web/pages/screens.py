@@ -14,6 +14,7 @@ from onerow.core.status import FAILED, PROCESSING
 from onerow.engine.control.definitions import load_controls
 from onerow.engine.control.schedules import Scheduled
 from onerow.engine.views import FailureGroup, Holding, PipelineBoard, Row
+from onerow.engine.views.choke import choke_points
 from onerow.ports import Administrable
 from onerow.web.pages.page import Ask, Page
 
@@ -108,18 +109,7 @@ def read_board(ask: Ask) -> dict[str, Any]:
             if row.pipeline == name:
                 cards.setdefault(row.phase, []).append(row)
     pauses = load_controls(ask.queue.store).pauses
-    return values | {"cards": cards, "whole_pause": pauses.get((name, "*")), "choke": _choke_point(pipeline)}
-
-
-def _choke_point(pipeline: PipelineBoard) -> str:
-    """Return the phase with code where waiting tasks pile up: the most minutes of work; '' if none has ten."""
-    behind = [
-        (lane.waiting / max(lane.per_minute, 0.1), lane.phase)
-        for lane in pipeline.lanes
-        if lane.has_code and lane.waiting > 5 and not lane.paused
-    ]
-    minutes, phase = max(behind, default=(0.0, ""))
-    return phase if minutes > 10 else ""
+    return values | {"cards": cards, "whole_pause": pauses.get((name, "*")), "chokes": choke_points(board)}
 
 
 class _Cause(FailureGroup, frozen=True, kw_only=True):
@@ -134,9 +124,7 @@ def read_failures(ask: Ask) -> dict[str, Any]:
     found = ask.views.failures(query)
     groups = []
     for group in found.groups:
-        where = (
-            f"status:failed pipeline:{_quoted(group.pipeline)} phase:{_quoted(group.phase)} error:{group.error_class}"
-        )
+        where = group.tasks_query
         if group.exception:
             where += f" error:{_quoted(group.exception)}"
         issue = "\n".join(
