@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segments
 from rich.traceback import Traceback
@@ -20,6 +20,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from onerow.core.errors import BadInput, OnerowError, StoreError, with_fix
+from onerow.core.plan import Plan
 from onerow.core.times import FAR
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
@@ -47,10 +48,12 @@ from onerow.tui.screens.task import TaskPage
 from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.screens.workers import WorkersPage
 
+T = TypeVar("T")
 _RETRY_AFTER = 2.0
 _SHARE_OF_TIME = 0.1  # reads take at most this part of the time
 _COUNTED_SOON = 0.25
 _EXIT_WITHIN = 3.0
+_KEYS_WAIT = 0.1  # for a dialog that has to read something first
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "ansi-dark", "ansi-light")
 PAGE_TYPES: tuple[type[Page], ...] = (
     BoardPage, TasksPage, TaskPage, FailuresPage, WorkersPage, SchedulesPage, LimitsPage, PulsePage,
@@ -112,7 +115,6 @@ class Monitor(App[None]):
         self._page: Page | None = None
         self._poked = asyncio.Event()
         self._forced = False
-        self._read_at: float | None = None
         self._error: OnerowError | None = None
         self.reads_done = 0  # for tests and the benchmark
         self.first_read_ms: float | None = None
@@ -175,7 +177,7 @@ class Monitor(App[None]):
             other.set_class(other is page, "here")
         page.visit(place.argument)
         page.focus_main().focus(scroll_visible=False)
-        self._read_at, self._error = None, None
+        self._error = None
         self.screen_stack[0].query_one(KeyLine).show(place.page, read_only=self.read_only)
         self._tick()
         self.poke()
@@ -250,7 +252,7 @@ class Monitor(App[None]):
         finally:
             poked.cancel()
         if not future.done():
-            future.add_done_callback(lambda late: late.cancelled() or late.exception())
+            future.cancel()
             return
         if page is not self.page:
             future.exception()
@@ -260,10 +262,10 @@ class Monitor(App[None]):
         except StoreError as error:
             self._error = error
         except OnerowError as error:
-            self._error, self._read_at = None, monotonic()
+            self._error, page.read_at = None, monotonic()
             page.refused(error)
         else:
-            self._error, self._read_at = None, monotonic()
+            self._error, page.read_at = None, monotonic()
             page.show(found)
         self.reads_done += 1
         self._tick()
@@ -271,7 +273,8 @@ class Monitor(App[None]):
             self.first_read_ms = (monotonic() - began) * 1000
 
     def _tick(self) -> None:
-        age = None if self._read_at is None else monotonic() - self._read_at
+        read_at = None if self._page is None else self._page.read_at
+        age = None if read_at is None else monotonic() - read_at
         doing = "; ".join(self._doing.values())
         if self._counts.late:
             doing = "; ".join(filter(None, (doing, "counting tasks")))
@@ -281,8 +284,30 @@ class Monitor(App[None]):
         self._collector.pause()
 
     async def in_background(self, read: Callable[[Views], Any]) -> Any:
-        """Read something once, for a dialog."""
+        """Read something once."""
         return await self._reads.call(lambda: read(self._views))
+
+    async def prepare(self, read: Callable[[Views], T], show: Callable[[T], None]) -> None:
+        """Read what a dialog needs and show it. Later keys wait for it only for a moment."""
+        future = self._reads.call(lambda: read(self._views))
+        await asyncio.wait({future}, timeout=_KEYS_WAIT)
+        prepared = self._prepared(future, show, self.trail.here)
+        if future.done():
+            await prepared
+        else:
+            self.say("waiting for the store")
+            self.run_worker(prepared, name="dialog")
+
+    async def _prepared(self, future: "asyncio.Future[T]", show: Callable[[T], None], place: Place) -> None:
+        try:
+            found = await future
+        except OnerowError as error:
+            self.say(with_fix(error), bad=True)
+            return
+        # A dialog that comes late must not take the keys of something else.
+        busy = isinstance(self.screen, ModalScreen) or self.screen.query_one(Prompt).display
+        if place == self.trail.here and not busy:
+            show(found)
 
     # ── operations ──
 
@@ -380,13 +405,15 @@ class Monitor(App[None]):
             page.ask_search(self.screen_stack[0].query_one(Prompt))
 
     async def action_add(self) -> None:
-        here = self.page
-        plans = await self.in_background(lambda views: views.plans())
-        if not plans:
-            self.say("no pipeline is published: start a worker, or run: onerow publish APP", bad=True)
-            return
-        pipeline = here.pipeline_here() if here is not None else ""
-        self.push_screen(AddForm(self.queue, plans, pipeline), self._agreed)
+        pipeline = self.page.pipeline_here() if self.page is not None else ""
+
+        def show(plans: Mapping[str, Plan]) -> None:
+            if plans:
+                self.push_screen(AddForm(self.queue, plans, pipeline), self._agreed)
+            else:
+                self.say("no pipeline is published: start a worker, or run: onerow publish APP", bad=True)
+
+        await self.prepare(lambda views: views.plans(), show)
 
     def on_key(self, event: events.Key) -> None:
         self._collector.key()

@@ -27,6 +27,8 @@ class Background:
         future: asyncio.Future[T] = loop.create_future()
 
         def run() -> None:
+            if future.cancelled():  # before it began
+                return
             try:
                 result = function()
             except BaseException as error:

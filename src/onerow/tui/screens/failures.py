@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.core.errors import OnerowError, with_fix
 from onerow.core.task import Task
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
@@ -112,14 +111,10 @@ class FailuresPage(Page):
             return
         queue = monitor.queue
         alone = sum(group_query(each) == group_query(group) for each in self._groups.values()) == 1 and self._all
-        try:
-            targets: Targets = await monitor.in_background(
-                lambda views: by_query(queue, views, operation, group_query(group)) if alone else members(queue, group)
-            )
-        except OnerowError as error:
-            monitor.say(with_fix(error), bad=True)
-            return
-        monitor.propose(task_act(queue, operation, targets))
+        await monitor.prepare(
+            lambda views: by_query(queue, views, operation, group_query(group)) if alone else members(queue, group),
+            lambda targets: monitor.propose(task_act(queue, operation, targets)),
+        )
 
     async def action_retry(self) -> None:
         await self._propose("retry")

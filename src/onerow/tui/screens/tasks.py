@@ -268,26 +268,22 @@ class TasksPage(Page):
         self.monitor.poke()
 
     async def _propose(self, operation: str) -> None:
-        monitor = self.monitor
-        if self.all_marked:
-            query, queue = self.asked, monitor.queue
-            try:
-                targets: Targets = await monitor.in_background(lambda views: by_query(queue, views, operation, query))
-            except OnerowError as error:
-                monitor.say(with_fix(error), bad=True)
-                return
-            if not targets.number:
-                monitor.say(f"no task here can be changed by {operation}", bad=True)
-                return
-        elif self.marks:
-            targets = by_ids(sorted(self.marks))
-        elif self.main_grid.key:
-            targets = by_ids([self.main_grid.key])
-        else:
-            return
-        row = self._row()
+        monitor, queue, row = self.monitor, self.monitor.queue, self._row()
         initial = {"priority": str(row.priority)} if row is not None else {}
-        monitor.propose(task_act(monitor.queue, operation, targets, initial=initial))
+
+        def show(targets: Targets) -> None:
+            if targets.number:
+                monitor.propose(task_act(queue, operation, targets, initial=initial))
+            else:
+                monitor.say(f"no task here can be changed by {operation}", bad=True)
+
+        if self.all_marked:
+            query = self.asked
+            await monitor.prepare(lambda views: by_query(queue, views, operation, query), show)
+        elif self.marks:
+            show(by_ids(sorted(self.marks)))
+        elif self.main_grid.key:
+            show(by_ids([self.main_grid.key]))
 
     async def action_retry(self) -> None:
         await self._propose("retry")
