@@ -55,6 +55,42 @@ def test_a_read_that_hangs_does_not_delay_keys_or_other_pages(queue: Queue, monk
     run(test)
 
 
+def test_a_form_that_waits_for_the_store_delays_no_keys(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, called = threading.Event(), threading.Event()
+
+    def hang(*_: Any, **__: Any) -> None:
+        called.set()
+        release.wait(900)
+        raise StoreUnavailable("connection refused")
+
+    async def test() -> None:
+        async with opened(queue, interval=900) as session:
+            with monkeypatch.context() as patch:
+                patch.setattr(Views, "plans", hang)
+                await session.press("n")
+                await session.until(called.is_set)
+                await session.press("4")
+                await session.until(lambda: session.monitor.trail.here.page == "workers")
+                release.set()
+                await session.sees("connection refused")  # the monitor says why, and continues
+                assert len(session.monitor.screen_stack) == 1
+
+    run(test)
+
+
+def test_a_page_that_was_read_before_says_how_old_it_is(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("Wolken")
+            await session.press("4")
+            await session.sees("alive")
+            monkeypatch.setattr(Views, "board", _away)
+            await session.press("1")
+            await session.sees("store unavailable; shown:", " old", "Wolken")
+
+    run(test)
+
+
 def test_stopped_updates_say_so_and_continue(queue: Queue) -> None:
     async def test() -> None:
         async with opened(queue) as session:

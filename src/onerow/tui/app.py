@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segments
 from rich.traceback import Traceback
@@ -48,10 +48,12 @@ from onerow.tui.screens.task import TaskPage
 from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.screens.workers import WorkersPage
 
+T = TypeVar("T")
 _RETRY_AFTER = 2.0
 _SHARE_OF_TIME = 0.1  # reads take at most this part of the time
 _COUNTED_SOON = 0.25
 _EXIT_WITHIN = 3.0
+_KEYS_WAIT = 0.1  # for a dialog that has to read something first
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "ansi-dark", "ansi-light")
 PAGE_TYPES: tuple[type[Page], ...] = (
     BoardPage, TasksPage, TaskPage, FailuresPage, WorkersPage, SchedulesPage, LimitsPage, PulsePage,
@@ -113,9 +115,7 @@ class Monitor(App[None]):
         self._page: Page | None = None
         self._poked = asyncio.Event()
         self._forced = False
-        self._read_at: float | None = None
         self._error: OnerowError | None = None
-        self._reading_once = 0
         self.reads_done = 0  # for tests and the benchmark
         self.first_read_ms: float | None = None
 
@@ -177,7 +177,7 @@ class Monitor(App[None]):
             other.set_class(other is page, "here")
         page.visit(place.argument)
         page.focus_main().focus(scroll_visible=False)
-        self._read_at, self._error = None, None
+        self._error = None
         self.screen_stack[0].query_one(KeyLine).show(place.page, read_only=self.read_only)
         self._tick()
         self.poke()
@@ -260,10 +260,10 @@ class Monitor(App[None]):
         except StoreError as error:
             self._error = error
         except OnerowError as error:
-            self._error, self._read_at = None, monotonic()
+            self._error, page.read_at = None, monotonic()
             page.refused(error)
         else:
-            self._error, self._read_at = None, monotonic()
+            self._error, page.read_at = None, monotonic()
             page.show(found)
         self.reads_done += 1
         self._tick()
@@ -271,8 +271,9 @@ class Monitor(App[None]):
             self.first_read_ms = (monotonic() - began) * 1000
 
     def _tick(self) -> None:
-        age = None if self._read_at is None else monotonic() - self._read_at
-        counting = ["counting tasks"] if self._counts.late or self._reading_once else []
+        read_at = None if self._page is None else self._page.read_at
+        age = None if read_at is None else monotonic() - read_at
+        counting = ["counting tasks"] if self._counts.late else []
         doing = "; ".join([*self._doing.values(), *counting])
         state = State(self.queue.url, self.trail.here.page, age, self.live, self.read_only, self._error, doing)
         for header in self.screen_stack[0].query(Header) if self.is_running else ():  # none while it ends
@@ -283,25 +284,26 @@ class Monitor(App[None]):
         """Read something once. Only a worker may wait for it: keys would wait with any other caller."""
         return await self._reads.call(lambda: read(self._views))
 
-    def read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
-        """Read something in the background, and show it if the user is still there; say why if it cannot be read."""
-        self.run_worker(self._read_once(read, show), name="reading once", group="once", exclusive=True)
+    async def prepare(self, read: Callable[[Views], T], show: Callable[[T], object]) -> None:
+        """Read what a dialog needs and show it. Later keys wait for it only for a moment."""
+        future = self._reads.call(lambda: read(self._views))
+        await asyncio.wait({future}, timeout=_KEYS_WAIT)
+        prepared = self._prepared(future, show, self.trail.here)
+        if future.done():
+            await prepared
+        else:
+            self.say("waiting for the store")
+            self.run_worker(prepared, name="dialog", group="dialog", exclusive=True)
 
-    async def _read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
-        here = self.trail.here
-        self._reading_once += 1
-        self._tick()
+    async def _prepared(self, future: "asyncio.Future[T]", show: Callable[[T], object], place: Place) -> None:
         try:
-            found = await self.in_background(read)
+            found = await future
         except OnerowError as error:
             self.say(with_fix(error), bad=True)
-        else:
-            # Neither a dialog nor the line at the bottom is open, and the page is still the same.
-            if len(self.screen_stack) == 1 and not isinstance(self.focused, Input) and self.trail.here == here:
-                show(found)
-        finally:
-            self._reading_once -= 1
-            self._tick()
+            return
+        # A dialog that comes late must not take the keys of something else.
+        if place == self.trail.here and len(self.screen_stack) == 1 and not isinstance(self.focused, Input):
+            show(found)
 
     # ── operations ──
 
@@ -411,7 +413,7 @@ class Monitor(App[None]):
         if page is not None:
             page.ask_search(self.screen_stack[0].query_one(Prompt))
 
-    def action_add(self) -> None:
+    async def action_add(self) -> None:
         pipeline = "" if self.page is None else self.page.pipeline_here()
 
         def show(plans: Mapping[str, Plan]) -> None:
@@ -420,7 +422,7 @@ class Monitor(App[None]):
             else:
                 self.say("no pipeline is published: start a worker, or run: onerow publish APP", bad=True)
 
-        self.read_once(lambda views: views.plans(), show)
+        await self.prepare(lambda views: views.plans(), show)
 
     def on_key(self, event: events.Key) -> None:
         self._collector.key()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -16,6 +16,8 @@ from onerow.tui.grid import Grid
 from onerow.tui.keys import keys_of
 from onerow.tui.places import Place
 from onerow.tui.prompt import Answer, Completer, Prompt
+
+T = TypeVar("T")
 
 
 def page_bindings(page: str) -> list[BindingType]:
@@ -52,8 +54,8 @@ class Host(Protocol):
     async def in_background(self, read: Callable[[Views], Any]) -> Any:
         """Read something once. Only a worker may wait for it: keys would wait with any other caller."""
 
-    def read_once(self, read: Callable[[Views], Any], show: Callable[[Any], object]) -> None:
-        """Read something in the background, and show it if the user is still there; say why if it cannot be read."""
+    async def prepare(self, read: Callable[[Views], T], show: Callable[[T], object]) -> None:
+        """Read what a dialog needs and show it. Later keys wait for it only for a moment."""
 
 
 class Page(Vertical):
@@ -61,6 +63,8 @@ class Page(Vertical):
 
     page: ClassVar[str] = ""
     argument: str = ""
+    read_at: float | None = None
+    """When what is shown was read, by the monotonic clock; None: not yet."""
 
     @property
     def monitor(self) -> Host:
@@ -68,6 +72,8 @@ class Page(Vertical):
 
     def visit(self, argument: str) -> None:
         """Show another query or task; called before the page is read."""
+        if argument != self.argument:
+            self.read_at = None
         self.argument = argument
 
     def reading(self) -> Callable[[Views], Any]:

@@ -113,22 +113,22 @@ class FailuresPage(Page):
     def pipeline_here(self) -> str:
         return group.pipeline if (group := self._group()) is not None else ""
 
-    def _propose(self, operation: str) -> None:
+    async def _propose(self, operation: str) -> None:
         group, monitor = self._group(), self.monitor
         if group is None:
             return
         queue, query = monitor.queue, self._query(group)
         alone = self._all and sum(each.tasks_query == group.tasks_query for each in self._groups.values()) == 1
-        monitor.read_once(
+        await monitor.prepare(
             lambda views: by_query(queue, views, operation, query) if alone else members(queue, query, group),
             lambda targets: self.propose(operation, targets),
         )
 
-    def action_retry(self) -> None:
-        self._propose("retry")
+    async def action_retry(self) -> None:
+        await self._propose("retry")
 
-    def action_cancel(self) -> None:
-        self._propose("cancel")
+    async def action_cancel(self) -> None:
+        await self._propose("cancel")
 
 
 def members(queue: Queue, query: str, group: FailureGroup) -> Targets:

@@ -262,37 +262,37 @@ class TasksPage(Page):
         grid.load([line._replace(marked=self.all_marked or line.key in self.marks) for line in grid.lines])
         self.monitor.poke()
 
-    def _propose(self, operation: str) -> None:
+    async def _propose(self, operation: str) -> None:
         queue, query, row = self.monitor.queue, self.asked, self._row()
         initial = {} if row is None else {"priority": str(row.priority), "name": awaited_signal(row.awaiting)}
         if self.all_marked:
-            self.monitor.read_once(
+            await self.monitor.prepare(
                 lambda views: by_query(queue, views, operation, query),
                 lambda targets: self.propose(operation, targets, **initial),
             )
         elif ids := sorted(self.marks) or [key for key in [self.main_grid.key] if key]:
             self.propose(operation, by_ids(ids), **initial)
 
-    def action_retry(self) -> None:
-        self._propose("retry")
+    async def action_retry(self) -> None:
+        await self._propose("retry")
 
-    def action_cancel(self) -> None:
-        self._propose("cancel")
+    async def action_cancel(self) -> None:
+        await self._propose("cancel")
 
-    def action_replay(self) -> None:
-        self._propose("replay")
+    async def action_replay(self) -> None:
+        await self._propose("replay")
 
-    def action_finish(self) -> None:
-        self._propose("finish")
+    async def action_finish(self) -> None:
+        await self._propose("finish")
 
-    def action_reschedule(self) -> None:
-        self._propose("reschedule")
+    async def action_reschedule(self) -> None:
+        await self._propose("reschedule")
 
-    def action_priority(self) -> None:
-        self._propose("set-priority")
+    async def action_priority(self) -> None:
+        await self._propose("set-priority")
 
-    def action_signal(self) -> None:
-        self._propose("signal")
+    async def action_signal(self) -> None:
+        await self._propose("signal")
 
     def action_copy(self) -> None:
         if key := self.main_grid.key:
