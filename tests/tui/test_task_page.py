@@ -166,3 +166,17 @@ def test_a_tree_of_any_value_has_printable_lines(value: object) -> None:
     for line in tree_lines("payload", value, ()):
         assert "\n" not in line.value
         assert cell_len(line.value) >= 0
+
+
+def test_a_dialog_does_not_change_the_widths_of_a_page(queue: Queue) -> None:
+    """Textual's styles of a widget, which are loaded with the first dialog, apply to every class of that name."""
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("p", "escape")
+            await open_task(session, "waits")
+            page = session.monitor.page
+            assert page is not None
+            assert {part.outer_size.width for part in page.children if part.display} == {110}
+
+    run(test)

@@ -33,7 +33,6 @@ from onerow.tui.garbage import Collector
 from onerow.tui.header import Header, KeyLine, State
 from onerow.tui.help import Help
 from onerow.tui.keys import KEYS, keys_of
-from onerow.tui.label import Label
 from onerow.tui.page import Page
 from onerow.tui.places import Place, Trail, complete_page, parse_place
 from onerow.tui.prompt import Answer, Completer, Prompt
@@ -46,6 +45,7 @@ from onerow.tui.screens.schedules import SchedulesPage
 from onerow.tui.screens.task import TaskPage
 from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.screens.workers import WorkersPage
+from onerow.tui.text_block import TextBlock
 
 _RETRY_AFTER = 2.0
 _SHARE_OF_TIME = 0.1  # reads take at most this part of the time
@@ -191,8 +191,8 @@ class Monitor(App[None]):
     async def action_go(self, page: str) -> None:
         await self.go(Place(page))
 
-    @on(Label.Chosen, "Header")
-    async def _page_clicked(self, event: Label.Chosen) -> None:
+    @on(TextBlock.Chosen, "Header")
+    async def _page_clicked(self, event: TextBlock.Chosen) -> None:
         await self.go(Place(event.part))
 
     async def action_back(self) -> None:

@@ -18,10 +18,10 @@ from onerow.engine.views import FailureGroup, Failures, Views
 from onerow.engine.views.failures import last_failure
 from onerow.tui.acts import Targets, by_ids, by_query, task_act
 from onerow.tui.grid import Grid, Line
-from onerow.tui.label import Label
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
+from onerow.tui.text_block import TextBlock
 
 COLUMNS = (
     Column("tasks", right=True),
@@ -64,7 +64,7 @@ class FailuresPage(Page):
 
     def compose(self) -> ComposeResult:
         yield Grid(COLUMNS, id="groups", empty="No task has failed.")
-        yield Label(id="sample")
+        yield TextBlock(id="sample")
 
     def reading(self) -> Callable[[Views], Any]:
         query, queue = self.argument, self.monitor.queue
@@ -93,7 +93,7 @@ class FailuresPage(Page):
             text.append(neutral(f"\nfor example {', '.join(group.task_ids[:3])}"), "dim")
             if not self._all:
                 text.append(f"\nof the latest {_LATEST} failures", "yellow")
-        self.query_one("#sample", Label).tell(text)
+        self.query_one("#sample", TextBlock).tell(text)
 
     def _group(self) -> FailureGroup | None:
         return self._groups.get(self.main_grid.key)

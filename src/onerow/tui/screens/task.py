@@ -18,13 +18,13 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.views import TaskDetail, Views
 from onerow.tui.acts import by_ids, task_act
 from onerow.tui.grid import Grid
-from onerow.tui.label import Label, clickable
 from onerow.tui.log_tail import LogTail, NewLines
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
 from onerow.tui.prompt import Prompt
 from onerow.tui.save import save_log
 from onerow.tui.task_tabs import TABS, TabState, tab_content
+from onerow.tui.text_block import TextBlock, clickable
 from onerow.tui.timeline import draw_timeline, life_text
 
 _SHORTEST_PREFIX = 4
@@ -61,11 +61,11 @@ class TaskPage(Page):
         self._saved_to = ""
 
     def compose(self) -> ComposeResult:
-        yield Label(id="facts")
-        yield Label(id="timeline")
-        yield Label(id="tabs")
+        yield TextBlock(id="facts")
+        yield TextBlock(id="timeline")
+        yield TextBlock(id="tabs")
         yield Grid((), id="content", head=False)
-        yield Label(id="detail")
+        yield TextBlock(id="detail")
 
     # ── reading ──
 
@@ -75,7 +75,7 @@ class TaskPage(Page):
             self._log = LogTail("")
             self._found = None
             for name in ("#facts", "#timeline", "#detail"):
-                self.query_one(name, Label).tell(Text())
+                self.query_one(name, TextBlock).tell(Text())
             grid = self.main_grid
             grid.empty = "reading …"
             grid.load([], ())
@@ -101,7 +101,7 @@ class TaskPage(Page):
         self._found = found
         if found.log is not None:
             self._log.take(found.log)
-        self.query_one("#facts", Label).tell(self._facts(found))
+        self.query_one("#facts", TextBlock).tell(self._facts(found))
         self._show_timeline()
         self._show_tab()
         if first and self.state.tab == "log":
@@ -109,7 +109,7 @@ class TaskPage(Page):
 
     def refused(self, error: OnerowError) -> None:
         self._found = None
-        self.query_one("#facts", Label).tell(Text(neutral(with_fix(error)), style="bold red"))
+        self.query_one("#facts", TextBlock).tell(Text(neutral(with_fix(error)), style="bold red"))
         self.main_grid.empty = ""
         self.main_grid.load([])
 
@@ -152,7 +152,7 @@ class TaskPage(Page):
     def _show_timeline(self) -> None:
         assert self._found is not None
         text = draw_timeline(self._found.detail, max(20, self.size.width - 2), fold=self.state.fold_idle)
-        self.query_one("#timeline", Label).tell(text)
+        self.query_one("#timeline", TextBlock).tell(text)
 
     def _show_tab(self) -> None:
         assert self._found is not None
@@ -162,7 +162,7 @@ class TaskPage(Page):
         if self.state.tab == "log":
             follow = "following" if self.state.follow else "f: follow"
             tabs.append(f"   {follow}   level {self._log.level or 'all'} (l)   w: save", "dim")
-        self.query_one("#tabs", Label).tell(tabs)
+        self.query_one("#tabs", TextBlock).tell(tabs)
         columns, lines, empty = tab_content(self.state, self._found.detail, self._log, self.time_of)
         grid = self.main_grid
         grid.empty = empty
@@ -173,7 +173,7 @@ class TaskPage(Page):
 
     @on(Grid.Moved)
     def _show_detail(self) -> None:
-        detail = self.query_one("#detail", Label)
+        detail = self.query_one("#detail", TextBlock)
         text = self.state.details.get(self.main_grid.key)
         detail.display = text is not None
         if text is not None:
@@ -184,8 +184,8 @@ class TaskPage(Page):
     def action_tab(self, step: int) -> None:
         self._open_tab(TABS[(TABS.index(self.state.tab) + step) % len(TABS)])
 
-    @on(Label.Chosen, "#tabs")
-    def _tab_clicked(self, event: Label.Chosen) -> None:
+    @on(TextBlock.Chosen, "#tabs")
+    def _tab_clicked(self, event: TextBlock.Chosen) -> None:
         self._open_tab(event.part)
 
     def _open_tab(self, tab: str) -> None:
