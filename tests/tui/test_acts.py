@@ -184,3 +184,22 @@ def test_a_refused_operation_says_why(queue: Queue) -> None:
 
 def test_main_is_the_command_line_that_the_dialogs_name() -> None:
     assert {"retry", "cancel", "replay", "finish", "signal", "reschedule", "set-priority", "drain"} <= set(main.list_commands(None))  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_tab_and_arrows_go_through_the_fields_of_a_dialog(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2", "P")
+            await session.sees("Set the priority of")
+            await session.press("tab")
+            await session.type("urgent")
+            await session.sees("--note urgent")
+            await session.press("up", "ctrl+u")
+            await session.type("5")
+            await session.sees("--priority 5 --note urgent")
+            await session.press("escape", "1", "p")
+            await session.press("tab")  # from the last button to the first field
+            await session.type("lunch")
+            await session.sees("--reason lunch")
+
+    run(test)

@@ -207,8 +207,9 @@ class Monitor(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only on the page itself, not over a dialog; and no changes in a read-only monitor."""
-        if isinstance(self.screen, ModalScreen) and any(key.action.split("(")[0] == f"app.{action}" for key in KEYS):
-            return False
+        if isinstance(self.screen, ModalScreen) and action != "focus_next":
+            if any(key.action.split("(")[0] == f"app.{action}" for key in KEYS):
+                return False
         if f"app.{action}" in _OPEN_THE_PROMPT and isinstance(self.focused, Input):
             return False
         return not (action == "add" and self.read_only)
