@@ -1,11 +1,14 @@
 """Every page shows the sample store."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from onerow.core.labels import Labels, Tab
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
+from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import VIDEOS
 from tests.tui.conftest import opened, run
 
@@ -15,6 +18,17 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
         async with opened(queue) as session:
             await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
             assert "wait for" in session.text
+
+    run(test)
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "empty.db")
+    store.prepare()
+
+    async def test() -> None:
+        async with opened(Queue(store)) as session:
+            await session.sees("Nothing is published. Start a worker, or run: onerow demo --monitor")
 
     run(test)
 
