@@ -63,6 +63,12 @@ def test_the_palette_has_the_keys_of_the_page(queue: Queue) -> None:
             await session.press("4", "ctrl+p")
             await session.type("drain")
             await session.sees("drain the worker")
+            assert session.text.count("drain the worker") == 1
+            await session.press("escape", "colon")
+            await session.type("task runs")
+            await session.press("enter", "ctrl+p")
+            await session.type("task of the list")
+            await session.sees("previous task of the list", "[", "]")
 
     run(test)
 

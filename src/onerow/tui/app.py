@@ -207,9 +207,8 @@ class Monitor(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only on the page itself, not over a dialog; and no changes in a read-only monitor."""
-        if isinstance(self.screen, ModalScreen) and action != "focus_next":
-            if any(key.action.split("(")[0] == f"app.{action}" for key in KEYS):
-                return False
+        if isinstance(self.screen, ModalScreen) and action != "focus_next":  # a dialog has that one too
+            return not any(key.action.split("(")[0] == f"app.{action}" for key in KEYS)
         if f"app.{action}" in _OPEN_THE_PROMPT and isinstance(self.focused, Input):
             return False
         return not (action == "add" and self.read_only)
@@ -370,6 +369,8 @@ class Monitor(App[None]):
         return Completions(found.start + start, found.end + start, found.items)
 
     async def _go_to_line(self, line: str) -> None:
+        if not line:
+            return
         try:
             await self.go(parse_place(line))
         except BadInput as error:
@@ -405,7 +406,7 @@ class Monitor(App[None]):
             async def run(action: str = action, node: Any = node) -> None:
                 await self.run_action(action, default_namespace=node)
 
-            yield SystemCommand(f"{key.text} ({key.shown})", key.text, run)
+            yield SystemCommand(key.text, key.shown, run)
 
     def _fatal_error(self) -> None:
         """End after an error of the monitor itself; unlike Textual's own, the report has no local variables, which may
