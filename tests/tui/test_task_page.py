@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Segment
+from onerow.engine.views import Segment, Views
 from onerow.ports import LogLine
 from onerow.tui.json_tree import tree_lines
-from onerow.tui.timeline import GLYPHS, place_bars
+from onerow.tui.timeline import GLYPHS, draw_timeline, place_bars
 from tests.samples import NOW, a_task
 from tests.tui.conftest import Session, opened, run
 
@@ -57,6 +58,13 @@ def test_the_log_is_followed_filtered_searched_and_saved(
             await session.sees("frame 99", "following")
             queue.store.append_log([LogLine("runs", NOW, "video", 1, "warning", "부드러운 frame")])
             await session.sees("부드러운 frame")
+            await session.press("up", "up")
+            await session.sees("f: follow")
+            queue.store.append_log([LogLine("runs", NOW, "video", 1, "info", "later")])
+            await session.read()
+            assert "later" not in session.text
+            await session.press("f")
+            await session.sees("later", "following")
             await session.press("l", "l")
             await session.sees("level warning")
             await session.until(lambda: "frame 99" not in session.text)
@@ -66,8 +74,8 @@ def test_the_log_is_followed_filtered_searched_and_saved(
             await session.sees("frame 12")
             await session.press("w")
             await session.press("enter")
-            await session.sees("wrote 101 lines")
-            assert (tmp_path / "runs.log").read_text().count("\n") == 101
+            await session.sees("wrote 102 lines")
+            assert (tmp_path / "runs.log").read_text().count("\n") == 102
             await session.press("w", "enter")
             await session.sees("not saved")
 
@@ -141,6 +149,33 @@ def test_a_task_is_found_by_the_beginning_of_its_id(queue: Queue) -> None:
             await session.type("parke")
             await session.press("enter")
             await session.sees("It is parked for the signal")
+            queue.store.insert([a_task("parkour")])
+            await session.press("colon")
+            await session.type("park")
+            await session.press("enter")
+            await session.sees("several tasks begin with 'park'; write: tasks id:park")
+
+    run(test)
+
+
+def test_a_short_attempt_is_drawn_between_long_waits(queue: Queue) -> None:
+    times = [NOW + timedelta(seconds=at) for at in (0, 100, 100.1, 100.2, 200, 200.1, 300)]
+    kinds = ("scheduled", "waiting", "running", "back-off", "waiting", "back-off")
+    segments = [
+        Segment(kind=kind, phase="video", began_at=began, ended_at=ended, error_class="unknown")  # type: ignore[arg-type]
+        for kind, began, ended in zip(kinds, times, times[1:], strict=False)
+    ]
+    detail = replace(Views(queue).detail("runs"), segments=segments)
+    assert "✗" in draw_timeline(detail, 110, fold=False).plain.split("\n")[3]
+
+
+def test_retries_are_counted_from_the_last_manual_one(queue: Queue) -> None:
+    queue.store.insert([a_task("tried", attempt=1, retry_count=5, retry_base=3, max_retries=2)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "tried")
+            await session.sees("2 of 2 retries used")
 
     run(test)
 

@@ -54,7 +54,7 @@ class FailuresPage(Page):
     page = "failures"
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("failures")
     DEFAULT_CSS = """
-    FailuresPage #sample { height: auto; max-height: 8; border-top: solid $panel; padding: 0 1; }
+    FailuresPage #sample { height: auto; max-height: 40%; border-top: solid $panel; padding: 0 1; }
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from onerow.cli import formatting
 from onerow.cli.output import STATUS_STYLE
-from onerow.core.errors import OnerowError, with_fix
+from onerow.core.errors import OnerowError, UnknownName, with_fix
 from onerow.core.filters import Filter
 from onerow.engine.output.terminal import neutral
 from onerow.engine.queue.queue import Queue
@@ -121,14 +121,13 @@ class TaskPage(Page):
         task, why, now = found.task, found.detail.view.why, found.detail.at
         parked = task["status"] == "waiting" and task["awaiting"] is not None
         status = "parked" if parked else str(task["status"])
+        used = task["retry_count"] - task["retry_base"]
         text = Text(overflow="ellipsis")
         text.append(neutral(task["title"] or task["task_id"]), "bold")
         text.append("  ")
         text.append(status, STATUS_STYLE[status])
         text.append(neutral(f" in {task['pipeline']}.{task['phase']}"))
-        text.append(
-            f"   attempt {task['attempt']}, {task['retry_count']} of {task['max_retries']} retries used\n", "dim"
-        )
+        text.append(f"   attempt {task['attempt']}, {used} of {task['max_retries']} retries used\n", "dim")
         facts = [
             task["task_id"],
             f"user {task['user_id']}" if task["user_id"] else "",
@@ -172,6 +171,14 @@ class TaskPage(Page):
         self._show_detail()
 
     @on(Grid.Moved)
+    def _moved(self) -> None:
+        # Reading further up must not be interrupted by new lines.
+        grid, state = self.main_grid, self.state
+        if state.tab == "log" and state.follow and grid.cursor < len(grid.lines) - 1:
+            state.follow = False
+            self._show_tab()
+        self._show_detail()
+
     def _show_detail(self) -> None:
         detail = self.query_one("#detail", TextBlock)
         text = self.state.details.get(self.main_grid.key)
@@ -313,4 +320,6 @@ def whole_id(queue: Queue, given: str) -> str:
     if len(given) < _SHORTEST_PREFIX or queue.store.fetch([given]):
         return given
     page = queue.find(Filter(id_prefix=given), limit=2)
-    return page.tasks[0].task_id if len(page.tasks) == 1 else given
+    if len(page.tasks) > 1:
+        raise UnknownName(f"several tasks begin with {given!r}", fix=f"write: tasks id:{given}", field="task_id")
+    return page.tasks[0].task_id if page.tasks else given
