@@ -122,6 +122,8 @@ def task_act(queue: Queue, operation: str, targets: Targets, *, initial: Values 
     remark = ""
     if targets.number > 1 and PACE in _fields_of(queue, operation, targets):
         remark = "with a pace, it continues as long as this monitor runs"
+    elif targets.number > 1 and operation == "signal":
+        remark = "the command sends it to one task: run it with the id of each"
     return Act(
         verb=operation,
         question=f"{_SENTENCE[operation]} {targets.text}?",
@@ -181,7 +183,7 @@ def _json(text: str) -> Any:
 
 def _command(operation: str, targets: Targets, values: Values) -> str:
     if operation == "signal":
-        words = ["onerow", "signal", *targets.words(), values.get("name", "").strip() or "NAME"]
+        words = ["onerow", "signal", targets.ids[0] if len(targets.ids) == 1 else "ID", values.get("name", "").strip() or "NAME"]
         return shlex.join(words + (["--payload", text] if (text := values.get("payload", "").strip()) else []))
     words = ["onerow", operation, *targets.words()]
     for name, option in (*_OPTION.items(), ("result", "--result")):

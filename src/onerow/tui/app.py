@@ -295,6 +295,8 @@ class Monitor(App[None]):
 
     def _agreed(self, act: Act | None) -> None:
         if act is not None:
+            if self.page is not None:
+                self.page.agreed()
             self.run_worker(self._run(act), name="act", exit_on_error=False)
 
     async def _run(self, act: Act) -> None:

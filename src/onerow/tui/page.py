@@ -78,6 +78,9 @@ class Page(Vertical):
         grid.empty = f"{error}" + (f" ({error.fix})" if error.fix else "")
         grid.load([])
 
+    def agreed(self) -> None:
+        """The user agreed to an operation that the page proposed."""
+
     def search(self, text: str) -> None:
         """Move to the next line that contains a text."""
         grid = self.main_grid

@@ -286,7 +286,7 @@ class TasksPage(Page):
         else:
             return
         row = self._row()
-        initial = {"priority": str(row.priority)} if row is not None else {}
+        initial = {"priority": str(row.priority), "name": _awaited(row)} if row is not None else {}
         monitor.propose(task_act(monitor.queue, operation, targets, initial=initial))
 
     async def action_retry(self) -> None:
@@ -307,17 +307,23 @@ class TasksPage(Page):
     async def action_priority(self) -> None:
         await self._propose("set-priority")
 
-    def action_signal(self) -> None:
-        row = self._row()
-        if row is not None:
-            name = (row.awaiting or "").removeprefix("signal:") if row.awaiting != "children" else ""
-            queue = self.monitor.queue
-            self.monitor.propose(task_act(queue, "signal", by_ids([row.task_id]), initial={"name": name}))
+    async def action_signal(self) -> None:
+        await self._propose("signal")
+
+    def agreed(self) -> None:
+        self.all_marked = False
+        self.marks.clear()
+        self._remark()
 
     def action_copy(self) -> None:
         if key := self.main_grid.key:
             self.app.copy_to_clipboard(neutral(key))
             self.monitor.say(f"copied {key}")
+
+
+def _awaited(row: Row) -> str:
+    """Return the name of the signal that a task waits for; '' if it waits for none."""
+    return (row.awaiting or "").removeprefix("signal:") if row.awaiting != "children" else ""
 
 
 def _spelled(value: Any) -> str:
