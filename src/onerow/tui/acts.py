@@ -183,7 +183,12 @@ def _json(text: str) -> Any:
 
 def _command(operation: str, targets: Targets, values: Values) -> str:
     if operation == "signal":
-        words = ["onerow", "signal", targets.ids[0] if len(targets.ids) == 1 else "ID", values.get("name", "").strip() or "NAME"]
+        words = [
+            "onerow",
+            "signal",
+            targets.ids[0] if len(targets.ids) == 1 else "ID",
+            values.get("name", "").strip() or "NAME",
+        ]
         return shlex.join(words + (["--payload", text] if (text := values.get("payload", "").strip()) else []))
     words = ["onerow", operation, *targets.words()]
     for name, option in (*_OPTION.items(), ("result", "--result")):

@@ -57,6 +57,11 @@ def bar(share: float, width: int, empty: str = "░") -> str:
     return body + empty * (width - len(body))
 
 
+def message_of(error: str, exception: str) -> str:
+    """Return the text of an error without the name of its exception, which is shown beside it."""
+    return error.removeprefix(f"{exception}: ") if exception else error
+
+
 def progress_share(value: object) -> float | None:
     """Return the share that a task's progress reports; None if it has no total."""
     if not isinstance(value, dict):

@@ -15,7 +15,7 @@ from onerow.cli.inspect.board import curve, slots_text, state_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
-from onerow.tui.cells import Cell, bar, progress_share, short_ids
+from onerow.tui.cells import Cell, bar, message_of, progress_share, short_ids
 from onerow.tui.control_acts import limit_act, pause_act
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
@@ -201,6 +201,6 @@ def _failure_cells(group: FailureGroup, now: datetime) -> Sequence[Cell]:
     return [
         (f"{group.count:,}", "bold red"),
         group.phase,
-        f"{cause}: {group.error}",
+        f"{cause}: {message_of(group.error, group.exception)}",
         formatting.ago(group.last_at, now),
     ]

@@ -17,6 +17,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.views import FailureGroup, Failures, Views
 from onerow.engine.views.failures import last_failure
 from onerow.tui.acts import Targets, by_ids, by_query, task_act
+from onerow.tui.cells import message_of
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
@@ -88,7 +89,10 @@ class FailuresPage(Page):
         group = self._group()
         text = Text()
         if group is not None:
-            text.append(neutral(f"{group.exception or group.error_class}: {group.error[:400]}"), "red")
+            text.append(
+                neutral(f"{group.exception or group.error_class}: {message_of(group.error, group.exception)[:400]}"),
+                "red",
+            )
             text.append(neutral(f"\n{group.where}") if group.where else "", "bold")
             text.append(neutral(f"\nfor example {', '.join(group.task_ids[:3])}"), "dim")
             if not self._all:
@@ -148,7 +152,7 @@ def _cells(group: FailureGroup, now: datetime) -> list[str | tuple[str, str]]:
         f"{group.pipeline}.{group.phase}",
         group.error_class,
         cause or group.error_class,
-        (group.error, "red"),
+        (message_of(group.error, group.exception), "red"),
         formatting.ago(group.first_at, now),
         formatting.ago(group.last_at, now),
     ]
