@@ -17,7 +17,7 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
     async def test() -> None:
         async with opened(queue) as session:
             await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
-            assert "wait for" in session.text
+            assert "image (images.ready)" in session.text
 
     run(test)
 

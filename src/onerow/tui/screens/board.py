@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from onerow.cli import formatting
-from onerow.cli.inspect.board import curve, slots_text, state_cell
+from onerow.cli.inspect.board import curve, phase_text, slots_text, state_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
@@ -29,7 +29,7 @@ _FAILED = 100
 _BAR = 14
 
 LANES = (
-    Column("phase", 24),
+    Column("phase", 32),
     Column("waiting", right=True),
     Column("running", 12),
     Column("parked", right=True, drop=2),
@@ -39,7 +39,7 @@ LANES = (
     Column("wait p95", right=True, drop=7),
     Column("/min", right=True, drop=4),
     Column("last 15 min", 15, drop=5),
-    Column("", 60, grow=True, least=32),
+    Column("state", 60, grow=True, least=32),
 )
 RUNNING = (
     Column("task", 16, drop=1),
@@ -162,7 +162,7 @@ class BoardPage(Page):
 def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
     choke = found.chokes.get((lane.pipeline, lane.phase))
     return [
-        lane.phase,
+        phase_text(lane),
         (formatting.number(lane.waiting), "yellow"),
         (slots_text(lane), "cyan"),
         (formatting.number(lane.parked), "magenta"),
