@@ -215,3 +215,24 @@ def test_a_dialog_does_not_change_the_widths_of_a_page(queue: Queue) -> None:
             assert {part.outer_size.width for part in page.children if part.display} == {110}
 
     run(test)
+
+
+def test_a_long_traceback_can_be_read_to_its_end(queue: Queue) -> None:
+    frames = "".join(f'  File "/srv/app/studio.py", line {n}, in step{n}\n    step{n + 1}()\n' for n in range(40))
+    text = f"Traceback (most recent call last):\n{frames}LookupError: the last line"
+    queue.store.append_log([LogLine("failed", NOW - timedelta(hours=4), "script", 1, "error", text)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "failed")
+            await session.sees("step0")
+            assert "the last line" not in session.text
+            await session.press("enter")
+            await session.until(lambda: "It failed" not in session.text)
+            await session.press("end")
+            await session.sees("the last line")
+            await session.press("escape")
+            await session.sees("It failed", "attempts")
+            assert session.monitor.trail.here.page == "task"
+
+    run(test)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 
 from onerow.cli import formatting
 from onerow.cli.output import STATUS_STYLE
@@ -41,6 +42,16 @@ class Found(NamedTuple):
         return self.detail.view.task
 
 
+class DetailBox(VerticalScroll):
+    """The error and the traceback of an attempt; with the focus it has the whole page."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter", "close", "back to the attempts", show=False)]
+
+    def action_close(self) -> None:
+        assert isinstance(self.parent, TaskPage)
+        self.parent.close_detail()
+
+
 class TaskPage(Page):
     """One task."""
 
@@ -50,7 +61,9 @@ class TaskPage(Page):
     TaskPage #facts { height: auto; max-height: 8; padding: 0 1; }
     TaskPage #timeline { height: auto; max-height: 40%; border-top: solid $panel; }
     TaskPage #tabs { height: 1; background: $panel; }
-    TaskPage #detail { height: auto; max-height: 50%; border-top: solid $panel; padding: 0 1; display: none; }
+    TaskPage #detail-box { height: auto; max-height: 50%; border-top: solid $panel; padding: 0 1; display: none; scrollbar-size-vertical: 1; }
+    TaskPage.whole-detail #detail-box { height: 1fr; max-height: 100%; }
+    TaskPage.whole-detail #facts, TaskPage.whole-detail #timeline, TaskPage.whole-detail #content { display: none; }
     """
 
     def __init__(self) -> None:
@@ -65,11 +78,13 @@ class TaskPage(Page):
         yield TextBlock(id="timeline")
         yield TextBlock(id="tabs")
         yield Grid((), id="content", head=False)
-        yield TextBlock(id="detail")
+        with DetailBox(id="detail-box"):
+            yield TextBlock(id="detail")
 
     # ── reading ──
 
     def visit(self, argument: str) -> None:
+        self.close_detail()
         if argument != self.argument:
             self.state = TabState(tab=self.state.tab)
             self._log = LogTail("")
@@ -180,11 +195,18 @@ class TaskPage(Page):
         self._show_detail()
 
     def _show_detail(self) -> None:
-        detail = self.query_one("#detail", TextBlock)
         text = self.state.details.get(self.main_grid.key)
-        detail.display = text is not None
+        self.query_one(DetailBox).display = text is not None
         if text is not None:
-            detail.tell(text)
+            self.query_one("#detail", TextBlock).tell(text)
+        else:
+            self.close_detail()
+
+    def close_detail(self) -> None:
+        """Show the whole page again after the details of one line."""
+        if self.has_class("whole-detail"):
+            self.remove_class("whole-detail")
+            self.main_grid.focus()
 
     # ── keys ──
 
@@ -196,6 +218,7 @@ class TaskPage(Page):
         self._open_tab(event.part)
 
     def _open_tab(self, tab: str) -> None:
+        self.close_detail()
         self.state.tab = tab
         self.main_grid.load([], ())
         self.main_grid.cursor = 0
@@ -211,6 +234,9 @@ class TaskPage(Page):
         elif kind == "tree":
             self.state.toggled ^= {name}
             self._show_tab()
+        elif event.key in self.state.details:
+            self.add_class("whole-detail")
+            self.query_one(DetailBox).focus()
 
     @on(Grid.Edge)
     def _edge(self, event: Grid.Edge) -> None:
