@@ -79,7 +79,7 @@ def test_watch_redraws_the_board_until_it_is_interrupted(town: str, tmp_path: Pa
     terminal.process.send_signal(signal.SIGINT)
     text = terminal.read_until(lambda seen: False)
     assert terminal.close() == 130
-    assert "wait for" in text
+    assert "image (images.ready)" in text
     assert "Traceback" not in text
 
 

@@ -10,6 +10,8 @@ from onerow.cli.main import main
 from onerow.core.status import Status
 from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.queue import Queue
+from onerow.engine.views import Views
+from tests.samples import a_task
 from tests.tui.conftest import Session, opened, run
 
 TASK_OPERATIONS = ("retry", "replay", "cancel", "finish", "signal", "reschedule", "set-priority")
@@ -279,3 +281,42 @@ def test_a_refused_operation_says_why(queue: Queue) -> None:
 
 def test_main_is_the_command_line_that_the_dialogs_name() -> None:
     assert {*TASK_OPERATIONS, "drain", "pause", "resume", "limit", "add"} <= set(main.list_commands(None))  # type: ignore[arg-type]
+
+
+def test_tab_and_arrows_go_through_the_fields_of_a_dialog(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2", "P")
+            await session.sees("Set the priority of")
+            await session.press("tab")
+            await session.type("urgent")
+            await session.sees("--note urgent")
+            await session.press("up", "ctrl+u")
+            await session.type("5")
+            await session.sees("--priority 5 --note urgent")
+            await session.press("escape", "1", "p")
+            await session.press("tab")  # from the last button to the first field
+            await session.type("lunch")
+            await session.sees("--reason lunch")
+
+    run(test)
+
+
+def test_a_signal_goes_to_all_marked_tasks_and_then_none_is_marked(queue: Queue) -> None:
+    awaiting = {"phase": "image", "awaiting": "signal:images.ready"}
+    queue.store.insert([a_task(name, title=name, **awaiting) for name in ("one", "two")])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("2", "slash")
+            await session.type("status:parked")
+            await session.press("enter")
+            await session.sees("status:parked", "one", "two", "1 to 3")
+            await session.press("asterisk", "m")
+            await session.sees("Send a signal to 3 tasks?", "$ onerow signal ID images.ready")
+            await session.press("ctrl+s")
+            await session.sees("signal: 3 tasks")
+            assert all(Views(queue).detail(name).signals for name in ("one", "two", "parked"))
+            assert "marked" not in session.text
+
+    run(test)

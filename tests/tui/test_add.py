@@ -67,6 +67,13 @@ def test_a_wrong_field_is_named(typed: dict[str, str], field: str) -> None:
     assert raised.value.field == field
 
 
+def test_a_wrong_value_is_explained_by_its_type() -> None:
+    plan = clips().plan
+    for name, text, said in (("seconds", "abc", "a whole number"), ("loud", "maybe", "true or false")):
+        with pytest.raises(BadInput, match=f"^{name} must be {said}, not '{text}'"):
+            payload_of(plan, form_fields(plan), {"topic": "tides", name: text})
+
+
 def test_the_form_checks_as_the_user_types_adds_and_returns(queue: Queue) -> None:
     queue.publish(clips())
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from onerow.engine.queue.queue import Queue
 from onerow.ports import LogLine
-from onerow.tui.cells import bar, columns_chart, fit, progress_text, safe, short_ids
+from onerow.tui.cells import bar, columns_chart, fit, message_of, progress_text, safe, short_ids
 from onerow.tui.layout import GAP, Column, widths_of
 from tests.samples import NOW, a_task
 from tests.tui.conftest import opened, run, svg_text
@@ -153,3 +153,15 @@ def test_joined_emoji_take_the_cells_of_their_parts() -> None:
         == "\U0001f469\U0001f680 \U0001f3f3\U0001f308"
     )
     assert safe("\u0915\u094d\u200d\u0937")[0] == "\u0915\u094d\u200d\u0937"  # a joiner between letters
+
+
+def test_a_column_that_needs_little_leaves_the_rest_to_the_others() -> None:
+    columns = (Column("title", 80, grow=True), Column("note", 80, grow=True))
+    assert widths_of(columns, (60, 12), 72) == [54, 16]
+    assert widths_of(columns, (12, 60), 72) == [16, 54]
+    assert widths_of(columns, (60, 60), 72) == [35, 35]
+
+
+def test_the_name_of_an_exception_is_not_repeated() -> None:
+    assert message_of("ValueError: no", "ValueError") == "no"
+    assert message_of("no: such", "") == "no: such"

@@ -1,5 +1,7 @@
 """Every page shows the sample store."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,6 +9,7 @@ from onerow.core.labels import Labels, Tab
 from onerow.core.query import parse_query
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
+from onerow.stores.sqlite import SqliteStore
 from onerow.tui.grid import Grid
 from onerow.tui.places import narrowed
 from tests.cli.conftest import VIDEOS
@@ -18,7 +21,18 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
     async def test() -> None:
         async with opened(queue) as session:
             await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
-            assert "wait for" in session.text
+            assert "image (images.ready)" in session.text
+
+    run(test)
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "empty.db")
+    store.prepare()
+
+    async def test() -> None:
+        async with opened(Queue(store)) as session:
+            await session.sees("Nothing is published. Start a worker, or run: onerow demo --monitor")
 
     run(test)
 

@@ -50,9 +50,10 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @contextmanager
 def nothing_left() -> Iterator[None]:
     """Check that a block leaves no thread of the monitor and no connection of this process behind."""
-    before = _connections()
+    before, threads = _connections(), set(threading.enumerate())
     yield
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("onerow-monitor")]
+    left = set(threading.enumerate()) - threads
+    assert not [each.name for each in left if each.name.startswith("onerow-monitor")]
     assert _connections() <= before
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Segment
+from onerow.engine.views import Segment, Views
 from onerow.ports import LogLine
 from onerow.tui.json_tree import tree_lines
-from onerow.tui.timeline import GLYPHS, place_bars
+from onerow.tui.timeline import GLYPHS, draw_timeline, place_bars
 from tests.samples import NOW, a_task
 from tests.tui.conftest import Session, opened, run
 
@@ -58,6 +59,13 @@ def test_the_log_is_followed_filtered_searched_and_saved(
             await session.sees("frame 99", "following")
             queue.store.append_log([LogLine("runs", NOW, "video", 1, "warning", "부드러운 frame")])
             await session.sees("부드러운 frame")
+            await session.press("up", "up")
+            await session.sees("f: follow")
+            queue.store.append_log([LogLine("runs", NOW, "video", 1, "info", "later")])
+            await session.read()
+            assert "later" not in session.text
+            await session.press("f")
+            await session.sees("later", "following")
             await session.press("l", "l")
             await session.sees("level warning")
             await session.until(lambda: "frame 99" not in session.text)
@@ -67,8 +75,8 @@ def test_the_log_is_followed_filtered_searched_and_saved(
             await session.sees("frame 12")
             await session.press("w")
             await session.press("enter")
-            await session.sees("wrote 101 lines")
-            assert (tmp_path / "runs.log").read_text().count("\n") == 101
+            await session.sees("wrote 102 lines")
+            assert (tmp_path / "runs.log").read_text().count("\n") == 102
             assert stat.S_IMODE((tmp_path / "runs.log").stat().st_mode) == 0o600
             await session.press("w", "enter")
             await session.sees("not saved", "File exists")
@@ -157,6 +165,28 @@ def test_a_task_is_found_by_the_beginning_of_its_id(queue: Queue) -> None:
     run(test)
 
 
+def test_a_short_attempt_is_drawn_between_long_waits(queue: Queue) -> None:
+    times = [NOW + timedelta(seconds=at) for at in (0, 100, 100.1, 100.2, 200, 200.1, 300)]
+    kinds = ("scheduled", "waiting", "running", "back-off", "waiting", "back-off")
+    segments = [
+        Segment(kind=kind, phase="video", began_at=began, ended_at=ended, error_class="unknown")  # type: ignore[arg-type]
+        for kind, began, ended in zip(kinds, times, times[1:], strict=False)
+    ]
+    detail = replace(Views(queue).detail("runs"), segments=segments)
+    assert "✗" in draw_timeline(detail, 110, fold=False).plain.split("\n")[3]
+
+
+def test_retries_are_counted_from_the_last_manual_one(queue: Queue) -> None:
+    queue.store.insert([a_task("tried", attempt=1, retry_count=5, retry_base=3, max_retries=2)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "tried")
+            await session.sees("2 of 2 retries used")
+
+    run(test)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(GLYPHS)), st.integers(0, 10**9), st.booleans()), max_size=30),
     st.integers(1, 150),
@@ -178,3 +208,38 @@ def test_a_tree_of_any_value_has_printable_lines(value: object) -> None:
     for line in tree_lines("payload", value, ()):
         assert "\n" not in line.value
         assert cell_len(line.value) >= 0
+
+
+def test_a_dialog_does_not_change_the_widths_of_a_page(queue: Queue) -> None:
+    """Textual's styles of a widget, which are loaded with the first dialog, apply to every class of that name."""
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("p", "escape")
+            await open_task(session, "waits")
+            page = session.monitor.page
+            assert page is not None
+            assert {part.outer_size.width for part in page.children if part.display} == {110}
+
+    run(test)
+
+
+def test_a_long_traceback_can_be_read_to_its_end(queue: Queue) -> None:
+    frames = "".join(f'  File "/srv/app/studio.py", line {n}, in step{n}\n    step{n + 1}()\n' for n in range(40))
+    text = f"Traceback (most recent call last):\n{frames}LookupError: the last line"
+    queue.store.append_log([LogLine("failed", NOW - timedelta(hours=4), "script", 1, "error", text)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await open_task(session, "failed")
+            await session.sees("step0")
+            assert "the last line" not in session.text
+            await session.press("enter")
+            await session.until(lambda: "It failed" not in session.text)
+            await session.press("end")
+            await session.sees("the last line")
+            await session.press("escape")
+            await session.sees("It failed", "attempts")
+            assert session.monitor.trail.here.page == "task"
+
+    run(test)

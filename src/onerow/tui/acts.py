@@ -131,6 +131,8 @@ def task_act(queue: Queue, operation: str, targets: Targets, *, initial: Values 
     remark = ""
     if any(each.name == PACE.name for each in fields):
         remark = "with a pace, it stops when this monitor ends; its command does the rest"
+    elif targets.number > 1 and operation == "signal":
+        remark = "the command sends it to one task: run it with the id of each"
     return Act(
         verb=operation,
         question=f"{_SENTENCE[operation]} {targets.text}?",
@@ -190,7 +192,12 @@ def _json(text: str) -> Any:
 
 def _command(operation: str, targets: Targets, values: Values) -> str:
     if operation == "signal":
-        words = ["onerow", "signal", *targets.words(), values.get("name", "").strip() or "NAME"]
+        words = [
+            "onerow",
+            "signal",
+            targets.ids[0] if len(targets.ids) == 1 else "ID",
+            values.get("name", "").strip() or "NAME",
+        ]
         return shlex.join(words + (["--payload", text] if (text := values.get("payload", "").strip()) else []))
     words = ["onerow", operation, *targets.words()]
     for name, option in (*_OPTION.items(), ("result", "--result")):

@@ -34,7 +34,6 @@ from onerow.tui.garbage import Collector
 from onerow.tui.header import Header, KeyLine, State
 from onerow.tui.help import Help
 from onerow.tui.keys import KEYS, keys_of
-from onerow.tui.label import Label
 from onerow.tui.page import Page
 from onerow.tui.places import Place, Trail, complete_page, parse_place
 from onerow.tui.prompt import Answer, Completer, Prompt
@@ -47,6 +46,7 @@ from onerow.tui.screens.schedules import SchedulesPage
 from onerow.tui.screens.task import TaskPage
 from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.screens.workers import WorkersPage
+from onerow.tui.text_block import TextBlock
 
 T = TypeVar("T")
 _RETRY_AFTER = 2.0
@@ -193,8 +193,8 @@ class Monitor(App[None]):
     async def action_go(self, page: str) -> None:
         await self.go(Place(page))
 
-    @on(Label.Chosen, "Header")
-    async def _page_clicked(self, event: Label.Chosen) -> None:
+    @on(TextBlock.Chosen, "Header")
+    async def _page_clicked(self, event: TextBlock.Chosen) -> None:
         await self.go(Place(event.part))
 
     async def action_back(self) -> None:
@@ -209,8 +209,8 @@ class Monitor(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only on the page itself, not over a dialog; and no changes in a read-only monitor."""
-        if isinstance(self.screen, ModalScreen) and any(key.action.split("(")[0] == f"app.{action}" for key in KEYS):
-            return False
+        if isinstance(self.screen, ModalScreen) and action != "focus_next":  # a dialog has that one too
+            return not any(key.action.split("(")[0] == f"app.{action}" for key in KEYS)
         if f"app.{action}" in _OPEN_THE_PROMPT and isinstance(self.focused, Input):
             return False
         return not (action == "add" and self.read_only)
@@ -316,6 +316,8 @@ class Monitor(App[None]):
 
     def _agreed(self, act: Act | None) -> None:
         if act is not None:
+            if self.page is not None:
+                self.page.agreed()
             self.start(act.verb, act.run)
 
     def start(self, verb: str, perform: Callable[[Report], str]) -> None:
@@ -403,6 +405,8 @@ class Monitor(App[None]):
         return Completions(found.start + start, found.end + start, found.items)
 
     async def _go_to_line(self, line: str) -> None:
+        if not line:
+            return
         try:
             await self.go(parse_place(line))
         except BadInput as error:
@@ -439,7 +443,7 @@ class Monitor(App[None]):
             async def run(action: str = key.action, node: Any = node) -> None:
                 await self.run_action(action, default_namespace=node)
 
-            yield SystemCommand(f"{key.text} ({key.shown})", key.text, run)
+            yield SystemCommand(key.text, key.shown, run)
 
     def _fatal_error(self) -> None:
         """End after an error of the monitor itself; unlike Textual's own, the report has no local variables, which may

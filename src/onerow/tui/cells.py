@@ -38,6 +38,17 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - long) + text if right else text + " " * (width - long)
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """Return safe text in lines of at most `width` cells, cut between words."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return lines
+
+
 def bar(share: float, width: int) -> str:
     """Return a bar that is filled to a share from 0 to 1, in eighths of a cell."""
     share = min(max(share, 0.0), 1.0)
@@ -45,6 +56,11 @@ def bar(share: float, width: int) -> str:
     full, rest = divmod(eighths, 8)
     body = "█" * full + (_EIGHTHS[rest - 1] if rest else "")
     return body + "░" * (width - len(body))
+
+
+def message_of(error: str, exception: str) -> str:
+    """Return the text of an error without the name of its exception, which is shown beside it."""
+    return error.removeprefix(f"{exception}: ") if exception else error
 
 
 def progress_share(value: object) -> float | None:

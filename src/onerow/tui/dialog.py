@@ -24,7 +24,9 @@ class Dialog(ModalScreen[Act | None]):
         Binding("ctrl+s", "agree", "do it", show=False),
         Binding("y", "agree", "do it", show=False),
         Binding("n", "refuse", "cancel", show=False),
-        Binding("left,right,up,down", "other_button", "other button", show=False),
+        Binding("left,right", "other_button", "other button", show=False),
+        Binding("up", "app.focus_previous", "previous field", show=False),
+        Binding("down", "app.focus_next", "next field", show=False),
     ]
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -47,7 +49,7 @@ class Dialog(ModalScreen[Act | None]):
 
     def compose(self) -> ComposeResult:
         act = self._act
-        box = VerticalScroll(id="box")
+        box = VerticalScroll(id="box", can_focus=False)  # Tab goes through the fields and buttons only
         box.border_title = Text(neutral(act.verb))
         with box:
             yield Label(Text(neutral(act.question), style="bold"))

@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from onerow.tui.cells import Cell, fit, safe
+from onerow.tui.cells import Cell, fit, safe, wrapped
 from onerow.tui.keys import KEYS
 from onerow.tui.layout import GAP, Column, widths_of
 
@@ -227,7 +227,9 @@ class Grid(ScrollView, can_focus=True):
         width = self.size.width
         base = self._style()
         if not self.lines and self.empty:
-            text = fit(f" {safe(self.empty)[0]}", width) if y == self._head else " " * width
+            lines = wrapped(safe(self.empty)[0], width - 2)
+            row = y - min(self._head, self.size.height - 1)
+            text = fit(f" {lines[row]}" if 0 <= row < len(lines) else "", width)
             return Strip([Segment(text, base + Style(dim=True))], width)
         if self._widths[0] != width:
             self._widths = (width, widths_of(self.columns, self._natural, width - 1))

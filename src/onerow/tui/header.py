@@ -9,8 +9,8 @@ from onerow.cli import formatting
 from onerow.core.errors import OnerowError
 from onerow.engine.output.terminal import neutral
 from onerow.tui.keys import PAGES, keys_of
-from onerow.tui.label import Label, clickable
 from onerow.tui.places import TITLES
+from onerow.tui.text_block import TextBlock, clickable
 
 _FRESH = 2.5  # seconds
 _NUMBERED = [page for page in PAGES if page != "task"]
@@ -28,7 +28,7 @@ class State(NamedTuple):
     doing: str = ""  # an operation that runs
 
 
-class Header(Label):
+class Header(TextBlock):
     """Store, state of the reads, and the pages with their numbers."""
 
     DEFAULT_CSS = "Header { height: 1; background: $panel; color: $foreground; } Header:ansi { text-style: reverse; }"
@@ -88,7 +88,7 @@ def short_store(url: str) -> str:
     return neutral(f"{kind} {last}".strip())
 
 
-class KeyLine(Label):
+class KeyLine(TextBlock):
     """The most used keys of the page."""
 
     DEFAULT_CSS = "KeyLine { height: 1; background: $panel; color: $foreground; }"

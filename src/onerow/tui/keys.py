@@ -60,7 +60,7 @@ KEYS: tuple[Key, ...] = (
     Key("pagedown", "grid.page(1)", "a page down", _LISTS),
     Key("home", "grid.first", "first line", _LISTS),
     Key("end", "grid.last", "last line", _LISTS),
-    Key("enter", "grid.open", "open the line; fold or unfold it in a tree", _LISTS, hint="open"),
+    Key("enter", "grid.open", "open the line; fold or unfold it in a tree; show the whole traceback of an attempt", _LISTS, hint="open"),
     Key("tab", "app.focus_next", "next list of the page", ("board",)),
     # phases
     Key("p", "pause", "pause or resume the phase, pipeline or schedule", ("board", "limits", "schedules"), changes=True, hint="pause"),

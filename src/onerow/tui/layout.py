@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 GAP = 2
+_STEP = 8
 
 
 class Column(NamedTuple):
@@ -41,9 +42,13 @@ def widths_of(columns: Sequence[Column], natural: Sequence[int], width: int) -> 
     shown = [index for index in range(len(columns)) if found[index]]
     rest = width - GAP * max(0, len(shown) - 1) - sum(found[n] for n in shown if n not in growing)
     wide = [n for n in shown if n in growing]
-    for left, index in zip(range(len(wide), 0, -1), wide, strict=True):
-        found[index] = max(0, rest // left)
+    # One that needs less than its part leaves the rest to the others. In steps, so that columns do not move each second.
+    need = {n: -(-found[n] // _STEP) * _STEP for n in wide}
+    for left, index in zip(range(len(wide), 0, -1), sorted(wide, key=lambda n: need[n]), strict=True):
+        found[index] = max(0, min(need[index], rest // left))
         rest -= found[index]
+    if wide:
+        found[wide[-1]] += max(0, rest)
     over = sum(found) + GAP * max(0, len(shown) - 1) - width
     for index in reversed(shown):
         if over <= 0:

@@ -97,6 +97,9 @@ class Page(Vertical):
         else:
             self.monitor.say(f"no task here can be changed by {operation}", bad=True)
 
+    def agreed(self) -> None:
+        """The user agreed to an operation that the page proposed."""
+
     def search(self, text: str) -> None:
         """Move to the next line that contains a text."""
         grid = self.main_grid

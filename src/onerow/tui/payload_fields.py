@@ -52,6 +52,9 @@ def payload_of(plan: Plan, fields: Sequence[FormField], typed: Mapping[str, str]
     return payload
 
 
+_WANTED = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
 def _value(field: FormField, text: str) -> Any:
     if field.type == "string":
         return text
@@ -60,6 +63,8 @@ def _value(field: FormField, text: str) -> Any:
     except ValueError as error:
         if field.enum and text in field.enum:
             return text
+        if (wanted := _WANTED.get(field.type)) is not None:
+            raise BadInput(f"{field.name} must be {wanted}, not {text!r}", field=field.name) from None
         raise BadInput(
             f"{field.name} is not JSON ({error})", fix="write text in double quotes", field=field.name
         ) from None

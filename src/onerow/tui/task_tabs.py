@@ -11,7 +11,7 @@ from onerow.cli import formatting
 from onerow.cli.output import status_cell
 from onerow.engine.output.terminal import neutral, neutral_lines
 from onerow.engine.views import AttemptLine, Row, TaskDetail
-from onerow.tui.cells import Cell
+from onerow.tui.cells import Cell, message_of
 from onerow.tui.grid import Line
 from onerow.tui.json_tree import tree_lines
 from onerow.tui.layout import Column
@@ -80,7 +80,7 @@ def _attempts(detail: TaskDetail, state: TabState, time_of: TimeOf) -> Content:
                     time_of(each.started_at),
                     formatting.millis(each.run_ms),
                     each.worker,
-                    (f"{cause}: {each.message}", "red") if each.message else each.note,
+                    (f"{cause}: {message_of(each.message, each.exception)}", "red") if each.message else each.note,
                 ],
             )
         )

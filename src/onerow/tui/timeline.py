@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.text import Text
@@ -96,23 +97,21 @@ def _run_sign(segment: Segment) -> tuple[str, str, str]:
 
 
 def _draw_line(text: Text, bars: Sequence[Bar], width: int) -> None:
-    at = 0
-    for bar in bars:
-        start = max(bar.start, at)
-        if start >= bar.end:
-            continue
-        text.append(" " * (start - at))
+    cells = [(" ", "")] * width
+    # Runs over the rest: an attempt that is shorter than a cell must not be hidden by the wait before or after it.
+    for bar in sorted(bars, key=lambda bar: bar.segment.kind == "running"):
         glyph, style, _ = GLYPHS[bar.segment.kind]
-        long = bar.end - start
+        long = bar.end - bar.start
         if bar.folded:
-            text.append(fit(_fold_label(bar.segment), long), style or "dim")
+            drawn, style = fit(_fold_label(bar.segment), long), style or "dim"
         elif bar.segment.kind == "running":
-            tip, body, _ = _run_sign(bar.segment)
-            text.append("█" * (long - 1) + tip, body)
+            tip, style, _ = _run_sign(bar.segment)
+            drawn = "█" * (long - 1) + tip
         else:
-            text.append(glyph * long, style)
-        at = bar.end
-    text.append(" " * max(0, width - at))
+            drawn = glyph * long
+        cells[bar.start : bar.end] = [(char, style) for char in drawn]
+    for style, group in groupby(cells, key=lambda cell: cell[1]):
+        text.append("".join(char for char, _ in group), style)
 
 
 def _fold_label(segment: Segment) -> str:

@@ -9,7 +9,7 @@ from onerow.cli.output import Cell, Output, rich_table, styled
 from onerow.engine.views import Board, Lane, Overview, PipelineBoard, Views
 
 COLUMNS = (
-    "phase", ">waiting", "running", ">parked", ">failed", ">a minute", "last 20 min", ">p50", ">p95", ">oldest", "",
+    "phase", ">waiting", "running", ">parked", ">failed", ">a minute", "last 20 min", ">p50", ">p95", ">oldest", "state",
 )  # fmt: skip
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BOXES = 8
@@ -40,7 +40,7 @@ def pipeline_rows(pipeline: PipelineBoard, curves: Curves, now: datetime) -> lis
 
 def _lane_row(lane: Lane, counts: Sequence[int], now: datetime) -> list[Cell]:
     return [
-        (lane.phase, "bold"),
+        (phase_text(lane), "bold"),
         (formatting.number(lane.waiting), "yellow"),
         (slots_text(lane), "cyan"),
         (formatting.number(lane.parked), "magenta"),
@@ -52,6 +52,11 @@ def _lane_row(lane: Lane, counts: Sequence[int], now: datetime) -> list[Cell]:
         formatting.ago(lane.oldest, now) if lane.oldest is not None and lane.oldest <= now else "",
         state_cell(lane, now),
     ]
+
+
+def phase_text(lane: Lane) -> str:
+    """Return the name of a phase, with the signal or the payload field that it waits for."""
+    return f"{lane.phase} ({lane.waits_for})" if lane.waits_for else lane.phase
 
 
 def slots_text(lane: Lane) -> str:
@@ -80,9 +85,7 @@ def state_cell(lane: Lane, now: datetime) -> Cell:
         return f"held, {formatting.due(lane.held_until, now)}{why}", "yellow"
     if not lane.kind:
         return "no code knows it", "red"
-    if lane.kind in ("wait_until", "wait_for"):
-        return lane.kind.replace("_", " "), "dim"
-    if not lane.workers and (lane.waiting or lane.processing):
+    if lane.has_code and not lane.workers and (lane.waiting or lane.processing):
         return "no worker", "red"
     return ""
 

@@ -19,6 +19,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     phase: str
     kind: str  # run, batch, command, wait_until, wait_for; '' if no published definition has it
+    waits_for: str = ""  # of a phase without code: the name of its signal, or the payload field with its time
     waiting: int = 0
     processing: int = 0
     parked: int = 0
@@ -148,6 +149,7 @@ def _lane(
         pipeline=pipeline,
         phase=phase,
         kind="" if plan is None else plan.kind,
+        waits_for="" if plan is None else plan.signal or plan.field,
         waiting=count(WAITING, False),
         processing=count(PROCESSING, False),
         parked=count(WAITING, True),

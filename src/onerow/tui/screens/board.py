@@ -11,11 +11,11 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from onerow.cli import formatting
-from onerow.cli.inspect.board import curve, slots_text, state_cell
+from onerow.cli.inspect.board import curve, phase_text, slots_text, state_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
-from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
+from onerow.tui.cells import Cell, message_of, progress_share, progress_text, short_ids
 from onerow.tui.control_acts import limit_act, pause_act
 from onerow.tui.grid import Grid, Line
 from onerow.tui.layout import Column
@@ -29,7 +29,7 @@ _FAILED = 100
 _BAR = 14
 
 LANES = (
-    Column("phase", 24),
+    Column("phase", 32),
     Column("waiting", right=True),
     Column("running", 12),
     Column("parked", right=True, drop=2),
@@ -39,7 +39,7 @@ LANES = (
     Column("wait p95", right=True, drop=7),
     Column("/min", right=True, drop=4),
     Column("last 15 min", 15, drop=5),
-    Column("", 60, grow=True, least=32),
+    Column("state", 60, grow=True, least=32),
 )
 RUNNING = (
     Column("task", 16, drop=1),
@@ -164,7 +164,7 @@ class BoardPage(Page):
 def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
     choke = found.chokes.get((lane.pipeline, lane.phase))
     return [
-        lane.phase,
+        phase_text(lane),
         (formatting.number(lane.waiting), "yellow"),
         (slots_text(lane), "cyan"),
         (formatting.number(lane.parked), "magenta"),
@@ -196,6 +196,6 @@ def _failure_cells(group: FailureGroup, now: datetime) -> Sequence[Cell]:
     return [
         (f"{group.count:,}", "bold red"),
         group.phase,
-        f"{cause}: {group.error}",
+        f"{cause}: {message_of(group.error, group.exception)}",
         formatting.ago(group.last_at, now),
     ]

@@ -16,11 +16,12 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.views import FailureGroup, Failures, Views
 from onerow.engine.views.failures import last_failure
 from onerow.tui.acts import Targets, by_ids, by_query
+from onerow.tui.cells import message_of
 from onerow.tui.grid import Grid, Line
-from onerow.tui.label import Label
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place, narrowed
+from onerow.tui.text_block import TextBlock
 
 COLUMNS = (
     Column("tasks", right=True),
@@ -48,7 +49,7 @@ class FailuresPage(Page):
     page = "failures"
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("failures")
     DEFAULT_CSS = """
-    FailuresPage #sample { height: auto; max-height: 8; border-top: solid $panel; padding: 0 1; }
+    FailuresPage #sample { height: auto; max-height: 40%; border-top: solid $panel; padding: 0 1; }
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class FailuresPage(Page):
 
     def compose(self) -> ComposeResult:
         yield Grid(COLUMNS, id="groups")
-        yield Label(id="sample")
+        yield TextBlock(id="sample")
 
     def visit(self, argument: str) -> None:
         if argument != self.argument:
@@ -91,12 +92,13 @@ class FailuresPage(Page):
         group = self._group()
         text = Text()
         if group is not None:
-            text.append(neutral(f"{group.exception or group.error_class}: {group.error[:400]}"), "red")
+            message = message_of(group.error, group.exception)[:400]
+            text.append(neutral(f"{group.exception or group.error_class}: {message}"), "red")
             text.append(f"\n{neutral(group.where)}" if group.where else "", "bold")
             text.append("\n" + neutral(f"for example {', '.join(group.task_ids[:3])}"), "dim")
             if not self._all:
                 text.append(f"\nof the latest {_LATEST} failures", "yellow")
-        self.query_one("#sample", Label).tell(text)
+        self.query_one("#sample", TextBlock).tell(text)
 
     def _group(self) -> FailureGroup | None:
         return self._groups.get(self.main_grid.key)
@@ -156,7 +158,7 @@ def _cells(group: FailureGroup, now: datetime) -> list[str | tuple[str, str]]:
         f"{group.pipeline}.{group.phase}",
         group.error_class,
         cause or group.error_class,
-        (group.error, "red"),
+        (message_of(group.error, group.exception), "red"),
         formatting.ago(group.first_at, now),
         formatting.ago(group.last_at, now),
     ]

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.cli.inspect.board import slots_text, state_cell
+from onerow.cli.inspect.board import phase_text, slots_text, state_cell
 from onerow.core.durations import spell_duration
 from onerow.engine.views import PhaseLine, Views
 from onerow.tui.cells import Cell
@@ -92,7 +92,7 @@ def _cells(each: PhaseLine, now: datetime) -> list[Cell]:
     if each.next_start is not None:
         left = f"next {formatting.due(each.next_start, now)}"
     return [
-        f"  {each.phase}",
+        f"  {phase_text(lane)}",
         (slots_text(lane), "cyan"),
         "" if lane.limit is None else str(lane.limit),
         "" if lane.per_key is None else str(lane.per_key),

@@ -14,13 +14,13 @@ from onerow.engine.views import Row, Views
 from onerow.engine.views.merged_log import MergedLines, Position, read_merged
 from onerow.ports import LogLine
 from onerow.tui.grid import Grid, Line
-from onerow.tui.label import Label
 from onerow.tui.layout import Column
 from onerow.tui.log_tail import LEVELS
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
 from onerow.tui.prompt import Prompt
 from onerow.tui.task_tabs import LOG_STYLE
+from onerow.tui.text_block import TextBlock
 
 _MOST = 2_000
 COLUMNS = (
@@ -49,7 +49,7 @@ class LogPage(Page):
         self._more = False
 
     def compose(self) -> ComposeResult:
-        yield Label(id="about")
+        yield TextBlock(id="about")
         yield Grid(COLUMNS, id="lines", empty="reading …")
 
     # ── reading and showing ──
@@ -98,7 +98,7 @@ class LogPage(Page):
         grid.load(lines)
         if self._follow:
             grid.action_last()
-        self.query_one("#about", Label).tell(self._about())
+        self.query_one("#about", TextBlock).tell(self._about())
 
     def _title(self, task_id: str) -> str:
         row = self._tasks.get(task_id)
@@ -130,7 +130,7 @@ class LogPage(Page):
         grid = self.main_grid
         if self._follow and grid.cursor < len(grid.lines) - 1:
             self._follow = False
-            self.query_one("#about", Label).tell(self._about())
+            self.query_one("#about", TextBlock).tell(self._about())
 
     def action_follow(self) -> None:
         self._follow = not self._follow

@@ -16,8 +16,8 @@ from onerow.core.errors import OnerowError, with_fix
 from onerow.engine.output.terminal import neutral
 from onerow.engine.views import Pulse, Series, Views
 from onerow.tui.cells import bar, columns_chart, fit
-from onerow.tui.label import Label
 from onerow.tui.page import Page, page_bindings
+from onerow.tui.text_block import TextBlock
 
 SPANS = (
     timedelta(minutes=15),
@@ -47,7 +47,7 @@ class PulsePage(Page):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Label(id="charts")
+            yield TextBlock(id="charts")
 
     def focus_main(self) -> Widget:
         return self.query_one(VerticalScroll)
@@ -59,14 +59,14 @@ class PulsePage(Page):
     def show(self, found: Pulse) -> None:
         self._found = found
         self._phase %= len(found.phases) + 1
-        self.query_one("#charts", Label).tell(charts(found, self._phase, self.size.width, self.size.height))
+        self.query_one("#charts", TextBlock).tell(charts(found, self._phase, self.size.width, self.size.height))
 
     def on_resize(self) -> None:
         if self._found is not None:
             self.show(self._found)
 
     def refused(self, error: OnerowError) -> None:
-        self.query_one("#charts", Label).tell(Text(neutral(with_fix(error)), style="red"))
+        self.query_one("#charts", TextBlock).tell(Text(neutral(with_fix(error)), style="red"))
 
     def search(self, text: str) -> None:
         found = self._found

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 
 from onerow.cli import formatting
 from onerow.cli.output import STATUS_STYLE
@@ -16,7 +17,6 @@ from onerow.engine.output.terminal import neutral
 from onerow.engine.views import TaskDetail, Views
 from onerow.tui.acts import awaited_signal, by_ids
 from onerow.tui.grid import Grid
-from onerow.tui.label import Label, clickable
 from onerow.tui.log_tail import LogTail, NewLines
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place
@@ -24,6 +24,7 @@ from onerow.tui.prompt import Prompt
 from onerow.tui.save import save_log
 from onerow.tui.screens.tasks import TasksPage
 from onerow.tui.task_tabs import TABS, TabState, tab_content
+from onerow.tui.text_block import TextBlock, clickable
 from onerow.tui.timeline import draw_timeline, life_text
 
 
@@ -38,6 +39,16 @@ class Found(NamedTuple):
         return self.detail.view.task
 
 
+class DetailBox(VerticalScroll):
+    """The error and the traceback of an attempt; with the focus it has the whole page."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter", "close", "back to the attempts", show=False)]
+
+    def action_close(self) -> None:
+        assert isinstance(self.parent, TaskPage)
+        self.parent.close_detail()
+
+
 class TaskPage(Page):
     """One task."""
 
@@ -47,7 +58,9 @@ class TaskPage(Page):
     TaskPage #facts { height: auto; max-height: 8; padding: 0 1; }
     TaskPage #timeline { height: auto; max-height: 40%; border-top: solid $panel; }
     TaskPage #tabs { height: 1; background: $panel; }
-    TaskPage #detail { height: auto; max-height: 50%; border-top: solid $panel; padding: 0 1; display: none; }
+    TaskPage #detail-box { height: auto; max-height: 50%; border-top: solid $panel; padding: 0 1; display: none; scrollbar-size-vertical: 1; }
+    TaskPage.whole-detail #detail-box { height: 1fr; max-height: 100%; }
+    TaskPage.whole-detail #facts, TaskPage.whole-detail #timeline, TaskPage.whole-detail #content { display: none; }
     """
 
     def __init__(self) -> None:
@@ -57,21 +70,23 @@ class TaskPage(Page):
         self._found: Found | None = None
 
     def compose(self) -> ComposeResult:
-        yield Label(id="facts")
-        yield Label(id="timeline")
-        yield Label(id="tabs")
+        yield TextBlock(id="facts")
+        yield TextBlock(id="timeline")
+        yield TextBlock(id="tabs")
         yield Grid((), id="content", head=False)
-        yield Label(id="detail")
+        with DetailBox(id="detail-box"):
+            yield TextBlock(id="detail")
 
     # ── reading ──
 
     def visit(self, argument: str) -> None:
+        self.close_detail()
         if argument != self.argument:
             self.state = TabState(tab=self.state.tab)
             self._log = LogTail("")
             self._found = None
             for name in ("#facts", "#timeline", "#detail"):
-                self.query_one(name, Label).tell(Text())
+                self.query_one(name, TextBlock).tell(Text())
             grid = self.main_grid
             grid.empty = "reading …"
             grid.load([], ())
@@ -97,7 +112,7 @@ class TaskPage(Page):
         self._found = found
         if found.log is not None:
             self._log.take(found.log)
-        self.query_one("#facts", Label).tell(self._facts(found))
+        self.query_one("#facts", TextBlock).tell(self._facts(found))
         self._show_timeline()
         self._show_tab()
         if first and self.state.tab == "log":
@@ -105,8 +120,8 @@ class TaskPage(Page):
 
     def refused(self, error: OnerowError) -> None:
         self._found = None
-        self.query_one("#facts", Label).tell(Text(neutral(with_fix(error)), style="bold red"))
-        self.query_one("#timeline", Label).tell(Text())
+        self.query_one("#facts", TextBlock).tell(Text(neutral(with_fix(error)), style="bold red"))
+        self.query_one("#timeline", TextBlock).tell(Text())
         self.main_grid.empty = ""
         self.main_grid.load([])
 
@@ -118,14 +133,13 @@ class TaskPage(Page):
         task, why, now = found.task, found.detail.view.why, found.detail.at
         parked = task["status"] == "waiting" and task["awaiting"] is not None
         status = "parked" if parked else str(task["status"])
+        used = task["retry_count"] - task["retry_base"]
         text = Text(overflow="ellipsis")
         text.append(neutral(task["title"] or task["task_id"]), "bold")
         text.append("  ")
         text.append(status, STATUS_STYLE[status])
         text.append(neutral(f" in {task['pipeline']}.{task['phase']}"))
-        text.append(
-            f"   attempt {task['attempt']}, {task['retry_count']} of {task['max_retries']} retries used\n", "dim"
-        )
+        text.append(f"   attempt {task['attempt']}, {used} of {task['max_retries']} retries used\n", "dim")
         facts = [
             task["task_id"],
             f"user {task['user_id']}" if task["user_id"] else "",
@@ -149,7 +163,7 @@ class TaskPage(Page):
     def _show_timeline(self) -> None:
         assert self._found is not None
         text = draw_timeline(self._found.detail, max(20, self.size.width - 2), fold=self.state.fold_idle)
-        self.query_one("#timeline", Label).tell(text)
+        self.query_one("#timeline", TextBlock).tell(text)
 
     def _show_tab(self) -> None:
         assert self._found is not None
@@ -159,7 +173,7 @@ class TaskPage(Page):
         if self.state.tab == "log":
             follow = "following" if self.state.follow else "f: follow"
             tabs.append(f"   {follow}   level {self._log.level or 'all'} (l)   w: save", "dim")
-        self.query_one("#tabs", Label).tell(tabs)
+        self.query_one("#tabs", TextBlock).tell(tabs)
         columns, lines, empty = tab_content(self.state, self._found.detail, self._log, self.time_of)
         grid = self.main_grid
         grid.empty = empty
@@ -169,23 +183,39 @@ class TaskPage(Page):
         self._show_detail()
 
     @on(Grid.Moved)
+    def _moved(self) -> None:
+        # Reading further up must not be interrupted by new lines.
+        grid, state = self.main_grid, self.state
+        if state.tab == "log" and state.follow and grid.cursor < len(grid.lines) - 1:
+            state.follow = False
+            self._show_tab()
+        self._show_detail()
+
     def _show_detail(self) -> None:
-        detail = self.query_one("#detail", Label)
         text = self.state.details.get(self.main_grid.key)
-        detail.display = text is not None
+        self.query_one(DetailBox).display = text is not None
         if text is not None:
-            detail.tell(text)
+            self.query_one("#detail", TextBlock).tell(text)
+        else:
+            self.close_detail()
+
+    def close_detail(self) -> None:
+        """Show the whole page again after the details of one line."""
+        if self.has_class("whole-detail"):
+            self.remove_class("whole-detail")
+            self.main_grid.focus()
 
     # ── keys ──
 
     def action_tab(self, step: int) -> None:
         self._open_tab(TABS[(TABS.index(self.state.tab) + step) % len(TABS)])
 
-    @on(Label.Chosen, "#tabs")
-    def _tab_clicked(self, event: Label.Chosen) -> None:
+    @on(TextBlock.Chosen, "#tabs")
+    def _tab_clicked(self, event: TextBlock.Chosen) -> None:
         self._open_tab(event.part)
 
     def _open_tab(self, tab: str) -> None:
+        self.close_detail()
         self.state.tab = tab
         self.main_grid.load([], ())
         self.main_grid.cursor = 0
@@ -201,6 +231,9 @@ class TaskPage(Page):
         elif kind == "tree":
             self.state.toggled ^= {name}
             self._show_tab()
+        elif event.key in self.state.details:
+            self.add_class("whole-detail")
+            self.query_one(DetailBox).focus()
 
     @on(Grid.Edge)
     def _edge(self, event: Grid.Edge) -> None:

@@ -21,11 +21,11 @@ from onerow.engine.views import TaskPage as Found
 from onerow.tui.acts import awaited_signal, by_ids, by_query
 from onerow.tui.cells import Cell, progress_share, progress_text, short_ids
 from onerow.tui.grid import Grid, Line
-from onerow.tui.label import Label, clickable
 from onerow.tui.layout import Column
 from onerow.tui.page import Page, page_bindings
 from onerow.tui.places import Place, narrowed
 from onerow.tui.prompt import Prompt
+from onerow.tui.text_block import TextBlock, clickable
 
 COLUMNS = (
     Column("task", 36, drop=5),
@@ -76,9 +76,9 @@ class TasksPage(Page):
         self._labels = Labels()
 
     def compose(self) -> ComposeResult:
-        yield Label(id="tabs")
+        yield TextBlock(id="tabs")
         yield Grid(COLUMNS, id="list", empty="No task matches.")
-        yield Label(id="query")
+        yield TextBlock(id="query")
 
     # ── what is asked ──
 
@@ -136,13 +136,13 @@ class TasksPage(Page):
             ],
             [*COLUMNS, *(Column(each.partition(".")[2], 30, drop=1) for each in found.labels.columns if "." in each)],
         )
-        self.query_one("#tabs", Label).tell(self._tabs(found.overview))
-        self.query_one("#query", Label).tell(self._status(found))
+        self.query_one("#tabs", TextBlock).tell(self._tabs(found.overview))
+        self.query_one("#query", TextBlock).tell(self._status(found))
 
     def refused(self, error: OnerowError) -> None:
         self._rows = []
         super().refused(error)
-        self.query_one("#query", Label).tell(Text(neutral(with_fix(error)), style="red"))
+        self.query_one("#query", TextBlock).tell(Text(neutral(with_fix(error)), style="red"))
 
     @property
     def tabs(self) -> tuple[str, ...]:
@@ -213,8 +213,8 @@ class TasksPage(Page):
         self.tab = self.tabs[(here + step) % len(self.tabs)]
         self._again()
 
-    @on(Label.Chosen, "#tabs")
-    def _tab_clicked(self, event: Label.Chosen) -> None:
+    @on(TextBlock.Chosen, "#tabs")
+    def _tab_clicked(self, event: TextBlock.Chosen) -> None:
         self.tab = event.part
         self._again()
 
@@ -293,6 +293,11 @@ class TasksPage(Page):
 
     async def action_signal(self) -> None:
         await self._propose("signal")
+
+    def agreed(self) -> None:
+        self.all_marked = False
+        self.marks.clear()
+        self._remark()
 
     def action_copy(self) -> None:
         if key := self.main_grid.key:

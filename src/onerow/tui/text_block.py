@@ -8,20 +8,20 @@ from textual.message import Message
 from textual.widgets import Static
 
 
-class Label(Static):
+class TextBlock(Static):
     """A text; `tell` costs nothing if it is the text that is shown."""
 
     class Chosen(Message):
         """A part of the text was clicked."""
 
-        def __init__(self, label: "Label", part: str) -> None:
-            self.label = label
+        def __init__(self, block: "TextBlock", part: str) -> None:
+            self.block = block
             self.part = part
             super().__init__()
 
         @property
-        def control(self) -> "Label":
-            return self.label
+        def control(self) -> "TextBlock":
+            return self.block
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
