@@ -1,5 +1,7 @@
 """Operations on phases, schedules and workers."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -149,6 +151,18 @@ def test_a_worker_is_asked_to_drain(queue: Queue) -> None:
             await session.sees("move to a worker first")
             await session.press("enter")
             await session.sees("attempts", "runs")
+
+    run(test)
+
+
+def test_the_bar_of_a_lease_is_full_for_a_whole_lease_of_the_phase(queue: Queue) -> None:
+    phases = tuple(replace(each, lease=timedelta(minutes=2)) for each in VIDEOS.phases)
+    definitions.publish(queue.store, [replace(VIDEOS, phases=phases)])
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("4")
+            await session.sees("██░░░░░░ 30s")
 
     run(test)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from onerow.cli.session import tasks_text
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, with_fix
 from onerow.core.rates import parse_rate
 from onerow.core.times import parse_moment
 from onerow.engine.queue.bulk import Selection, filter_for
@@ -66,7 +66,7 @@ class Act:
                 try:
                     each.check(text)
                 except BadInput as error:
-                    return f"{error}" + (f": {error.fix}" if error.fix else "")
+                    return with_fix(error)
         return ""
 
 

@@ -14,7 +14,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static
 
-from onerow.core.errors import BadInput
+from onerow.core.errors import BadInput, with_fix
 from onerow.core.plan import Plan
 from onerow.core.times import parse_moment
 from onerow.engine.output.terminal import neutral
@@ -134,7 +134,7 @@ class AddForm(ModalScreen[Act | None]):
             if "priority" in terms:
                 parse_priority(terms["priority"])
         except BadInput as error:
-            return f"{error}" + (f": {error.fix}" if error.fix else "")
+            return with_fix(error)
         return ""
 
     def command(self) -> str:

@@ -230,8 +230,6 @@ class Monitor(App[None]):
             began = monotonic()
             if (page := self.page) is not None and (self.live or forced):
                 await self._read(page)
-                if self.reads_done == 1:
-                    self._collector.start()
             took = monotonic() - began
             rest = max(self._interval, took / _SHARE_OF_TIME)
             if self._error is not None:
@@ -269,6 +267,7 @@ class Monitor(App[None]):
         self._tick()
         if self.first_read_ms is None:
             self.first_read_ms = (monotonic() - began) * 1000
+            self._collector.start()
 
     def _tick(self) -> None:
         read_at = None if self._page is None else self._page.read_at

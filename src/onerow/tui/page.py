@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from onerow.core.errors import OnerowError
+from onerow.core.errors import OnerowError, with_fix
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
 from onerow.tui.acts import Act, Report, Targets, task_act
@@ -87,7 +87,7 @@ class Page(Vertical):
     def refused(self, error: OnerowError) -> None:
         """Show that the question was wrong: a query that does not parse, a task that does not exist."""
         grid = self.main_grid
-        grid.empty = f"{error}" + (f" ({error.fix})" if error.fix else "")
+        grid.empty = with_fix(error)
         grid.load([])
 
     def propose(self, operation: str, targets: Targets, **initial: str) -> None:

@@ -46,8 +46,8 @@ def clickable(style: str, part: str) -> Style:
     return Style.parse(style) + Style(meta={"part": part})
 
 
-def _height(told: tuple[Text, int]) -> int | None:
+def _height(drawn: tuple[Text, int]) -> int | None:
     """Return the number of lines of a text; None if one is wider than the label, so that it may be folded."""
-    text, width = told
+    text, width = drawn
     lines = text.plain.split("\n")
     return len(lines) if all(cell_len(line) <= width for line in lines) else None

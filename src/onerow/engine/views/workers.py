@@ -1,12 +1,13 @@
 """Workers and the tasks they hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from onerow.core.corruption import shown
+from onerow.core.plan import Plan
 from onerow.core.task import Task
 from onerow.engine.control.definitions import PULLER
 from onerow.engine.control.inbox_counts import InboxState
@@ -15,6 +16,8 @@ from onerow.ports import Finding, Note
 
 SILENT_AFTER = timedelta(seconds=15)
 """Workers renew their registration every five seconds; without renewal for this long they count as dead."""
+
+_USUAL_LEASE = timedelta(seconds=30)
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +31,11 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     leased_until: datetime | None
     cancel_requested: bool
     progress: Any
+
+    def lease(self, plans: Mapping[str, Plan]) -> timedelta:
+        """Return how long a whole lease of its phase is."""
+        plan = plans.get(self.pipeline)
+        return plan.phase(self.phase).lease if plan is not None and plan.knows(self.phase) else _USUAL_LEASE
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
+from onerow.core.plan import Plan
 from onerow.engine.views import Holding, Views, WorkerLine
 from onerow.tui.cells import Cell, bar, progress_text
 from onerow.tui.control_acts import drain_act
@@ -28,7 +29,6 @@ COLUMNS = (
     Column("phases", 40, drop=1),
 )
 _LEASE_BAR = 8
-_FULL_LEASE = 30.0
 _SHOWN_SILENT = 3
 
 
@@ -36,6 +36,7 @@ class Found(NamedTuple):
     """What the page shows."""
 
     workers: list[WorkerLine]
+    plans: dict[str, Plan]
     now: datetime
 
 
@@ -54,7 +55,7 @@ class WorkersPage(Page):
 
     def reading(self) -> Callable[[Views], Any]:
         queue = self.monitor.queue
-        return lambda views: Found(views.workers(), queue.store.now())
+        return lambda views: Found(views.workers(), views.plans(), queue.store.now())
 
     def show(self, found: Found) -> None:
         self._workers = {worker.name: worker for worker in found.workers}
@@ -64,7 +65,7 @@ class WorkersPage(Page):
             if gone > _SHOWN_SILENT and not worker.alive and not worker.holds:
                 continue  # folded into one line
             lines.append(Line(f"worker\n{worker.name}", _worker_cells(worker, found.now)))
-            lines += [Line(f"task\n{held.task_id}", _held_cells(held, found.now)) for held in worker.holds]
+            lines += [Line(f"task\n{held.task_id}", _held_cells(held, found)) for held in worker.holds]
         if gone > _SHOWN_SILENT:
             lines.append(Line("", [(f"silent workers not shown: {gone - _SHOWN_SILENT}", "dim"), *[""] * 7]))
         self.main_grid.load(lines)
@@ -109,16 +110,17 @@ def _worker_cells(worker: WorkerLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _held_cells(held: Holding, now: datetime) -> list[Cell]:
-    left = 0.0 if held.leased_until is None else (held.leased_until - now).total_seconds()
-    lease = f"{bar(left / _FULL_LEASE, _LEASE_BAR)} {formatting.span(left)}" if left > 0 else "ended"
+def _held_cells(held: Holding, found: Found) -> list[Cell]:
+    left = 0.0 if held.leased_until is None else (held.leased_until - found.now).total_seconds()
+    share = left / held.lease(found.plans).total_seconds()
+    lease = f"{bar(share, _LEASE_BAR)} {formatting.span(left)}" if left > 0 else "ended"
     return [
         f"  {held.title or held.task_id}",
         "",
         ("cancelling", "yellow") if held.cancel_requested else (held.phase, "cyan"),
         "",
         (progress_text(held.progress, 10), "cyan"),
-        (lease, "green" if left > _FULL_LEASE / 6 else "bold red"),
-        formatting.ago(held.since, now),
+        (lease, "green" if share > 1 / 6 else "bold red"),
+        formatting.ago(held.since, found.now),
         held.task_id,
     ]

@@ -157,8 +157,7 @@ def read_workers(ask: Ask) -> dict[str, Any]:
     plans = ask.views.plans()
 
     def lease_of(held: Holding) -> float:
-        plan = plans.get(held.pipeline)
-        return plan.phase(held.phase).lease.total_seconds() if plan is not None and plan.knows(held.phase) else 30.0
+        return held.lease(plans).total_seconds()
 
     alive = [worker for worker in workers if worker.alive]
     return {"alive": alive, "lost": [worker for worker in workers if not worker.alive], "lease_of": lease_of}
