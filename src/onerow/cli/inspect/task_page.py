@@ -32,7 +32,10 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
             ("added", f"{formatting.at(task['created_at'])} ({formatting.ago(task['created_at'], now)} ago)"),
             ("due", formatting.at(task["run_at"]) if text == "waiting" and task["run_at"] > now else ""),
             ("ended", formatting.at(task["completed_at"])),
-            ("attempt", f"{task['attempt']}, {task['retry_count'] - task['retry_base']} of {task['max_retries']} retries used"),
+            (
+                "attempt",
+                f"{task['attempt']}, {task['retry_count'] - task['retry_base']} of {task['max_retries']} retries used",
+            ),
             ("progress", formatting.progress(task["progress"])),
             ("priority", str(task["priority"]) if task["priority"] else ""),
             ("unique key", task["unique_key"] or ""),
