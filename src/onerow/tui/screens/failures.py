@@ -93,8 +93,8 @@ class FailuresPage(Page):
                 neutral(f"{group.exception or group.error_class}: {message_of(group.error, group.exception)[:400]}"),
                 "red",
             )
-            text.append(neutral(f"\n{group.where}") if group.where else "", "bold")
-            text.append(neutral(f"\nfor example {', '.join(group.task_ids[:3])}"), "dim")
+            text.append(f"\n{neutral(group.where)}" if group.where else "", "bold")
+            text.append(f"\nfor example {neutral(', '.join(group.task_ids[:3]))}", "dim")
             if not self._all:
                 text.append(f"\nof the latest {_LATEST} failures", "yellow")
         self.query_one("#sample", TextBlock).tell(text)
