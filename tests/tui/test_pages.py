@@ -21,7 +21,7 @@ def test_the_board_shows_phases_running_tasks_and_failures(queue: Queue) -> None
     async def test() -> None:
         async with opened(queue) as session:
             await session.sees("videos", "script", "youtube", "Wolken", "75%", "no such topic")
-            assert "image (images.ready)" in session.text
+            assert "waits for images.ready" in session.text
 
     run(test)
 
@@ -145,5 +145,15 @@ def test_labels_of_the_definition_name_tabs_statuses_and_columns(queue: Queue) -
             await session.press("tab")
             await session.sees("(user:u1)", "조수와 달")
             await session.until(lambda: "Tides" not in session.text)
+
+    run(test)
+
+
+def test_the_sample_of_a_failure_has_a_line_for_each_part(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.press("3")
+            await session.sees("for example failed")
+            assert any(line.strip() == "for example failed" for line in session.text.splitlines())
 
     run(test)

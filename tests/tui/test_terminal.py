@@ -97,3 +97,16 @@ def test_plain_and_dumb_terminals_get_the_board_as_text(
         process.terminate()
         process.wait(900)
         process.stdout.close()
+
+
+def test_a_dumb_terminal_gets_whole_columns(town: str, tmp_path: Path, terminals: list[Tmux]) -> None:
+    words = [*ONEROW, "watch", "--once", "--store", town]
+    terminals.append(start(lambda: Tmux(words, tmp_path, size=(130, 24), env={"TERM": "dumb"})))
+    assert "…" not in terminals[0].until(lambda screen: "youtube" in screen)
+
+
+def test_the_board_as_text_refuses_a_query(town: str, tmp_path: Path) -> None:
+    words = [*ONEROW, "monitor", "--plain", "--store", town, "status:failed"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 64
+    assert "use: onerow list status:failed" in done.stderr

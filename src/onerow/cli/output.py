@@ -1,6 +1,7 @@
 """Output of commands: coloured tables in a terminal, plain columns elsewhere, JSON with --json."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 Cell = str | tuple[str, str]  # a text, or a text and its style
 
+DUMB = ("", "dumb", "unknown")
+"""Values of TERM without colours and cursor movement."""
 STATUS_STYLE = {
     "waiting": "yellow",
     "parked": "magenta",
@@ -33,7 +36,7 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.pretty = sys.stdout.isatty() and not as_json
+        self.pretty = sys.stdout.isatty() and not as_json and os.environ.get("TERM") not in DUMB
 
     @property
     def console(self) -> "Console":

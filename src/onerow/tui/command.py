@@ -1,17 +1,17 @@
 """`onerow monitor`: the pages of a queue in the terminal, or with --plain the board as text."""
 
 import os
+import shlex
 import sys
 
 import click
 
 from onerow.cli.inspect.watch import watch
+from onerow.cli.output import DUMB
 from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.engine.views import Views
-
-_DUMB = ("", "dumb", "unknown")
 
 
 @click.command("monitor")
@@ -30,10 +30,14 @@ def command(
     (TERM=dumb, a pipe), it prints the board like --plain.
     """
     rest = max(parse_duration(interval, "--interval").total_seconds(), 0.1)
+    asked = " ".join(query)
     if plain or session.out.as_json or not _can_show():
+        if asked:
+            raise BadInput(
+                "the board as text takes no query", fix=f"use: {shlex.join(['onerow', 'list', asked])}", field="query"
+            )
         watch(session, rest, once=False)
         return
-    asked = " ".join(query)
     views = Views(session.queue)
     if asked:
         views.find(asked, limit=1)  # raises for a query that cannot be parsed before the screen is taken
@@ -57,4 +61,4 @@ def command(
 
 def _can_show() -> bool:
     """Whether the terminal can show pages: it is a terminal for input and output, and it moves the cursor."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in _DUMB
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB

@@ -59,6 +59,11 @@ def phase_text(lane: Lane) -> str:
     return f"{lane.phase} ({lane.waits_for})" if lane.waits_for else lane.phase
 
 
+def waits_cell(lane: Lane) -> Cell:
+    """Return what a phase without code waits for, where its name has no room for it."""
+    return (f"waits for {lane.waits_for}", "dim") if lane.waits_for else ""
+
+
 def slots_text(lane: Lane) -> str:
     """Return the running tasks of a phase as used and free slots."""
     if lane.limit is None or lane.limit > _MOST_BOXES:

@@ -1,6 +1,5 @@
 """`onerow watch`: redraw the board until Ctrl-C."""
 
-import os
 import time
 
 import click
@@ -28,7 +27,7 @@ def watch(session: Session, rest: float, *, once: bool) -> None:
         session.out.json({"overview": overview, "board": board})
     elif once:
         print_board(session.out, views)
-    elif session.out.pretty and os.environ.get("TERM") not in ("", "dumb", "unknown"):
+    elif session.out.pretty:
         _paint(session, rest)
     else:
         while True:

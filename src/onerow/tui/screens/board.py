@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from onerow.cli import formatting
-from onerow.cli.inspect.board import curve, phase_text, slots_text, state_cell
+from onerow.cli.inspect.board import curve, slots_text, state_cell, waits_cell
 from onerow.engine.views import Board, FailureGroup, Lane, Row, Views
 from onerow.engine.views.choke import choke_points
 from onerow.engine.views.counts import NOT_COUNTED
@@ -29,7 +29,7 @@ _FAILED = 100
 _BAR = 14
 
 LANES = (
-    Column("phase", 32),
+    Column("phase", 24),
     Column("waiting", right=True),
     Column("running", 12),
     Column("parked", right=True, drop=2),
@@ -164,7 +164,7 @@ class BoardPage(Page):
 def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
     choke = found.chokes.get((lane.pipeline, lane.phase))
     return [
-        phase_text(lane),
+        lane.phase,
         (formatting.number(lane.waiting), "yellow"),
         (slots_text(lane), "cyan"),
         (formatting.number(lane.parked), "magenta"),
@@ -174,7 +174,7 @@ def _lane_cells(lane: Lane, found: Found, now: datetime) -> Sequence[Cell]:
         formatting.millis(lane.wait_p95),
         formatting.number(lane.per_minute),
         (curve(found.curves.get((lane.pipeline, lane.phase), [])), "green"),
-        (f"⚠ {choke}", "bold yellow") if choke else state_cell(lane, now),
+        (f"⚠ {choke}", "bold yellow") if choke else state_cell(lane, now) or waits_cell(lane),
     ]
 
 

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from onerow.cli import formatting
-from onerow.cli.inspect.board import phase_text, slots_text, state_cell
+from onerow.cli.inspect.board import slots_text, state_cell, waits_cell
 from onerow.core.durations import spell_duration
 from onerow.engine.views import PhaseLine, Views
 from onerow.tui.cells import Cell
@@ -31,7 +31,7 @@ COLUMNS = (
     Column("retries", 40, drop=6),
     Column("failed", right=True, drop=4),
     Column("workers", right=True, drop=1),
-    Column("state", 60),
+    Column("state", 60, grow=True, least=10),
 )
 
 
@@ -92,7 +92,7 @@ def _cells(each: PhaseLine, now: datetime) -> list[Cell]:
     if each.next_start is not None:
         left = f"next {formatting.due(each.next_start, now)}"
     return [
-        f"  {phase_text(lane)}",
+        f"  {each.phase}",
         (slots_text(lane), "cyan"),
         "" if lane.limit is None else str(lane.limit),
         "" if lane.per_key is None else str(lane.per_key),
@@ -102,5 +102,5 @@ def _cells(each: PhaseLine, now: datetime) -> list[Cell]:
         each.retry,
         "" if each.failure_share is None else f"{each.failure_share:.0%}",
         str(len(each.workers)) if lane.kind in ("run", "batch", "command") else "",
-        state_cell(lane, now),
+        state_cell(lane, now) or waits_cell(lane),
     ]
