@@ -61,8 +61,10 @@ class LimitsPage(Page):
     def show(self, found: Found) -> None:
         self._phases = {f"{each.pipeline}/{each.phase}": each for each in found.phases}
         lines: list[Line] = []
+        shown = None  # those of a pipeline follow each other
         for key, each in self._phases.items():
-            if f"{each.pipeline}/*" not in (line.key for line in lines):
+            if each.pipeline != shown:
+                shown = each.pipeline
                 lines.append(Line(f"{each.pipeline}/*", [each.pipeline], heading=True))
             lines.append(Line(key, _cells(each, found.now)))
         self.main_grid.load(lines)

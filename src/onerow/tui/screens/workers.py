@@ -58,16 +58,17 @@ class WorkersPage(Page):
 
     def show(self, found: Found) -> None:
         # Those that are silent and hold nothing are folded into one line.
-        gone = [worker for worker in found.workers if not worker.alive and not worker.holds]
+        gone = [worker.name for worker in found.workers if not worker.alive and not worker.holds]
+        folded = set(gone[_SHOWN_SILENT:])
         self._workers = {worker.name: worker for worker in found.workers}
         lines = []
         for worker in sorted(found.workers, key=lambda worker: (not worker.alive, worker.name)):
-            if worker in gone[_SHOWN_SILENT:]:
+            if worker.name in folded:
                 continue
             lines.append(Line(f"worker\n{worker.name}", _worker_cells(worker, found.now)))
             lines += [Line(f"task\n{held.task_id}", _held_cells(held, found.now)) for held in worker.holds]
-        if len(gone) > _SHOWN_SILENT:
-            lines.append(Line("", [(f"{len(gone) - _SHOWN_SILENT} more silent workers", "dim"), *[""] * 7]))
+        if folded:
+            lines.append(Line("", [(f"{len(folded)} more silent workers", "dim"), *[""] * 7]))
         self.main_grid.load(lines)
 
     @on(Grid.Opened)
