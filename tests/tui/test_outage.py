@@ -1,7 +1,9 @@
 """The monitor survives the absence of its store, hanging reads and resizing."""
 
 import asyncio
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +89,16 @@ def test_a_page_that_was_read_before_says_how_old_it_is(queue: Queue, monkeypatc
             monkeypatch.setattr(Views, "board", _away)
             await session.press("1")
             await session.sees("store unavailable; shown:", " old", "Wolken")
+
+    run(test)
+
+
+def test_a_replaced_file_asks_for_a_new_start(queue: Queue, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            shutil.copy(tmp_path / "town.db", tmp_path / "copy.db")
+            (tmp_path / "copy.db").replace(tmp_path / "town.db")
+            await session.sees("quit and start the monitor again", "old: the database file was replaced", "Wolken")
 
     run(test)
 

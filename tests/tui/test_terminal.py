@@ -2,9 +2,11 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +67,37 @@ def test_a_lost_connection_leaves_no_process_behind(
         time.sleep(0.1)
     assert not any(each.is_running() for each in below)
     assert {path.name for path in tmp_path.iterdir()} <= {"town.db", "town.db-wal", "town.db-shm"}
+
+
+def test_a_monitor_that_was_stopped_continues_and_restores_the_terminal(town: str, tmp_path: Path) -> None:
+    ours, its = os.openpty()
+    before = termios.tcgetattr(its)
+    process = subprocess.Popen(
+        [*ONEROW, "monitor", "--store", town], cwd=tmp_path, env=os.environ | {"TERM": "xterm"},
+        stdin=its, stdout=its, stderr=its,
+    )  # fmt: skip
+    try:
+        _read_until(ours, b"Wolken")
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)
+        _read_until(ours, b"\x1b[?1049h")  # it takes the terminal again
+        _read_until(ours, b"Wolken")
+        os.write(ours, b"q")
+        _read_until(ours, b"\x1b[?1049l")
+        assert process.wait(900) == 0
+        assert termios.tcgetattr(its) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(its)
+
+
+def _read_until(terminal: int, wanted: bytes) -> None:
+    seen = b""
+    while wanted not in seen:
+        assert select.select([terminal], [], [], 900)[0]
+        seen += os.read(terminal, 65_536)
 
 
 def test_sixteen_colours_are_enough(town: str, tmp_path: Path, terminals: list[Tmux]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
+from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segments
@@ -145,6 +146,18 @@ class Monitor(App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, NotImplementedError, RuntimeError):  # only the main thread can
                 loop.add_signal_handler(number, self._end_soon, number)
+        if (driver := self._driver) is None or not callable(resume := signal.getsignal(signal.SIGCONT)):
+            return
+
+        def continued(number: int, frame: FrameType | None) -> None:
+            # After SIGSTOP, unlike SIGTSTP, Textual still reads the terminal, and would begin to read it twice.
+            if any(thread.name == "textual-input" for thread in threading.enumerate()):
+                driver.suspend_application_mode()
+            resume(number, frame)
+            loop.call_soon_threadsafe(self.refresh)
+
+        with suppress(ValueError):
+            signal.signal(signal.SIGCONT, continued)
 
     def _end_soon(self, number: int) -> None:
         # A terminal that has gone away may block the end: then the process ends without it.

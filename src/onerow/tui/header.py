@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from onerow.cli import formatting
-from onerow.core.errors import OnerowError
+from onerow.core.errors import OnerowError, StoreMoved
 from onerow.engine.output.terminal import neutral
 from onerow.tui.keys import PAGES, keys_of
 from onerow.tui.places import TITLES
@@ -43,7 +43,12 @@ def header_text(state: State, width: int) -> Text:
     text = Text(" ", no_wrap=True, overflow="ellipsis", end="")
     if state.error is not None:
         for_ = "" if state.age is None else f"; shown: {formatting.span(state.age)} old"
-        text.append(neutral(f"✗ store unavailable{for_}, retrying: {state.error}"), "bold red")
+        where, _, reason = str(state.error).partition(": ")
+        said = reason if reason and state.store.endswith(where) else str(state.error)  # which store is known
+        if isinstance(state.error, StoreMoved):  # never the same store again
+            text.append(neutral(f"✗ quit and start the monitor again{for_}: {said}"), "bold red")
+        else:
+            text.append(neutral(f"✗ store unavailable{for_}, retrying: {said}"), "bold red")
         return text
     if state.age is None:
         text.append("… reading", "yellow")
