@@ -40,7 +40,7 @@ def test_new_lines_are_followed_filtered_by_level_and_found(queue: Queue) -> Non
     async def test() -> None:
         async with opened(queue) as session:
             await session.press("8")
-            await session.sees("looking for", "following", "run or have just ended")
+            await session.sees("looking for", "following", "running or just ended")
             queue.store.append_log(
                 [_line("runs", 1, "조수 frame 12 🌊", "info"), _line("runs", 2, "disk is full", "error")]
             )
@@ -61,7 +61,7 @@ def test_new_lines_are_followed_filtered_by_level_and_found(queue: Queue) -> Non
             await session.press("escape", "colon")
             await session.type("log status:failed")
             await session.press("enter")
-            await session.sees("log of 1 task that match status:failed", "it is not there")
+            await session.sees("log of 1 task matching status:failed", "it is not there")
             await session.until(lambda: "disk is full" not in session.text)
 
     run(test)

@@ -1,5 +1,6 @@
 """Row-level security with real login roles: tenants read their own tasks by every way, and nothing else by any."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +27,7 @@ from tests.engine.kit import PATIENCE, working
 from tests.servers.pgbouncer import PgBouncer
 from tests.stores.postgres.tenants import ANNS, BOBS, MEMBERS_READ, Roles, login_roles, tagging
 from tests.stores.postgres.test_plans import explained, fill, must_use_indexes, run_all_operations
+from tests.tui.conftest import opened
 
 __all__ = ["run"]  # a fixture
 
@@ -106,6 +108,18 @@ def test_a_member_is_not_misinformed_about_workers_and_pauses(secured: Roles, ru
     assert "connect as a service role" in refused
     assert "no worker" not in run("counts", "--store", url).output
     assert "no worker is running" in run("counts", "--store", service).output
+
+    async def look(queue: Queue) -> None:
+        async with opened(queue) as session:
+            for key in ("4", "6"):
+                await session.press(key)
+                await session.sees("no workers, pauses and limits", "connect as a service role")
+                assert "No worker. Run" not in session.text
+                await session.press("1")
+                await session.sees("tagging")
+
+    with secured.queue("ann") as queue:
+        asyncio.run(look(queue))
 
 
 # ── across tenants ──

@@ -8,7 +8,6 @@ from onerow.cli import formatting
 from onerow.cli.output import Cell
 from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
-from onerow.core.errors import BadInput
 from onerow.engine.control.stats import quantile
 
 
@@ -45,12 +44,7 @@ def failures(session: Session, query: tuple[str, ...]) -> None:
 @with_session
 def workers(session: Session) -> None:
     """List workers and the tasks they hold."""
-    if not session.views.sees_workers:
-        raise BadInput(
-            "this database role reads the tasks of a tenant, and no workers",
-            fix="connect as a service role",
-            field="store",
-        )
+    session.views.require_workers()
     found = session.views.workers()
     if session.out.as_json:
         session.out.json(found)

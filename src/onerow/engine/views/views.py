@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onerow.core.corruption import shown
-from onerow.core.errors import UnknownName
+from onerow.core.errors import BadInput, UnknownName
 from onerow.core.filters import Filter, Order
 from onerow.core.json_schema import Problem
 from onerow.core.labels import Labels, check_column
@@ -83,6 +83,15 @@ class Views:
         """Whether workers, pauses and limits can be read; not by the database role of a tenant."""
         store = self._queue.store
         return not isinstance(store, PostgresDatabase) or store.sees_all()
+
+    def require_workers(self) -> None:
+        """Raise BadInput if workers, pauses and limits can't be read."""
+        if not self.sees_workers:
+            raise BadInput(
+                "this database role reads the tasks of a tenant, and no workers, pauses and limits",
+                fix="connect as a service role",
+                field="store",
+            )
 
     def overview(self, over: timedelta = RECENT) -> Overview:
         """Return a summary of the whole store."""

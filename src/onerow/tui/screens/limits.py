@@ -57,7 +57,12 @@ class LimitsPage(Page):
 
     def reading(self) -> Callable[[Views], Any]:
         queue = self.monitor.queue
-        return lambda views: Found(views.phases(), queue.store.now())
+
+        def read(views: Views) -> Found:
+            views.require_workers()
+            return Found(views.phases(), queue.store.now())
+
+        return read
 
     def show(self, found: Found) -> None:
         self._phases = {f"{each.pipeline}/{each.phase}": each for each in found.phases}

@@ -107,7 +107,7 @@ class LogPage(Page):
     def _about(self) -> Text:
         number = len(self._positions)
         tasks = f"{number} tasks" if number != 1 else "1 task"
-        of = f"that match {self.argument}" if self.argument else "that run or have just ended"
+        of = f"matching {self.argument}" if self.argument else "running or just ended"
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(neutral(f" log of {'the first ' if self._more else ''}{tasks} {of}"), "bold")
         text.append(f"   {'following' if self._follow else 'f: follow'}   level {self._level or 'all'} (l)", "dim")

@@ -55,7 +55,12 @@ class WorkersPage(Page):
 
     def reading(self) -> Callable[[Views], Any]:
         queue = self.monitor.queue
-        return lambda views: Found(views.workers(), views.plans(), queue.store.now())
+
+        def read(views: Views) -> Found:
+            views.require_workers()
+            return Found(views.workers(), views.plans(), queue.store.now())
+
+        return read
 
     def show(self, found: Found) -> None:
         self._workers = {worker.name: worker for worker in found.workers}
