@@ -12,6 +12,7 @@ from textual import events
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
+from onerow.tui.app import Monitor
 from onerow.tui.places import Place
 from tests.tui.conftest import opened, run
 
@@ -203,5 +204,29 @@ def test_a_read_that_ends_just_when_another_task_is_opened_is_not_shown(
                 monitor.poke()
                 await session.until(lambda: monitor.trail.here.argument == "done")
             await session.sees("It was completed")
+
+    run(test)
+
+
+def test_a_read_that_ends_while_the_monitor_ends_is_not_shown(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, shown = Views.board, list[Any]()
+
+    async def test() -> None:
+        async with opened(queue, interval=900) as session:
+            await session.sees("Wolken")
+            monitor, page = session.monitor, session.monitor.page
+            assert page is not None
+            monkeypatch.setattr(page, "show", shown.append)
+            with monkeypatch.context() as patch:
+
+                def late(views: Views) -> Any:
+                    patch.setattr(Monitor, "page", None)  # as soon as it ends
+                    return board(views)
+
+                patch.setattr(Views, "board", late)
+                await monitor._read(page)
+                assert shown == []
+            await monitor._read(page)
+            assert len(shown) == 1
 
     run(test)

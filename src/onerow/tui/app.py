@@ -262,7 +262,8 @@ class Monitor(App[None]):
             await asyncio.wait({future, poked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             poked.cancel()
-        if self._poked.is_set():  # the page may be that of another task or query by now
+        # The page may be that of another task or query by now, or the monitor ends.
+        if self._poked.is_set() or page is not self.page:
             if not future.cancel():
                 future.exception()  # retrieved, so that asyncio does not report it
             return
