@@ -19,7 +19,7 @@ from transcriber import add_job, open_queue
 from transcriber.engines import check_engine
 from transcriber.opening import pipeline_of
 from transcriber.problems import Problem
-from transcriber.settings import HEAVY_MEMORY, Settings
+from transcriber.settings import Settings
 from transcriber.view import make_view
 
 
@@ -217,11 +217,33 @@ def test_a_heavy_engine_checks_the_free_memory_before_it_starts(
     model = tmp_path / "model.bin"
     model.write_bytes(b"")
     settings = Settings(home=home, memory=1 << 50, whisper_cpp=sys.executable, whisper_cpp_model=str(model))
-    monkeypatch.setattr("transcriber.engines._free_memory", lambda: HEAVY_MEMORY - 1)
-    with pytest.raises(Problem, match="needs 4 GB of memory") as raised:
+    monkeypatch.setattr("transcriber.engines._free_memory", lambda: 3_900_000_000)
+    with pytest.raises(Problem, match=r"needs 4 GB of memory, and 3\.9 GB are free") as raised:
         check_engine("whisper-cpp", settings)
     assert raised.value.error_class == "resource"
     check_engine("pocketsphinx", settings)
+
+
+@pytest.mark.contract("Per-engine resource guide (whisper-cpp ≥ 4 GB per worker) enforced as limits.")
+def test_a_job_that_uses_more_than_its_memory_is_ended_and_frees_it_for_the_others(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for whisper-cli that takes memory until it is killed."""
+    program = tmp_path / "whisper-cli"
+    program.write_text(f"#!{sys.executable}\nkept = []\nwhile True: kept.append(b'x' * 10_000_000)\n")
+    program.chmod(0o755)
+    (tmp_path / "model.bin").touch()
+    monkeypatch.setenv("TRANSCRIBER_WHISPER_CPP", str(program))
+    monkeypatch.setenv("TRANSCRIBER_WHISPER_CPP_MODEL", str(tmp_path / "model.bin"))
+    monkeypatch.setenv("TRANSCRIBER_JOB_MEMORY", "300MB")
+    add_job(str(recording(tmp_path / "t.wav")), task_id="large", engine="whisper-cpp")
+    add_job(str(recording(tmp_path / "u.wav")), task_id="light", engine="pocketsphinx")
+    work()
+    large, light = open_queue().get("large"), open_queue().get("light")
+    open_queue().close()
+    assert (large.status, large.error_class, large.retry_count) == ("failed", "resource", 3)
+    assert large.error == "transcribe used more than 300 MB of memory (its memory_limit)"
+    assert light.status == "completed", light.error
 
 
 # ── logs ──

@@ -62,7 +62,7 @@ def pipeline_of(settings: Settings) -> Pipeline[Job]:
         cwd=settings.home,
         env=["TRANSCRIBER_*", "OPENAI_*", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PYTHONPATH"],
         set_env={"TRANSCRIBER_HOME": str(settings.home), "OPEN_SCRIBE_TUI_LOG": "{ctx.log_file?}"},
-        umask=0o027,
+        memory_limit=settings.job_memory,
         exits={code: error_class for error_class, code in EXIT_CODES.items()} | {2: "permanent"},  # 2: wrong arguments
         progress=r"^progress (?P<percent>\d+)% (?P<note>.*)",
         result="file",

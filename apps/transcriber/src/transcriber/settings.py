@@ -11,8 +11,6 @@ from onerow import BadInput
 from onerow.core.sizes import parse_size
 
 OPENAI = "https://api.openai.com/v1"
-HEAVY_MEMORY = 4 * 1024**3
-"""Bytes that one job of a heavy engine needs."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -36,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chunk_seconds: float = 300
     parallel: int = 2
     memory: int = 0
+    job_memory: int = 4 * 10**9
     interval: str = "2s"
     keep_taken: bool = True
     timeout: str = "6h"
@@ -56,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def heavy_jobs(self) -> int:
         """How many jobs of heavy engines fit into the memory; at least one, which then checks the free memory itself."""
-        return max(1, self.memory // HEAVY_MEMORY)
+        return max(1, self.memory // self.job_memory)
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str] | None = None) -> Self:
@@ -75,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             chunk_seconds=_number(env, "TRANSCRIBER_CHUNK_SECONDS", 300, 1, 86_400),
             parallel=int(_number(env, "TRANSCRIBER_PARALLEL", 2, 1, 64)),
             memory=parse_size(env.get("TRANSCRIBER_MEMORY") or _host_memory(), "TRANSCRIBER_MEMORY"),
+            job_memory=parse_size(env.get("TRANSCRIBER_JOB_MEMORY") or "4GB", "TRANSCRIBER_JOB_MEMORY"),
             interval=env.get("TRANSCRIBER_INTERVAL") or "2s",
             keep_taken=taken == "archive",
             timeout=env.get("TRANSCRIBER_TIMEOUT") or "6h",

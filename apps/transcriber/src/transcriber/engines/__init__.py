@@ -4,12 +4,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from onerow.core.sizes import spell_size
 from transcriber.captions import Segment
 from transcriber.problems import Problem
-from transcriber.settings import HEAVY_MEMORY, Settings
+from transcriber.settings import Settings
 
 HEAVY = ("whisper-cpp", "faster-whisper")
-"""Engines that load a large model: at least 4 GB for each job."""
+"""Engines that load a large model: their jobs are counted against the host's memory."""
 EXISTING = ("youtube", "subtitles")
 """Engines that take captions that exist, and hear nothing."""
 LOCAL = ("pocketsphinx", *HEAVY)
@@ -35,8 +36,9 @@ def check_engine(engine: str, settings: Settings) -> None:
             raise Problem(f"there is no program {settings.whisper_cpp!r}: set TRANSCRIBER_WHISPER_CPP")
         if not Path(settings.whisper_cpp_model).is_file():
             raise Problem("whisper-cpp needs a model file: set TRANSCRIBER_WHISPER_CPP_MODEL")
-    if engine in HEAVY and (free := _free_memory()) < min(HEAVY_MEMORY, settings.memory):
-        raise Problem(f"{engine} needs 4 GB of memory, and {free / 1024**3:.1f} GB are free", "resource")
+    need = min(settings.job_memory, settings.memory)
+    if engine in HEAVY and (free := _free_memory()) is not None and free < need:
+        raise Problem(f"{engine} needs {spell_size(need)} of memory, and {spell_size(free)} are free", "resource")
 
 
 def suffix_of(engine: str) -> str:
@@ -64,11 +66,12 @@ def open_engine(engine: str, settings: Settings) -> Hear:
     return remote.opened(settings.endpoint, engine)
 
 
-def _free_memory() -> int:
+def _free_memory() -> int | None:
+    """Return the bytes that new programs may use; None where the system does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return HEAVY_MEMORY  # unknown on this system
+    return None
