@@ -174,13 +174,15 @@ class CommandEnv:
 
 
 def _failed(task: Task, exit: Exit, error_class: str, parser: OutputParser) -> Failure:
-    how = how_it_ended(exit)
+    how, said = f"{task.phase} {how_it_ended(exit)}", parser.last_words
     if exit.signal == signal.SIGXCPU:
         how += " (it used up its CPU time)"
     elif exit.signal == signal.SIGKILL:
         how += " (out of memory?)"
-    said = f": {parser.last_words}" if parser.last_words else ""
-    return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
+    if exit.signal is not None:
+        return failure(f"{how}: {said}" if said else how, error_class, exception="Signal")
+    # The program's own words first: lists show the beginning of a message.
+    return failure(f"{said} ({how})" if said else how, error_class, exception=f"Exit{exit.code}")
 
 
 def _cannot_start(task: Task, error: CannotStart | OSError) -> Failure:
