@@ -133,6 +133,32 @@ def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_wa
 
 
 @pytest.mark.faults
+def test_the_next_daemon_removes_work_that_a_killed_one_has_left_and_no_other(
+    queue: Queue, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "t.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello\n")
+    (tmp_path / "t.mp4").write_bytes(b"x")
+    add_job(str(tmp_path / "t.mp4"), task_id="done", engine="youtube")
+    code = (
+        "import os; from types import SimpleNamespace; from onerow import Worker; from transcriber import opening;"
+        "opening.shutil = SimpleNamespace(rmtree=lambda *_, **__: os._exit(9));"
+        "Worker(opening.open_queue(), until_idle=True).run()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 9
+    assert queue.get("done").status == "completed"
+    add_job("/no/such.mp4", task_id="purged", engine="youtube")
+    work()
+    queue.purge(older_than="0s", statuses=["failed"])
+    add_job("/no/such.mp4", task_id="failed", engine="youtube")
+    work()
+    by_hand = home / "work" / "0123456789abcdef"
+    by_hand.mkdir()
+    assert len(list((home / "work").iterdir())) == 4
+    assert subprocess.run([sys.executable, "-c", "import transcriber.app"], env=os.environ).returncode == 0
+    assert sorted((home / "work").iterdir()) == [by_hand, home / "work" / "failed%3Atranscribe%3A0"]
+
+
+@pytest.mark.faults
 def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_space(
     models: ModelServer, queue: Queue, home: Path, tmp_path: Path
 ) -> None:

@@ -2,9 +2,11 @@
 
 import logging
 import os
+from contextlib import suppress
 
+from onerow import StoreError
 from transcriber.inbox import QueueFolder
-from transcriber.opening import open_queue
+from transcriber.opening import open_queue, remove_left_work
 from transcriber.settings import Settings
 
 # Files of the worker and of all that it starts: 0640.
@@ -14,3 +16,5 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 queue = open_queue()
 queue.receive(QueueFolder(Settings.of_environment()))
+with suppress(StoreError):  # the worker reports it, and waits
+    remove_left_work()

@@ -1,9 +1,9 @@
 """The pipeline and the queue: a playlist becomes its videos, a video is transcribed by main.py."""
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 from onerow import (
     Addition,
     Context,
+    Filter,
     Finish,
     Jump,
     Labels,
@@ -22,6 +23,7 @@ from onerow import (
     Pipeline,
     Queue,
     Retry,
+    Status,
     Tab,
     Task,
     TaskCancelled,
@@ -126,13 +128,30 @@ def _queue_at(settings: Settings) -> Queue:
 
     def remove_work(event: TaskCompleted | TaskCancelled) -> None:
         """Remove the work folder of a job that has ended for good: its results are in other folders."""
-        task = event.task
-        with suppress(OSError):
-            shutil.rmtree(work_folder(settings, f"{task.task_id}:transcribe:{task.generation}"))
+        shutil.rmtree(_work_of(event.task, settings), ignore_errors=True)
 
     queue.on(TaskCompleted, remove_work)
     queue.on(TaskCancelled, remove_work)
     return queue
+
+
+def remove_left_work() -> None:
+    """Remove the work folders of jobs that need them no more: their process died first, or the job was purged."""
+    settings = Settings.of_environment()
+    # Folders that main.py has made without a worker have short names; they are their user's.
+    found = [path for path in settings.folder("work").glob("*") if not re.fullmatch("[0-9a-f]{16}", path.name)]
+    if not found:
+        return
+    statuses = frozenset({Status.WAITING, Status.PROCESSING, Status.FAILED})
+    going_on = open_queue().select(Filter(pipeline="transcribe", statuses=statuses))
+    needed = {_work_of(task, settings) for task in going_on}
+    for path in found:
+        if path not in needed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _work_of(task: Task, settings: Settings) -> Path:
+    return work_folder(settings, f"{task.task_id}:transcribe:{task.generation}")
 
 
 def add_job(
