@@ -13,7 +13,7 @@ import pytest
 
 from apps.transcriber.tests.kit import GPT, drop, log_of, receive, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
-from onerow import Queue, Worker
+from onerow import BadInput, Queue, Worker
 from tests.faults.kit import a_small_disk
 from transcriber import add_job, open_queue
 from transcriber.engines import check_engine
@@ -45,6 +45,46 @@ def test_the_daemon_has_the_seed_s_options_and_defaults(home: Path, monkeypatch:
     assert Settings.of_environment().interval == "0.5s"
     assert (home / "transcriber.db").stat().st_mode & 0o777 == 0o640
     open_queue().close()
+
+
+WRONG = {
+    "TRANSCRIBER_ENGINE": ["-x", "a\nb", " "],
+    "TRANSCRIBER_OPENAI_BASE_URL": ["nonsense", "ftp://host", "http://", "http://[::1"],
+    "TRANSCRIBER_OPENAI_TIMEOUT": ["x", "0"],
+    "TRANSCRIBER_OPENAI_MAX_FILE": ["x"],
+    "TRANSCRIBER_CHUNK_SECONDS": ["x", "nan", "0"],
+    "TRANSCRIBER_PARALLEL": ["0", "1.5", "x"],
+    "TRANSCRIBER_MEMORY": ["lots", "0"],
+    "TRANSCRIBER_TAKEN": ["keep"],
+    "TRANSCRIBER_TIMEOUT": ["abc", "0s", "-1h"],
+    "TRANSCRIBER_RETRY_WAIT": ["5", "0s"],
+    "TRANSCRIBER_INTERVAL": ["x", "0s"],
+    "TRANSCRIBER_FFMPEG": ["/no/such/program"],
+    "TRANSCRIBER_WHISPER_CPP": ["/no/such/program"],
+    "TRANSCRIBER_WHISPER_CPP_MODEL": ["/no/such/file"],
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name in WRONG for value in WRONG[name]])
+def test_a_wrong_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name}") as raised:
+        Settings.of_environment({name: value}).check_programs()
+    assert raised.value.field == name or "can't read" in str(raised.value)
+
+
+def test_the_daemon_names_a_home_that_can_t_be_made_and_a_program_that_is_missing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*options: str) -> str:
+        argv = [sys.executable, "-m", "transcriber", *options, "worker", "--until-idle"]
+        done = subprocess.run(argv, env=os.environ, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "TRANSCRIBER_HOME: the folder /proc/transcriber can't be made" in said("--home", "/proc/transcriber")
+    monkeypatch.setenv("TRANSCRIBER_FFMPEG", "/no/such/program")
+    assert "TRANSCRIBER_FFMPEG: there is no program '/no/such/program'" in said()
 
 
 @pytest.mark.contract("3 retries at 5, 15, 45 s.")

@@ -213,7 +213,21 @@ def test_a_process_that_dies_between_row_and_file_loses_and_doubles_nothing(queu
 
 
 @pytest.mark.contract("A URL that starts with `-`.")
-@pytest.mark.parametrize("url", ["--help", "-x", "relative/a.wav", "ftp://a/b", "http://", "file://host", "", "a\nb"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "--help",
+        "-x",
+        "relative/a.wav",
+        "ftp://a/b",
+        "http://",
+        "http://[::1",
+        "file://host/a",
+        "file:///a%00",
+        "",
+        "a\nb",
+    ],
+)
 def test_a_url_that_is_no_url_is_set_aside(queue: Queue, home: Path, url: str) -> None:
     drop(home, "a.json", {"job_id": "a", "url": url})
     assert receive().rejected == 1

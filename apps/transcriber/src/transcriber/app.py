@@ -14,7 +14,9 @@ os.umask(0o027)
 # httpx logs every URL at INFO, and a URL may contain a secret.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
+settings = Settings.of_environment()
+settings.check_programs()
 queue = open_queue()
-queue.receive(QueueFolder(Settings.of_environment()))
+queue.receive(QueueFolder(settings))
 with suppress(StoreError):  # the worker reports it, and waits
     remove_left_work()

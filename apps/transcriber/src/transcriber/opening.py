@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from onerow import (
     Addition,
+    BadInput,
     Context,
     Filter,
     Finish,
@@ -120,10 +120,13 @@ def open_queue() -> Queue:
 
 @lru_cache(maxsize=32)
 def _queue_at(settings: Settings) -> Queue:
-    for name in ("queue", "logs", "transcript", "audio", "video", "archive"):
-        settings.folder(name).mkdir(mode=0o750, parents=True, exist_ok=True)
-    store = f"sqlite:///{quote(str(settings.database))}"
-    queue = Queue(store, log_files=settings.folder("logs"), secrets=["OPENAI_API_KEY"])
+    try:
+        for name in ("queue", "logs", "transcript", "audio", "video", "archive"):
+            settings.folder(name).mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"TRANSCRIBER_HOME: the folder {error.filename} can't be made: {error.strerror}"
+        raise BadInput(reason, field="TRANSCRIBER_HOME") from None
+    queue = Queue(settings.store, log_files=settings.folder("logs"), secrets=["OPENAI_API_KEY"])
     queue.serve(pipeline_of(settings))
 
     def remove_work(event: TaskCompleted | TaskCancelled) -> None:
