@@ -117,7 +117,7 @@ def test_a_job_that_hangs_is_ended_at_its_timeout_with_all_its_processes(
     assert (task.status, task.error_class) == ("failed", "timeout")
     with works(home) as transcriber:
         until(lambda: not transcriber.living("main.py") and not transcriber.living("hanging-ffmpeg"), "the end")
-    assert pipeline_of(Settings(home=home)).plan.phases[1].timeout == timedelta(hours=6)  # by default
+    assert pipeline_of(Settings(home=home)).plan.phases[-1].timeout == timedelta(hours=6)  # by default
 
 
 @pytest.mark.faults
@@ -233,7 +233,7 @@ def insert(home: Path, task_id: str, engine: str) -> None:
 
 def running(queue: Queue) -> list[str]:
     """Run the first phase of all jobs; return the ids of those that may be transcribed at once."""
-    assert Worker(queue, phases=["playlist"], until_idle=True, interval=0.05).run() == 0
+    assert Worker(queue, phases=["order"], until_idle=True, interval=0.05).run() == 0
     with queue.claim("transcribe", "transcribe", limit=20) as leases:
         return sorted(lease.task.task_id for lease in leases)
 

@@ -56,8 +56,9 @@ def pipeline_of(settings: Settings) -> Pipeline[Job]:
     # Authentication is not retried: a key that is wrong now is wrong in 45 seconds.
     retry = Retry(3, wait=settings.retry_wait, factor=3)
 
-    # One at a time: jobs enter the next phase one after the other, so that the oldest stays first.
-    transcribe.phase(name="playlist", concurrency=1, retry=retry, timeout="2m", errors=_class_of)(expand)
+    # One at a time, and without waiting for anything: jobs enter the next phase in their order, the oldest first.
+    transcribe.phase(name="order", concurrency=1, retry=retry)(order)
+    transcribe.phase(name="playlist", retry=retry, timeout="2m", errors=_class_of)(expand)
     transcribe.command(
         "transcribe",
         [sys.executable, MAIN, "{url}", "{engine?--engine}", "{engine?}", *(f"{{{flag}?--{flag}}}" for flag in FLAGS)],
@@ -76,10 +77,18 @@ def pipeline_of(settings: Settings) -> Pipeline[Job]:
     return transcribe
 
 
+def order(job: Job) -> Jump | None:
+    """Send a single video on to its transcription; a list is read first.
+
+    Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
+    """
+    return None if is_playlist(job.url) else Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
+
+
 def expand(job: Job, ctx: Context) -> Any:
     """Add a job for each video of a list, and wait for them; a single video goes on to its transcription.
 
-    Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
+    Single videos come here only if a user runs them again from this phase.
     """
     if job.playlist or not is_playlist(job.url):
         return Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
