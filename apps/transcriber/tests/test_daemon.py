@@ -221,6 +221,20 @@ def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_spac
     assert Path(task.results["transcribe"]["transcript_path"]).is_file()
 
 
+def test_a_playlist_that_does_not_answer_delays_no_other_job(models: ModelServer, queue: Queue, home: Path) -> None:
+    models.hold = "/l.m3u"
+    with works(home) as transcriber:
+        transcriber.start()
+        drop(home, "l.json", {"job_id": "l", "url": f"{models.url}/l.m3u"})
+        until(models.held.is_set, "the request")
+        drop(home, "t.json", {"job_id": "t", "url": "/no/such/recording.wav"})
+        until(
+            lambda: [task for task in queue.select() if task.task_id == "t" and task.ended], "the end of the other job"
+        )
+        assert queue.get("l").attempt == 1
+        assert queue.get("l").status == "processing"
+
+
 # ── limits ──
 
 

@@ -344,20 +344,6 @@ def test_a_playlist_becomes_one_task_per_video_and_waits_for_them(
     assert models.asked.count("/l.m3u") == 1
 
 
-def test_a_playlist_that_does_not_answer_delays_no_other_job(models: ModelServer, queue: Queue, home: Path) -> None:
-    models.hold = "/l.m3u"
-    with works(home) as transcriber:
-        transcriber.start()
-        drop(home, "l.json", {"job_id": "l", "url": f"{models.url}/l.m3u"})
-        until(models.held.is_set, "the request")
-        drop(home, "t.json", {"job_id": "t", "url": MISSING})
-        until(
-            lambda: [task for task in queue.select() if task.task_id == "t" and task.ended], "the end of the other job"
-        )
-        assert queue.get("l").attempt == 1
-        assert queue.get("l").status == "processing"
-
-
 def test_a_playlist_that_can_t_be_read_fails_with_its_class(models: ModelServer, queue: Queue) -> None:
     models.statuses["/l.m3u"] = 503  # once
     add_job(f"{models.url}/l.m3u", task_id="l")
