@@ -213,21 +213,7 @@ def test_a_process_that_dies_between_row_and_file_loses_and_doubles_nothing(queu
 
 
 @pytest.mark.contract("A URL that starts with `-`.")
-@pytest.mark.parametrize(
-    "url",
-    [
-        "--help",
-        "-x",
-        "relative/a.wav",
-        "ftp://a/b",
-        "http://",
-        "http://[::1",
-        "file://host/a",
-        "file:///a%00",
-        "",
-        "a\nb",
-    ],
-)
+@pytest.mark.parametrize("url", ["--help", "-x", "relative/a.wav", "ftp://a/b", "http://", "file://host", "", "a\nb"])
 def test_a_url_that_is_no_url_is_set_aside(queue: Queue, home: Path, url: str) -> None:
     drop(home, "a.json", {"job_id": "a", "url": url})
     assert receive().rejected == 1
@@ -242,6 +228,19 @@ def test_a_url_that_starts_with_a_dash_never_reaches_the_program(queue: Queue) -
     task = queue.get("t")
     assert (task.status, task.error_class) == ("failed", "permanent")
     assert "would be taken for an option" in str(task.error)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "file://another.host/a.wav", "file:///a%00.wav"])
+def test_a_url_with_a_broken_or_wrong_host_is_set_aside(queue: Queue, home: Path, url: str) -> None:
+    drop(home, "a.json", {"url": url})
+    assert receive().rejected == 1
+    assert "url" in reason(home, "a.json")
+
+
+def test_a_file_with_a_byte_order_mark_is_read(queue: Queue, home: Path) -> None:
+    drop(home, "a.json", "\ufeff" + json.dumps({"job_id": "a", "url": MISSING}))
+    drop(home, "b.txt", f"\ufeff{MISSING}\n")
+    assert receive().added == 2
 
 
 @pytest.mark.contract("Absolute normalised paths.")
