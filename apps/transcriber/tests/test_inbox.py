@@ -237,6 +237,14 @@ def test_a_url_with_a_broken_or_wrong_host_is_set_aside(queue: Queue, home: Path
     assert "url" in reason(home, "a.json")
 
 
+def test_a_cancelled_job_stays_cancelled_also_by_force(queue: Queue, home: Path) -> None:
+    add_job(MISSING, task_id="c")
+    queue.cancel("c")
+    drop(home, "c.json", {"job_id": "c", "url": MISSING, "force": True})
+    assert receive().rejected == 1
+    assert "cancelled" in reason(home, "c.json")
+
+
 def test_a_file_with_a_byte_order_mark_is_read(queue: Queue, home: Path) -> None:
     drop(home, "a.json", "\ufeff" + json.dumps({"job_id": "a", "url": MISSING}))
     drop(home, "b.txt", f"\ufeff{MISSING}\n")
