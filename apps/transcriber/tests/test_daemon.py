@@ -221,6 +221,17 @@ def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_spac
     assert Path(task.results["transcribe"]["transcript_path"]).is_file()
 
 
+def test_a_url_that_an_insert_has_brought_and_that_is_none_fails_once(home: Path) -> None:
+    queue = open_queue()
+    queue.publish(queue.pipelines["transcribe"])
+    make_view(queue)
+    insert(home, "t", "", "http://[::1")
+    work()
+    task = queue.get("t")
+    queue.close()
+    assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
+
+
 def test_a_playlist_that_does_not_answer_delays_no_other_job(models: ModelServer, queue: Queue, home: Path) -> None:
     models.hold = "/l.m3u"
     with works(home) as transcriber:
@@ -238,10 +249,10 @@ def test_a_playlist_that_does_not_answer_delays_no_other_job(models: ModelServer
 # ── limits ──
 
 
-def insert(home: Path, task_id: str, engine: str) -> None:
+def insert(home: Path, task_id: str, engine: str, url: str = "/a.wav") -> None:
     """Add a job by SQL, as another program does."""
     with contextlib.closing(sqlite3.connect(home / "transcriber.db")) as database, database:
-        row = (task_id, "/a.wav", engine)
+        row = (task_id, url, engine)
         database.execute("INSERT INTO transcription_jobs (id, url, engine) VALUES (?, ?, ?)", row)
 
 

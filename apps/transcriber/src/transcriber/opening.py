@@ -82,7 +82,11 @@ def order(job: Job) -> Jump | None:
 
     Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
     """
-    return None if is_playlist(job.url) else Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
+    try:
+        is_list = is_playlist(job.url)
+    except ValueError as error:
+        raise Permanent(f"url {job.url[:200]!r}: {error}") from None
+    return None if is_list else Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
 
 
 def expand(job: Job, ctx: Context) -> Any:
