@@ -13,7 +13,7 @@ import pytest
 
 from apps.transcriber.tests.kit import GPT, drop, log_of, receive, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
-from onerow import Queue, Worker
+from onerow import BadInput, Queue, Worker
 from tests.faults.kit import a_small_disk
 from transcriber import add_job, open_queue
 from transcriber.engines import check_engine
@@ -47,6 +47,46 @@ def test_the_daemon_has_the_seed_s_options_and_defaults(home: Path, monkeypatch:
     open_queue().close()
 
 
+WRONG = {
+    "TRANSCRIBER_ENGINE": ["-x", "a\nb", " "],
+    "TRANSCRIBER_OPENAI_BASE_URL": ["nonsense", "ftp://host", "http://", "http://[::1"],
+    "TRANSCRIBER_OPENAI_TIMEOUT": ["x", "0"],
+    "TRANSCRIBER_OPENAI_MAX_FILE": ["x"],
+    "TRANSCRIBER_CHUNK_SECONDS": ["x", "nan", "0"],
+    "TRANSCRIBER_PARALLEL": ["0", "1.5", "x"],
+    "TRANSCRIBER_MEMORY": ["lots", "0"],
+    "TRANSCRIBER_TAKEN": ["keep"],
+    "TRANSCRIBER_TIMEOUT": ["abc", "0s", "-1h"],
+    "TRANSCRIBER_RETRY_WAIT": ["5", "0s"],
+    "TRANSCRIBER_INTERVAL": ["x", "0s"],
+    "TRANSCRIBER_FFMPEG": ["/no/such/program"],
+    "TRANSCRIBER_WHISPER_CPP": ["/no/such/program"],
+    "TRANSCRIBER_WHISPER_CPP_MODEL": ["/no/such/file"],
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name in WRONG for value in WRONG[name]])
+def test_a_wrong_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name}") as raised:
+        Settings.of_environment({name: value}).check_programs()
+    assert raised.value.field == name or "can't read" in str(raised.value)
+
+
+def test_the_daemon_names_a_home_that_can_t_be_made_and_a_program_that_is_missing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*options: str) -> str:
+        argv = [sys.executable, "-m", "transcriber", *options, "worker", "--until-idle"]
+        done = subprocess.run(argv, env=os.environ, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "TRANSCRIBER_HOME: the folder /proc/transcriber can't be made" in said("--home", "/proc/transcriber")
+    monkeypatch.setenv("TRANSCRIBER_FFMPEG", "/no/such/program")
+    assert "TRANSCRIBER_FFMPEG: there is no program '/no/such/program'" in said()
+
+
 @pytest.mark.contract("3 retries at 5, 15, 45 s.")
 def test_a_failed_job_is_retried_after_5_15_and_45_seconds(home: Path) -> None:
     plan = pipeline_of(Settings(home=home)).plan
@@ -77,7 +117,7 @@ def test_a_job_that_hangs_is_ended_at_its_timeout_with_all_its_processes(
     assert (task.status, task.error_class) == ("failed", "timeout")
     with works(home) as transcriber:
         until(lambda: not transcriber.living("main.py") and not transcriber.living("hanging-ffmpeg"), "the end")
-    assert pipeline_of(Settings(home=home)).plan.phases[1].timeout == timedelta(hours=6)  # by default
+    assert pipeline_of(Settings(home=home)).plan.phases[-1].timeout == timedelta(hours=6)  # by default
 
 
 @pytest.mark.faults
@@ -133,6 +173,32 @@ def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_wa
 
 
 @pytest.mark.faults
+def test_the_next_daemon_removes_work_that_a_killed_one_has_left_and_no_other(
+    queue: Queue, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "t.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello\n")
+    (tmp_path / "t.mp4").write_bytes(b"x")
+    add_job(str(tmp_path / "t.mp4"), task_id="done", engine="youtube")
+    code = (
+        "import os; from types import SimpleNamespace; from onerow import Worker; from transcriber import opening;"
+        "opening.shutil = SimpleNamespace(rmtree=lambda *_, **__: os._exit(9));"
+        "Worker(opening.open_queue(), until_idle=True).run()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 9
+    assert queue.get("done").status == "completed"
+    add_job("/no/such.mp4", task_id="purged", engine="youtube")
+    work()
+    queue.purge(older_than="0s", statuses=["failed"])
+    add_job("/no/such.mp4", task_id="failed", engine="youtube")
+    work()
+    by_hand = home / "work" / "0123456789abcdef"
+    by_hand.mkdir()
+    assert len(list((home / "work").iterdir())) == 4
+    assert subprocess.run([sys.executable, "-c", "import transcriber.app"], env=os.environ).returncode == 0
+    assert sorted((home / "work").iterdir()) == [by_hand, home / "work" / "failed%3Atranscribe%3A0"]
+
+
+@pytest.mark.faults
 def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_space(
     models: ModelServer, queue: Queue, home: Path, tmp_path: Path
 ) -> None:
@@ -155,19 +221,44 @@ def test_a_full_disk_fails_the_job_as_resource_and_it_goes_on_when_there_is_spac
     assert Path(task.results["transcribe"]["transcript_path"]).is_file()
 
 
+def test_a_url_that_an_insert_has_brought_and_that_is_none_fails_once(home: Path) -> None:
+    queue = open_queue()
+    queue.publish(queue.pipelines["transcribe"])
+    make_view(queue)
+    insert(home, "t", "", "http://[::1")
+    work()
+    task = queue.get("t")
+    queue.close()
+    assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
+
+
+def test_a_playlist_that_does_not_answer_delays_no_other_job(models: ModelServer, queue: Queue, home: Path) -> None:
+    models.hold = "/l.m3u"
+    with works(home) as transcriber:
+        transcriber.start()
+        drop(home, "l.json", {"job_id": "l", "url": f"{models.url}/l.m3u"})
+        until(models.held.is_set, "the request")
+        drop(home, "t.json", {"job_id": "t", "url": "/no/such/recording.wav"})
+        until(
+            lambda: [task for task in queue.select() if task.task_id == "t" and task.ended], "the end of the other job"
+        )
+        assert queue.get("l").attempt == 1
+        assert queue.get("l").status == "processing"
+
+
 # ── limits ──
 
 
-def insert(home: Path, task_id: str, engine: str) -> None:
+def insert(home: Path, task_id: str, engine: str, url: str = "/a.wav") -> None:
     """Add a job by SQL, as another program does."""
     with contextlib.closing(sqlite3.connect(home / "transcriber.db")) as database, database:
-        row = (task_id, "/a.wav", engine)
+        row = (task_id, url, engine)
         database.execute("INSERT INTO transcription_jobs (id, url, engine) VALUES (?, ?, ?)", row)
 
 
 def running(queue: Queue) -> list[str]:
     """Run the first phase of all jobs; return the ids of those that may be transcribed at once."""
-    assert Worker(queue, phases=["playlist"], until_idle=True, interval=0.05).run() == 0
+    assert Worker(queue, phases=["order"], until_idle=True, interval=0.05).run() == 0
     with queue.claim("transcribe", "transcribe", limit=20) as leases:
         return sorted(lease.task.task_id for lease in leases)
 

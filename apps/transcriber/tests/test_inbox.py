@@ -130,6 +130,19 @@ def test_the_oldest_file_is_first_and_a_lower_priority_number_before_it(queue: Q
     assert [task.task_id for task in order] == ["b", "c", "a"]
 
 
+@pytest.mark.contract("Oldest first.")
+def test_the_oldest_file_is_first_among_more_files_than_one_batch_and_lines_keep_their_order(
+    queue: Queue, home: Path
+) -> None:
+    for age in range(250):
+        path = drop(home, f"{age}.json", {"job_id": str(999 - age), "url": f"/a/{age}.wav"})
+        os.utime(path, (1_700_000_000 + age, 1_700_000_000 + age))
+    drop(home, "list.txt", "\n".join(f"/a/{age}.wav" for age in range(250, 260)))
+    receive()
+    order = sorted(queue.select(), key=lambda task: (task.run_at, task.task_id))  # as workers take them
+    assert [task.title for task in order] == [f"/a/{age}.wav" for age in range(260)]
+
+
 @pytest.mark.contract("`.lock` beside the file.")
 def test_a_file_that_is_taken_has_a_lock_beside_it_and_no_other_process_takes_it(home: Path) -> None:
     drop(home, "a.json", {"job_id": "a", "url": MISSING})
@@ -215,6 +228,27 @@ def test_a_url_that_starts_with_a_dash_never_reaches_the_program(queue: Queue) -
     task = queue.get("t")
     assert (task.status, task.error_class) == ("failed", "permanent")
     assert "would be taken for an option" in str(task.error)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "file://another.host/a.wav", "file:///a%00.wav"])
+def test_a_url_with_a_broken_or_wrong_host_is_set_aside(queue: Queue, home: Path, url: str) -> None:
+    drop(home, "a.json", {"url": url})
+    assert receive().rejected == 1
+    assert "url" in reason(home, "a.json")
+
+
+def test_a_cancelled_job_stays_cancelled_also_by_force(queue: Queue, home: Path) -> None:
+    add_job(MISSING, task_id="c")
+    queue.cancel("c")
+    drop(home, "c.json", {"job_id": "c", "url": MISSING, "force": True})
+    assert receive().rejected == 1
+    assert "cancelled" in reason(home, "c.json")
+
+
+def test_a_file_with_a_byte_order_mark_is_read(queue: Queue, home: Path) -> None:
+    drop(home, "a.json", "\ufeff" + json.dumps({"job_id": "a", "url": MISSING}))
+    drop(home, "b.txt", f"\ufeff{MISSING}\n")
+    assert receive().added == 2
 
 
 @pytest.mark.contract("Absolute normalised paths.")

@@ -146,7 +146,7 @@ def test_jobs_are_cancelled_requeued_and_marked_as_completed(queue: Queue, key: 
 @pytest.mark.contract("Cancel from the monitor.")
 def test_a_running_job_is_asked_to_stop(queue: Queue) -> None:
     add_job("/no/such/one.wav", task_id="one")
-    with queue.claim("transcribe", "playlist") as (lease,):
+    with queue.claim("transcribe", "order") as (lease,):
 
         async def test() -> None:
             async with opened(queue) as session:

@@ -32,7 +32,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
         add_job(path, task_id="4", run_at=LATER)
         queue.cancel("4")
         add_job(path, task_id="5")
-        queue.finish("5", phase_only=True)
+        for _ in ("order", "playlist"):
+            queue.finish("5", phase_only=True)
         with (
             queue.claim("transcribe", "transcribe", ids=["5"]),
             contextlib.closing(sqlite3.connect(home / "transcriber.db")) as database,

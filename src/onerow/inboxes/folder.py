@@ -279,9 +279,9 @@ class FolderInbox:
         sent_at = datetime.fromtimestamp(facts.st_mtime, UTC)
         drop = sha256(f"{facts.st_ino}\n{facts.st_mtime_ns}\n".encode() + content).hexdigest()[:32]
         try:
-            body = content.decode()
+            body = content.decode("utf-8-sig")  # some programs begin a file with a byte order mark
             if name.endswith(".json"):
-                msgspec.json.decode(content)
+                msgspec.json.decode(body)
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             if now - facts.st_mtime < self._settle:
                 self._locks.release(name)  # it is read again at the next look

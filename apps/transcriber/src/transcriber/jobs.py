@@ -10,6 +10,7 @@ import msgspec
 from onerow import Addition, BadInput
 from onerow.engine.output.masking import NO_SECRETS
 from transcriber.engines import HEAVY
+from transcriber.settings import is_engine_name, is_http
 
 _LISTS = (".m3u", ".txt")
 
@@ -40,7 +41,7 @@ def job_of(given: Mapping[str, Any], engine: str) -> Job:
     except msgspec.ValidationError as error:
         raise BadInput(str(error), field="job") from None
     url = _checked_url(job.url)
-    if not job.engine or job.engine.startswith("-") or not job.engine.isprintable():
+    if not is_engine_name(job.engine):
         raise BadInput(f"engine {job.engine[:60]!r} is not the name of an engine", field="engine")
     return msgspec.structs.replace(job, url=url, video_id=job.video_id or video_id_of(url))
 
@@ -75,15 +76,16 @@ def _checked_url(url: str) -> str:
     """Return an http(s) URL, or the absolute and normalised path of a file."""
     if not url.isprintable() or not url or len(url) > 4_000:
         raise BadInput("url must be printable and have 1 to 4,000 characters", field="url")
-    scheme = urlsplit(url).scheme if "://" in url else ""
-    if scheme in ("http", "https"):
-        if not urlsplit(url).hostname:
-            raise BadInput(f"url {url[:200]!r} has no host", field="url")
+    if is_http(url):
         return url
-    path = unquote(urlsplit(url).path) if scheme == "file" else url
-    if scheme not in ("", "file") or not os.path.isabs(path):
+    scheme, _, rest = url.partition("://")
+    path = url
+    if rest and scheme.lower() == "file":
+        host, slash, name = rest.partition("/")
+        path = unquote(slash + name) if host in ("", "localhost") else ""
+    if not os.path.isabs(path):
         raise BadInput(
-            f"url {url[:200]!r} is neither an http(s) URL nor an absolute path",
+            f"url {url[:200]!r} is neither an http(s) URL nor the absolute path of a file of this host",
             fix="write /the/whole/path",
             field="url",
         )

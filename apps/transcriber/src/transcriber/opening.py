@@ -1,20 +1,21 @@
 """The pipeline and the queue: a playlist becomes its videos, a video is transcribed by main.py."""
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from onerow import (
     Addition,
+    BadInput,
     Context,
+    Filter,
     Finish,
     Jump,
     Labels,
@@ -22,6 +23,7 @@ from onerow import (
     Pipeline,
     Queue,
     Retry,
+    Status,
     Tab,
     Task,
     TaskCancelled,
@@ -54,8 +56,9 @@ def pipeline_of(settings: Settings) -> Pipeline[Job]:
     # Authentication is not retried: a key that is wrong now is wrong in 45 seconds.
     retry = Retry(3, wait=settings.retry_wait, factor=3)
 
-    # One at a time: jobs enter the next phase one after the other, so that the oldest stays first.
-    transcribe.phase(name="playlist", concurrency=1, retry=retry, timeout="2m", errors=_class_of)(expand)
+    # One at a time, and without waiting for anything: jobs enter the next phase in their order, the oldest first.
+    transcribe.phase(name="order", concurrency=1, retry=retry)(order)
+    transcribe.phase(name="playlist", retry=retry, timeout="2m", errors=_class_of)(expand)
     transcribe.command(
         "transcribe",
         [sys.executable, MAIN, "{url}", "{engine?--engine}", "{engine?}", *(f"{{{flag}?--{flag}}}" for flag in FLAGS)],
@@ -74,10 +77,22 @@ def pipeline_of(settings: Settings) -> Pipeline[Job]:
     return transcribe
 
 
+def order(job: Job) -> Jump | None:
+    """Send a single video on to its transcription; a list is read first.
+
+    Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
+    """
+    try:
+        is_list = is_playlist(job.url)
+    except ValueError as error:
+        raise Permanent(f"url {job.url[:200]!r}: {error}") from None
+    return None if is_list else Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
+
+
 def expand(job: Job, ctx: Context) -> Any:
     """Add a job for each video of a list, and wait for them; a single video goes on to its transcription.
 
-    Each job passes here, whether a file, a form or an INSERT into the view added it: here it gets its limit.
+    Single videos come here only if a user runs them again from this phase.
     """
     if job.playlist or not is_playlist(job.url):
         return Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
@@ -118,21 +133,41 @@ def open_queue() -> Queue:
 
 @lru_cache(maxsize=32)
 def _queue_at(settings: Settings) -> Queue:
-    for name in ("queue", "logs", "transcript", "audio", "video", "archive"):
-        settings.folder(name).mkdir(mode=0o750, parents=True, exist_ok=True)
-    store = f"sqlite:///{quote(str(settings.database))}"
-    queue = Queue(store, log_files=settings.folder("logs"), secrets=["OPENAI_API_KEY"])
+    try:
+        for name in ("queue", "logs", "transcript", "audio", "video", "archive"):
+            settings.folder(name).mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"TRANSCRIBER_HOME: the folder {error.filename} can't be made: {error.strerror}"
+        raise BadInput(reason, field="TRANSCRIBER_HOME") from None
+    queue = Queue(settings.store, log_files=settings.folder("logs"), secrets=["OPENAI_API_KEY"])
     queue.serve(pipeline_of(settings))
 
     def remove_work(event: TaskCompleted | TaskCancelled) -> None:
         """Remove the work folder of a job that has ended for good: its results are in other folders."""
-        task = event.task
-        with suppress(OSError):
-            shutil.rmtree(work_folder(settings, f"{task.task_id}:transcribe:{task.generation}"))
+        shutil.rmtree(_work_of(event.task, settings), ignore_errors=True)
 
     queue.on(TaskCompleted, remove_work)
     queue.on(TaskCancelled, remove_work)
     return queue
+
+
+def remove_left_work() -> None:
+    """Remove the work folders of jobs that need them no more: their process died first, or the job was purged."""
+    settings = Settings.of_environment()
+    # Folders that main.py has made without a worker have short names; they are their user's.
+    found = [path for path in settings.folder("work").glob("*") if not re.fullmatch("[0-9a-f]{16}", path.name)]
+    if not found:
+        return
+    statuses = frozenset({Status.WAITING, Status.PROCESSING, Status.FAILED})
+    going_on = open_queue().select(Filter(pipeline="transcribe", statuses=statuses))
+    needed = {_work_of(task, settings) for task in going_on}
+    for path in found:
+        if path not in needed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _work_of(task: Task, settings: Settings) -> Path:
+    return work_folder(settings, f"{task.task_id}:transcribe:{task.generation}")
 
 
 def add_job(
