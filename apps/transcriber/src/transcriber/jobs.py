@@ -11,7 +11,7 @@ from onerow import Addition, BadInput
 from onerow.engine.output.masking import NO_SECRETS
 from transcriber.engines import HEAVY
 
-_LISTS = (".m3u", ".txt")
+LISTS = (".m3u", ".m3u8", ".txt")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ def limit_key_of(engine: str) -> str:
 def is_playlist(url: str) -> bool:
     """Whether a URL is a list of recordings, not a recording."""
     parts = urlsplit(url)
-    if parts.path.lower().endswith(_LISTS):
+    if parts.path.lower().endswith(LISTS):
         return True
     query = parse_qs(parts.query)
     return parts.scheme in ("http", "https") and "list" in query and "v" not in query
