@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from apps.transcriber.tests.kit import GPT, home_at, model_server, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
-from onerow import Queue
+from onerow import BadQuery, Queue
 from onerow.cli import formatting
 from onerow.engine.output.masking import NO_SECRETS
 from tests.tui.conftest import Session
@@ -71,6 +71,21 @@ def test_it_opens_on_the_jobs_and_filters_and_searches(jobs: Queue) -> None:
             )
 
     run(test)
+
+
+def test_queries_have_the_transcriber_s_words(jobs: Queue) -> None:
+    async def test() -> None:
+        async with opened(jobs, "status:queued") as session:
+            await session.until(lambda: "Later" in session.text and "Gone" not in session.text, "the first query")
+            await session.press("slash", "ctrl+u", *"status:failed,queued", "enter")
+            await session.until(lambda: "Later" in session.text and "Gone" in session.text, "the query that was typed")
+            await session.press("colon", *"-status:queued", "enter")
+            await session.until(lambda: "Later" not in session.text and "Gone" in session.text, "the line with :")
+
+    run(test)
+    assert monitor.in_statuses('title:"status:queued" "status:running"') == 'title:"status:queued" "status:running"'
+    with pytest.raises(BadQuery, match="nonsense"):
+        monitor.opened(jobs, "status:nonsense")
 
 
 @pytest.mark.contract("Detail with status, progress, log tail, file paths, run time, engine.")
@@ -213,3 +228,19 @@ def test_each_run_of_the_monitor_has_a_log_file_of_its_own(home: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         assert "something happened" in path.read_text()
     assert not logging.getLogger("onerow").handlers
+
+
+def test_the_log_of_a_run_has_its_operations(queue: Queue) -> None:
+    add_job("/no/such/one.wav", task_id="one", run_at=LATER)
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("one", "queued")
+            await decide(session, "C", lambda: queue.get("one").status == "cancelled")
+            await session.sees("cancel: 1 task")
+
+    with monitor.run_log(Settings.of_environment(), queue.masker) as path:
+        run(test)
+    text = path.read_text(encoding="utf-8")
+    assert "onerow cancel one\n" in text
+    assert "cancel: 1 task\n" in text
