@@ -73,6 +73,14 @@ def test_it_opens_on_the_jobs_and_filters_and_searches(jobs: Queue) -> None:
     run(test)
 
 
+def test_before_the_first_job_it_says_how_to_add_one(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("No task matches pipeline:transcribe. Press n to add one.")
+
+    run(test)
+
+
 def test_queries_have_the_transcriber_s_words(jobs: Queue) -> None:
     async def test() -> None:
         async with opened(jobs, "status:queued") as session:
