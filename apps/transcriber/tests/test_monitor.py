@@ -189,6 +189,8 @@ def test_the_form_adds_a_job_that_waits_for_the_daemon(queue: Queue) -> None:
             await session.sees("Add a task", "engine")
             fields = session.monitor.screen.query("#fields Input").results(Input)
             first, second = next(fields), next(fields)
+            assert "/the/whole/path" in first.placeholder
+            assert "empty: that of the settings" in second.placeholder
             first.value, second.value = "/recordings/조수.wav", GPT
             await session.pilot.pause(0.1)
             await session.press("ctrl+s")

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from onerow import Addition, BadInput
 from onerow.engine.output.masking import NO_SECRETS
@@ -15,12 +16,12 @@ LISTS = (".m3u", ".m3u8", ".txt")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of a task. engine: if empty, that of the settings. playlist: the list that the job comes from."""
+    """The payload of a task. Forms show the descriptions."""
 
-    url: str
-    engine: str = ""
+    url: Annotated[str, Meta(description="http(s)://…, or /the/whole/path of a file or a playlist")]
+    engine: Annotated[str, Meta(description="pocketsphinx, whisper-cpp …; empty: that of the settings")] = ""
     video_id: str = ""
-    title: str = ""
+    title: Annotated[str, Meta(description="the title of the recording")] = ""
     timestamps: bool = False
     summary: bool = False
     translate: bool = False
@@ -29,7 +30,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     job_id: str | int | None = None
     timestamp: str | None = None
-    playlist: str = ""
+    playlist: Annotated[str, Meta(description="the list that the job comes from")] = ""
 
 
 def job_of(given: Mapping[str, Any], engine: str) -> Job:
