@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from apps.transcriber.tests.kit import GPT, home_at, model_server, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
-from onerow import BadQuery, Queue
+from onerow import BadQuery, Queue, Worker
 from onerow.cli import formatting
 from onerow.engine.output.masking import NO_SECRETS
 from tests.tui.conftest import Session
@@ -69,6 +69,21 @@ def test_it_opens_on_the_jobs_and_filters_and_searches(jobs: Queue) -> None:
             await session.until(
                 lambda: "조수와 달" in session.text and "Gone" not in session.text, "the search by title"
             )
+
+    run(test)
+
+
+def test_a_playlist_that_waits_for_its_videos_is_queued(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "l.m3u").write_text("/no/such.wav\n")
+    add_job(str(tmp_path / "l.m3u"), task_id="list")
+    assert Worker(queue, phases=["transcribe.playlist"], until_idle=True).run() == 0
+
+    async def test() -> None:
+        async with opened(queue, "id:list") as session:
+            await session.sees("queued", "for children")
+            assert "parked" not in session.text
+            await session.press("enter")
+            await session.sees("queued in transcribe.playlist")
 
     run(test)
 

@@ -15,12 +15,11 @@ from onerow.engine.output.masking import Masker
 from onerow.tui.acts import Act
 from onerow.tui.app import Monitor
 from onerow.tui.places import Place
-from transcriber.opening import LABELS
 from transcriber.settings import Settings
 
 JOBS = "pipeline:transcribe"
 _MODE = 0o640
-_STATUSES = {word: status for status, word in LABELS.statuses.items()}
+_STATUSES = {"queued": "waiting", "running": "processing"}
 _log = logging.getLogger("transcriber")
 
 

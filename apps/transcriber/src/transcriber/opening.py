@@ -37,7 +37,7 @@ from transcriber.settings import Settings
 MAIN = Path(__file__).parent / "run" / "main.py"
 FLAGS = ("timestamps", "summary", "translate", "srt", "video", "force")
 LABELS = Labels(
-    statuses={"waiting": "queued", "processing": "running"},
+    statuses={"waiting": "queued", "processing": "running", "parked": "queued"},  # parked: a playlist's own job
     tabs=(
         Tab("queued", "status:waiting"),
         Tab("running", "status:processing"),
