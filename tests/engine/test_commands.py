@@ -83,7 +83,7 @@ def test_an_exit_code_is_an_error_class(queue: Queue, films: Pipeline, code: int
     )
     task = run(queue, films, code)
     assert (task.status, task.error_class) == (Status.FAILED, error_class)
-    assert task.error == f"cut exited with code {code}: it broke"
+    assert task.error == f"it broke (cut exited with code {code})"
 
 
 def test_an_exit_code_can_be_declared_a_success(queue: Queue, films: Pipeline) -> None:

@@ -179,8 +179,9 @@ def _failed(task: Task, exit: Exit, error_class: str, parser: OutputParser) -> F
         how += " (it used up its CPU time)"
     elif exit.signal == signal.SIGKILL:
         how += " (out of memory?)"
-    said = f": {parser.last_words}" if parser.last_words else ""
-    return failure(f"{task.phase} {how}{said}", error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
+    how = f"{task.phase} {how}"
+    message = f"{parser.last_words} ({how})" if parser.last_words else how  # lists show the beginning
+    return failure(message, error_class, exception=f"Exit{exit.code}" if exit.code else "Signal")
 
 
 def _cannot_start(task: Task, error: CannotStart | OSError) -> Failure:
