@@ -6,7 +6,6 @@ The speech is made with espeak-ng if it is installed; else it is that of the shi
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import imageio_ffmpeg
+import psutil
 
 from onerow.inboxes import drop
 from transcriber.measure import samples
 
 HOME = Path("build/transcriber").absolute()
-TALK = "The last train leaves the station at ten o'clock. We will meet again tomorrow at nine in the morning."
+TALK = "We will meet again tomorrow at nine in the morning. The last train leaves the station at ten o'clock."
 
 
 def main() -> None:
@@ -31,7 +31,8 @@ def main() -> None:
     os.environ.update(TRANSCRIBER_HOME=str(HOME), TRANSCRIBER_CHUNK_SECONDS="6", TRANSCRIBER_ENGINE="pocketsphinx")
     os.environ.pop("TRANSCRIBER_OPENAI_BASE_URL", None)
     os.environ.pop("OPENAI_API_KEY", None)
-    print(f"recording: {TALK}\n")
+    how = "made with espeak-ng" if shutil.which("espeak-ng") else "from the shipped samples: there is no espeak-ng"
+    print(f"A recording, {how}. It says:\n  {TALK}\n")
     talk = record(HOME / "talk.flac")
     other = [str(each.audio) for each in samples() if each.audio.stem in ("music", "meeting")]
     (HOME / "list.m3u").write_text("".join(f"#EXTINF:4,{Path(path).stem}\n{path}\n" for path in other))
@@ -42,13 +43,12 @@ def main() -> None:
     print("$ ls queue\n1.json  2.json\n\n$ transcriber worker --interval 0.2 &", flush=True)
     worker = start()
     until(lambda: step_done("chunk-"), "the first chunk")
-    os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait()
-    print("… kill -9: the worker and all its processes are gone, one chunk of the talk is done\n")
+    kill(worker)
+    print("kill -9: the worker is gone with its programs; a part of the talk has been recognised\n")
     print("$ transcriber worker --interval 0.2 --until-idle", flush=True)
     subprocess.run([*command(), "worker", "--interval", "0.2", "--until-idle"], check=True, stderr=subprocess.DEVNULL)
     print("\n$ sqlite3 transcriber.db 'SELECT id, title, status, … FROM transcription_jobs'", flush=True)
-    for row in rows(
+    for row in rows(  # the playlist became two jobs
         "SELECT id, title, status, srt_completed, summary_completed FROM transcription_jobs ORDER BY created_at"
     ):
         print("  ".join(str(value) for value in row))
@@ -58,7 +58,9 @@ def main() -> None:
     for name, shown in (("transcript", path), ("subtitles", srt)):
         print(f"\n$ cat {Path(shown).relative_to(HOME)}  # {name}\n{Path(shown).read_text().strip()}")
     print(f"\nsummary: {summary}")
-    print(f"log: {Path(log).relative_to(HOME)}\n\nThe monitor: TRANSCRIBER_HOME={HOME} .venv/bin/transcriber monitor")
+    print(f"\n$ grep chunk {Path(log).relative_to(HOME)}  # of the second worker: what was done is not repeated")
+    print("\n".join(line for line in Path(log).read_text().splitlines() if "chunk-" in line))
+    print(f"\nLook at the jobs: TRANSCRIBER_HOME={HOME} .venv/bin/transcriber monitor")
 
 
 def command() -> list[str]:
@@ -68,6 +70,17 @@ def command() -> list[str]:
 def start() -> subprocess.Popen[bytes]:
     argv = [*command(), "worker", "--interval", "0.2"]
     return subprocess.Popen(argv, start_new_session=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill(worker: subprocess.Popen[bytes]) -> None:
+    """Kill a worker's supervisor and its process, and wait until the programs of its jobs have been ended too."""
+    everything = psutil.Process(worker.pid).children(recursive=True)
+    workers = psutil.Process(worker.pid).children()
+    worker.kill()  # first, because it would start another process
+    for each in workers:
+        each.kill()
+    worker.wait()
+    psutil.wait_procs(everything, timeout=60)
 
 
 def record(target: Path) -> Path:

@@ -145,6 +145,10 @@ def test_labels_of_the_definition_name_tabs_statuses_and_columns(queue: Queue) -
             await session.press("tab")
             await session.sees("(user:u1)", "조수와 달")
             await session.until(lambda: "Tides" not in session.text)
+            await session.press("colon")
+            await session.type("task failed")
+            await session.press("enter")
+            await session.sees("broken in videos")
 
     run(test)
 

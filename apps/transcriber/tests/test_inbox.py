@@ -15,7 +15,7 @@ from apps.transcriber.tests.kit import GPT, drop, receive, recording, until, wor
 from apps.transcriber.tests.model_server import ModelServer
 from onerow import Queue
 from onerow.core.messages import AddTasks, Message
-from transcriber import add_job, open_queue
+from transcriber import open_queue
 from transcriber.inbox import QueueFolder
 from transcriber.settings import Settings
 
@@ -323,42 +323,3 @@ def test_a_list_of_urls_becomes_one_job_each(queue: Queue, home: Path) -> None:
         "/a/3.wav": GPT,
         "/a/4.wav": "pocketsphinx",
     }
-
-
-@pytest.mark.contract("A playlist becomes one task per video.")
-def test_a_playlist_becomes_one_task_per_video_and_waits_for_them(
-    models: ModelServer, queue: Queue, home: Path, tmp_path: Path
-) -> None:
-    sound = recording(tmp_path / "t.wav", speech=(0.5,)).read_bytes()
-    page = b'<rss version="2.0"><channel><title>L</title><item><title>Three</title><link>%s/3.wav</link></item></channel></rss>'
-    models.files = {f"/{name}.wav": (sound, "audio/wav") for name in ("1", "2", "3")}
-    models.files["/l.m3u"] = (
-        f"#EXTM3U\n#EXTINF:5,하나\n1.wav\n{models.url}/2.wav\n1.wav\n".encode(),
-        "audio/x-mpegurl",
-    )
-    models.files["/feed"] = (page % models.url.encode(), "application/rss+xml")
-    drop(home, "l.json", {"job_id": "l", "url": f"{models.url}/l.m3u", "engine": GPT, "srt": True})
-    drop(home, "m.json", {"job_id": "m", "url": f"{models.url}/feed?list=PL1", "engine": GPT})
-    receive()
-    work()
-    task = queue.get("l")
-    assert (task.status, task.results["playlist"]) == ("completed", {"videos": 2, "completed": 2, "failed": 0})
-    children = [each for each in queue.select() if each.parent_id == "l"]
-    assert sorted(each.title for each in children) == [f"{models.url}/2.wav", "하나"]
-    assert all(Path(each.results["transcribe"]["srt_path"]).exists() for each in children)
-    assert queue.get("m").results["playlist"] == {"videos": 1, "completed": 1, "failed": 0}
-    assert [each.title for each in queue.select() if each.parent_id == "m"] == ["Three"]
-    assert models.asked.count("/l.m3u") == 1
-
-
-def test_a_playlist_that_can_t_be_read_fails_with_its_class(models: ModelServer, queue: Queue) -> None:
-    models.statuses["/l.m3u"] = 503  # once
-    add_job(f"{models.url}/l.m3u", task_id="l")
-    add_job("/no/such/list.m3u", task_id="m")
-    models.files["/local.m3u"] = (b"file:///etc/hosts\n", "audio/x-mpegurl")
-    add_job(f"{models.url}/local.m3u", task_id="n")
-    work()
-    assert (queue.get("l").error_class, queue.get("l").attempt) == ("permanent", 2)
-    assert (queue.get("m").error_class, queue.get("m").attempt) == ("permanent", 1)
-    assert "may not name files of this host" in str(queue.get("n").error)
-    assert len(list(queue.select())) == 3

@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from apps.transcriber.tests.kit import GPT, home_at, model_server, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
-from onerow import Queue
+from onerow import BadQuery, Queue, Worker
 from onerow.cli import formatting
 from onerow.engine.output.masking import NO_SECRETS
 from tests.tui.conftest import Session
@@ -71,6 +71,44 @@ def test_it_opens_on_the_jobs_and_filters_and_searches(jobs: Queue) -> None:
             )
 
     run(test)
+
+
+def test_a_playlist_that_waits_for_its_videos_is_queued(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "l.m3u").write_text("/no/such.wav\n")
+    add_job(str(tmp_path / "l.m3u"), task_id="list")
+    assert Worker(queue, phases=["transcribe.playlist"], until_idle=True).run() == 0
+
+    async def test() -> None:
+        async with opened(queue, "id:list") as session:
+            await session.sees("queued", "for children")
+            assert "parked" not in session.text
+            await session.press("enter")
+            await session.sees("queued in transcribe.playlist")
+
+    run(test)
+
+
+def test_before_the_first_job_it_says_how_to_add_one(queue: Queue) -> None:
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("No task matches pipeline:transcribe. Press n to add one.")
+
+    run(test)
+
+
+def test_queries_have_the_transcriber_s_words(jobs: Queue) -> None:
+    async def test() -> None:
+        async with opened(jobs, "status:queued") as session:
+            await session.until(lambda: "Later" in session.text and "Gone" not in session.text, "the first query")
+            await session.press("slash", "ctrl+u", *"status:failed,queued", "enter")
+            await session.until(lambda: "Later" in session.text and "Gone" in session.text, "the query that was typed")
+            await session.press("colon", *"-status:queued", "enter")
+            await session.until(lambda: "Later" not in session.text and "Gone" in session.text, "the line with :")
+
+    run(test)
+    assert monitor.in_statuses('title:"status:queued" "status:running"') == 'title:"status:queued" "status:running"'
+    with pytest.raises(BadQuery, match="nonsense"):
+        monitor.opened(jobs, "status:nonsense")
 
 
 @pytest.mark.contract("Detail with status, progress, log tail, file paths, run time, engine.")
@@ -166,6 +204,8 @@ def test_the_form_adds_a_job_that_waits_for_the_daemon(queue: Queue) -> None:
             await session.sees("Add a task", "engine")
             fields = session.monitor.screen.query("#fields Input").results(Input)
             first, second = next(fields), next(fields)
+            assert "/the/whole/path" in first.placeholder
+            assert "empty: that of the settings" in second.placeholder
             first.value, second.value = "/recordings/조수.wav", GPT
             await session.pilot.pause(0.1)
             await session.press("ctrl+s")
@@ -213,3 +253,19 @@ def test_each_run_of_the_monitor_has_a_log_file_of_its_own(home: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         assert "something happened" in path.read_text()
     assert not logging.getLogger("onerow").handlers
+
+
+def test_the_log_of_a_run_has_its_operations(queue: Queue) -> None:
+    add_job("/no/such/one.wav", task_id="one", run_at=LATER)
+
+    async def test() -> None:
+        async with opened(queue) as session:
+            await session.sees("one", "queued")
+            await decide(session, "C", lambda: queue.get("one").status == "cancelled")
+            await session.sees("cancel: 1 task")
+
+    with monitor.run_log(Settings.of_environment(), queue.masker) as path:
+        run(test)
+    text = path.read_text(encoding="utf-8")
+    assert "onerow cancel one\n" in text
+    assert "cancel: 1 task\n" in text

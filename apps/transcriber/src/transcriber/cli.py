@@ -10,18 +10,23 @@ from typing import Any
 
 import click
 
-from onerow import Filter, OnerowError, Status
+from onerow import BadInput, Filter, OnerowError, Status, Task, UnknownName
 from onerow.core.times import parse_moment
-from transcriber import monitor as monitoring
-from transcriber.measure import measure as measure_engine
-from transcriber.opening import FLAGS, add_job, open_queue
+from transcriber.opening import FLAGS, LABELS, add_job, open_queue
 from transcriber.settings import Settings
 from transcriber.view import make_view
 
-WORDS = {"queued": Status.WAITING, "running": Status.PROCESSING} | {
-    str(status): status for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
-}
+WORDS = {LABELS.statuses.get(status, str(status)): status for status in Status}
 """The transcriber's words → statuses of tasks."""
+_TEXTS = {
+    "timestamps": "Begin each line of the transcript with its time.",
+    "summary": "Write a summary.",
+    "translate": "Translate the transcript.",
+    "srt": "Write SRT and WebVTT subtitles.",
+    "video": "Keep the downloaded file in video/.",
+    "force": "Begin anew, also if the same recording was transcribed before.",
+}
+_LONGEST_TITLE = 80
 
 
 def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,13 +38,17 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **named)
         except OnerowError as error:
             raise click.ClickException(f"{error}" + (f": {error.fix}" if error.fix else "")) from None
+        except BrokenPipeError:
+            raise  # of `transcriber list | head`: click ends quietly
+        except OSError as error:
+            raise click.ClickException(f"{error.filename or 'system'}: {error.strerror or error}") from None
 
     return run
 
 
 def _flags(function: Callable[..., Any]) -> Callable[..., Any]:
     for flag in reversed(FLAGS):
-        function = click.option(f"--{flag}", is_flag=True, help=f"As {flag} of a queue file.")(function)
+        function = click.option(f"--{flag}", is_flag=True, help=_TEXTS[flag])(function)
     return function
 
 
@@ -53,14 +62,24 @@ def _flags(function: Callable[..., Any]) -> Callable[..., Any]:
     help="The project's folder: database, queue/, logs/, transcript/, audio/, video/, archive/.",
 )
 def main(home: Path) -> None:
-    """From a recording to its transcript, subtitles, summary and translation."""
+    """From a recording to its transcript, subtitles, summary and translation.
+
+    \b
+    transcriber worker &                    the daemon, which does the jobs
+    transcriber add talk.mp4 --srt          a job; or a URL, or a playlist
+    transcriber monitor                     all jobs, in the terminal
+    """
     os.environ["TRANSCRIBER_HOME"] = str(home.expanduser().absolute())
     os.umask(0o027)  # files 0640, the database too
 
 
 @main.command()
 @click.argument("url")
-@click.option("--engine", help="pocketsphinx, gpt-4o-mini-transcribe, whisper-cpp, faster-whisper, subtitles, youtube.")
+@click.option(
+    "--engine",
+    help="pocketsphinx, whisper-cpp, faster-whisper, youtube, subtitles, or a model of the endpoint such as "
+    "gpt-4o-mini-transcribe.  [default: TRANSCRIBER_ENGINE, else pocketsphinx]",
+)
 @click.option("--title", default="", help="A title for lists.")
 @click.option("--id", "task_id", help="The job's id.")
 @click.option("--at", default="now", help="Earliest start: now, +10m, or 2026-11-15T09:00:00+09:00.  [default: now]")
@@ -68,25 +87,46 @@ def main(home: Path) -> None:
 @_flags
 @_plainly
 def add(url: str, engine: str | None, title: str, task_id: str | None, at: str, priority: int, **flags: bool) -> None:
-    """Add a job for URL (http, https, or a path) and print its id."""
-    if "://" not in url and not url.startswith("-"):
+    """Add a job and print its id.
+
+    URL is http, https or the path of a file; a list (.m3u, .txt, or a URL with list=) becomes one job for each entry.
+    """
+    when = None if at == "now" else parse_moment(at, open_queue().store.now(), "--at")
+    if url and "://" not in url:
         url = str(Path(url).absolute())
-    when = None if at == "now" else parse_moment(at, open_queue().store.now())
+        if when is None and not Path(url).is_file():  # a later job may be for a file that will be there
+            raise BadInput(f"{url} is a folder, not a file" if Path(url).is_dir() else f"there is no file {url}")
+    if task_id is not None and (found := _existing(task_id)) is not None:
+        raise BadInput(
+            f"job {task_id} exists already and is {LABELS.statuses.get(found.status, str(found.status))}",
+            fix=f"choose another --id, or look at it with: transcriber queue show {task_id}",
+        )
     task = add_job(url, task_id=task_id, priority=priority, run_at=when, engine=engine, title=title, **flags)
     click.echo(task.task_id)
+
+
+def _existing(task_id: str) -> Task | None:
+    try:
+        return open_queue().get(task_id)
+    except UnknownName:
+        return None
 
 
 @main.command("list")
 @click.argument("status", type=click.Choice(list(WORDS)), required=False)
 @_plainly
 def list_(status: str | None) -> None:
-    """The jobs, the newest first; of one STATUS or of all."""
+    """Print the jobs, the newest first."""
     wanted = list(WORDS) if status is None else [status]
     where = Filter(pipeline="transcribe", statuses=frozenset(WORDS[word] for word in wanted))
     words = {value: word for word, value in WORDS.items()}
-    for task in sorted(open_queue().select(where), key=lambda each: each.created_at, reverse=True):
+    tasks = sorted(open_queue().select(where), key=lambda each: each.created_at, reverse=True)
+    for task in tasks:
+        title = task.title if len(task.title) <= _LONGEST_TITLE else f"{task.title[: _LONGEST_TITLE - 1]}…"
         detail = task.error if task.status is Status.FAILED else task.payload.get("engine", "")
-        click.echo(f"{words[task.status]:9}  {task.task_id}  {task.title}  ({detail})")
+        click.echo(f"{words[task.status]:9}  {task.task_id}  {title}  ({detail})")
+    if not tasks:
+        click.echo(f"no {f'{status} ' if status else ''}jobs; add one with: transcriber add FILE", err=True)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -95,7 +135,10 @@ def list_(status: str | None) -> None:
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 @_plainly
 def worker(concurrency: int, interval: str, more: Sequence[str]) -> None:
-    """The daemon: take files from queue/ and run jobs until stopped. Takes the options of `onerow worker` too."""
+    """Run the daemon, which does the jobs.
+
+    It takes files from queue/ and runs jobs until it is stopped. It takes the options of `onerow worker` too, such as --until-idle; `transcriber queue worker --help` lists them.
+    """
     interval = f"{interval}s" if re.fullmatch(r"[\d.]+", interval) else interval
     os.environ["TRANSCRIBER_INTERVAL"] = interval
     make_view(open_queue())
@@ -108,14 +151,23 @@ def worker(concurrency: int, interval: str, more: Sequence[str]) -> None:
 @click.option("--read-only", is_flag=True, help="Offer no operation that changes anything.")
 @_plainly
 def monitor(query: Sequence[str], read_only: bool) -> None:
-    """The jobs in the terminal: filter, search, progress, log, cancel, requeue, mark, add. Jobs go on when it ends."""
+    """Show the jobs in the terminal. Jobs go on when it ends.
+
+    Filter by status, search titles and URLs, see progress and logs, cancel, requeue, mark, add. With QUERY it opens the
+    jobs that match: status:failed, or words of a title.
+    """
+    from transcriber import monitor as monitoring  # with Textual, which other commands need not wait for
+
     sys.exit(monitoring.run(Settings.of_environment(), open_queue(), " ".join(query), read_only=read_only))
 
 
 @main.command()
 @_plainly
 def view() -> None:
-    """Make the view transcription_jobs in the database; the worker does it too."""
+    """Make the view transcription_jobs in the database.
+
+    The worker does it too.
+    """
     make_view(open_queue())
     click.echo("view transcription_jobs: ready")
 
@@ -124,7 +176,9 @@ def view() -> None:
 @click.option("--engine", default="pocketsphinx", show_default=True, help="Any engine that hears audio.")
 @_plainly
 def measure(engine: str) -> None:
-    """Transcribe the shipped samples and print the word error rate of an engine."""
+    """Print the word error rate of an engine on the shipped samples."""
+    from transcriber.measure import measure as measure_engine
+
     measure_engine(engine, Settings.of_environment(), click.echo)
 
 
@@ -132,6 +186,9 @@ def measure(engine: str) -> None:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @_plainly
 def queue(words: Sequence[str]) -> None:
-    """Any command of onerow on these jobs: transcriber queue logs ID, transcriber queue why ID."""
+    """Run any command of onerow on these jobs.
+
+    transcriber queue logs ID, transcriber queue why ID; `transcriber queue` alone lists the commands.
+    """
     os.environ["ONEROW_STORE"] = open_queue().url
     os.execv(sys.executable, [sys.executable, "-m", "onerow", *words])

@@ -2,26 +2,27 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from onerow import Addition, BadInput
 from onerow.engine.output.masking import NO_SECRETS
 from transcriber.engines import HEAVY
 from transcriber.settings import is_engine_name, is_http
 
-_LISTS = (".m3u", ".txt")
+LISTS = (".m3u", ".m3u8", ".txt")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of a task. engine: if empty, that of the settings. playlist: the list that the job comes from."""
+    """The payload of a task. Forms show the descriptions."""
 
-    url: str
-    engine: str = ""
+    url: Annotated[str, Meta(description="http(s)://…, or /the/whole/path of a file or a playlist")]
+    engine: Annotated[str, Meta(description="pocketsphinx, whisper-cpp …; empty: that of the settings")] = ""
     video_id: str = ""
-    title: str = ""
+    title: Annotated[str, Meta(description="the title of the recording")] = ""
     timestamps: bool = False
     summary: bool = False
     translate: bool = False
@@ -30,7 +31,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     job_id: str | int | None = None
     timestamp: str | None = None
-    playlist: str = ""
+    playlist: Annotated[str, Meta(description="the list that the job comes from")] = ""
 
 
 def job_of(given: Mapping[str, Any], engine: str) -> Job:
@@ -60,7 +61,7 @@ def limit_key_of(engine: str) -> str:
 def is_playlist(url: str) -> bool:
     """Whether a URL is a list of recordings, not a recording."""
     parts = urlsplit(url)
-    if parts.path.lower().endswith(_LISTS):
+    if parts.path.lower().endswith(LISTS):
         return True
     query = parse_qs(parts.query)
     return parts.scheme in ("http", "https") and "list" in query and "v" not in query

@@ -2,37 +2,75 @@
 
 import logging
 import os
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from onerow import Queue
+from onerow import BadInput, Queue
 from onerow.cli.start.log_format import formatter
 from onerow.engine.output.masking import Masker
+from onerow.tui.acts import Act
 from onerow.tui.app import Monitor
+from onerow.tui.places import Place
 from transcriber.settings import Settings
 
 JOBS = "pipeline:transcribe"
 _MODE = 0o640
+_STATUSES = {"queued": "waiting", "running": "processing"}
+_log = logging.getLogger("transcriber")
+
+
+class JobMonitor(Monitor):
+    """onerow's monitor; queries may use the transcriber's words, and operations and messages are logged."""
+
+    async def go(self, place: Place, *, replace: bool = False) -> None:
+        if place.page != "task":  # that page takes an id, the others a query
+            place = place._replace(argument=in_statuses(place.argument))
+        await super().go(place, replace=replace)
+
+    def _agreed(self, act: Act | None) -> None:
+        if act is not None:
+            _log.info("%s", act.command())
+        super()._agreed(act)
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        _log.log(logging.WARNING if bad else logging.INFO, "%s", text)
+        super().say(text, bad=bad)
 
 
 def run(settings: Settings, queue: Queue, query: str = "", *, read_only: bool = False) -> int:
     """Show the jobs until the user leaves; return the exit code. Workers are other processes and go on."""
-    with run_log(settings, queue.masker) as path:
-        log = logging.getLogger("transcriber")
-        log.info("monitor opened on %s", queue.url)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        raise BadInput(
+            "the monitor needs a terminal that moves its cursor", fix="use: transcriber list", field="monitor"
+        )
+    app = opened(queue, query, read_only=read_only)
+    with run_log(settings, queue.masker):
+        _log.info("monitor opened on %s", queue.url)
         if not read_only:
             queue.publish(queue.pipelines["transcribe"])  # the form needs it, also before the first worker
-        app = opened(queue, query, read_only=read_only)
         app.run()
-        log.info("monitor closed; log %s", path)
+        _log.info("monitor closed with code %d", app.return_code or 0)
     return app.return_code or 0
 
 
-def opened(queue: Queue, query: str = "", *, read_only: bool = False) -> Monitor:
-    """Return the monitor on the list of jobs, or on those that match a query."""
-    return Monitor(queue, query=f"{JOBS} {query}".strip(), read_only=read_only)
+def opened(queue: Queue, query: str = "", *, read_only: bool = False) -> JobMonitor:
+    """Return the monitor on the list of jobs, or on those that match a query; raise BadQuery for one that is wrong."""
+    asked = in_statuses(f"{JOBS} {query}".strip())
+    queue.find(asked, limit=1)  # before the screen is taken
+    return JobMonitor(queue, query=asked, read_only=read_only)
+
+
+def in_statuses(query: str) -> str:
+    """Return a query with statuses in place of the transcriber's words: status:queued → status:waiting."""
+
+    def translated(found: re.Match[str]) -> str:
+        return re.sub(r"\w+", lambda word: _STATUSES.get(word[0], word[0]), found[0])
+
+    return re.sub(r'(?<![\w"])status:[\w,|]+', translated, query)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from transcriber.settings import Settings
 MAIN = Path(__file__).parent / "run" / "main.py"
 FLAGS = ("timestamps", "summary", "translate", "srt", "video", "force")
 LABELS = Labels(
-    statuses={"waiting": "queued", "processing": "running"},
+    statuses={"waiting": "queued", "processing": "running", "parked": "queued"},  # parked: a playlist's own job
     tabs=(
         Tab("queued", "status:waiting"),
         Tab("running", "status:processing"),
@@ -94,13 +94,17 @@ def expand(job: Job, ctx: Context) -> Any:
 
     Single videos come here only if a user runs them again from this phase.
     """
-    if job.playlist or not is_playlist(job.url):
+    if job.playlist and is_playlist(job.url):
+        raise Permanent("a list in a list is not read; add it as a job of its own")
+    if not is_playlist(job.url):
         return Jump("transcribe", limit_key=limit_key_of(_engine_of(job)))
     # The list is read once: later attempts, and the run after the wait, find the same videos.
     videos: list[dict[str, str]] = ctx.step("entries", lambda: _entries(job))
     ctx.spawn("transcribe", [addition_of(each, Addition()) for each in _jobs(job, videos)])
     counts = ctx.join()
-    return Finish({"videos": counts.total, "completed": counts.completed, "failed": counts.failed})
+    return Finish(
+        {"videos": counts.total, "completed": counts.completed, "failed": counts.failed, "cancelled": counts.cancelled}
+    )
 
 
 def _entries(job: Job) -> list[dict[str, str]]:
@@ -115,7 +119,14 @@ def _entries(job: Job) -> list[dict[str, str]]:
 
 def _jobs(job: Job, videos: Sequence[dict[str, str]]) -> list[Job]:
     given = msgspec.to_builtins(job) | {"job_id": None, "playlist": job.url, "engine": _engine_of(job)}
-    return [job_of(given | {"title": "", "video_id": ""} | video, job.engine) for video in videos]
+    return [_child(given | {"title": "", "video_id": ""} | video) for video in videos]
+
+
+def _child(given: dict[str, Any]) -> Job:
+    try:
+        return job_of(given, "")
+    except BadInput:
+        return msgspec.convert(given, Job)  # it fails by itself, and says why; the others go on
 
 
 def _engine_of(job: Job) -> str:

@@ -1,18 +1,21 @@
 """Playlists: the recordings of an m3u or text file, or with yt-dlp of a page."""
 
+import os
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.jobs import LISTS
 from transcriber.problems import Problem
 
 _MOST = 10_000
+_OF_STREAMS = ("#EXT-X-TARGETDURATION", "#EXT-X-STREAM-INF")
 
 
 def entries_of(url: str) -> list[dict[str, str]]:
     """Return url, title and video_id of each recording of a playlist, in order and without repetitions; raise Problem."""
-    if urlsplit(url).path.lower().endswith((".m3u", ".txt")):
+    if urlsplit(url).path.lower().endswith(LISTS):
         if is_local(url) and not local_path(url).is_file():
             raise Problem(f"there is no file {local_path(url)}")
         found = read_list(fetch_text(url), url)
@@ -30,6 +33,10 @@ def entries_of(url: str) -> list[dict[str, str]]:
 
 def read_list(text: str, base: str) -> list[dict[str, str]]:
     """Return the entries of an m3u or text file; relative ones are beside it. An #EXTINF line has the title."""
+    if "\0" in text or "\ufffd" in text:
+        raise Problem("the list is not text in UTF-8; save it as UTF-8")
+    if any(tag in text for tag in _OF_STREAMS):
+        raise Problem("this is an HLS stream, not a list of recordings; give the URL of its page, or of a media file")
     found: list[dict[str, str]] = []
     title = ""
     for line in (each.strip() for each in text.removeprefix("\ufeff").splitlines()):
@@ -47,7 +54,7 @@ def read_list(text: str, base: str) -> list[dict[str, str]]:
 
 def _beside(base: str, name: str) -> str:
     if is_local(base):
-        return str(PurePosixPath(local_path(base)).parent / name)  # an absolute name stays as it is
+        return os.path.normpath(PurePosixPath(local_path(base)).parent / name)  # an absolute name stays absolute
     return urljoin(base, name)
 
 

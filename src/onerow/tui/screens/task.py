@@ -1,6 +1,6 @@
 """One task: its fields, why it is in its state, its timeline, and tabs with attempts, log, data, steps and history."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
@@ -33,6 +33,7 @@ class Found(NamedTuple):
 
     detail: TaskDetail
     log: NewLines | None
+    words: Mapping[str, str]  # statuses in the words of the pipeline's labels
 
     @property
     def task(self) -> dict[str, Any]:
@@ -101,7 +102,8 @@ class TaskPage(Page):
 
         def read(views: Views) -> Found:
             detail = views.detail(known or whole_id(queue, asked))
-            return Found(detail, read_log() if read_log else None)
+            words = views.labels(detail.view.task["pipeline"]).statuses
+            return Found(detail, read_log() if read_log else None, words)
 
         return read
 
@@ -137,7 +139,7 @@ class TaskPage(Page):
         text = Text(overflow="ellipsis")
         text.append(neutral(task["title"] or task["task_id"]), "bold")
         text.append("  ")
-        text.append(status, STATUS_STYLE[status])
+        text.append(neutral(found.words.get(status, status)), STATUS_STYLE[status])
         text.append(neutral(f" in {task['pipeline']}.{task['phase']}"))
         text.append(f"   attempt {task['attempt']}, {used} of {task['max_retries']} retries used\n", "dim")
         facts = [

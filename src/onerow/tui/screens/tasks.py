@@ -1,6 +1,7 @@
 """The list of tasks: tabs by status, a query, pages, marks, and operations on marked or all matching tasks."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -122,7 +123,9 @@ class TasksPage(Page):
         self._rows, self._counted, self._labels = found.page.tasks, found.overview, found.labels
         self._next = found.page.next
         grid = self.main_grid
-        grid.empty = f"No task matches {self.asked}" if self.asked else "No task yet. Press n to add one."
+        grid.empty = f"No task matches {self.asked}." if self.asked else "No task yet."
+        if re.fullmatch(r"(pipeline:\S+)?", self.asked):
+            grid.empty += " Press n to add one."
         grid.load(
             [
                 Line(
