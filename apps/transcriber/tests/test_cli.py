@@ -41,7 +41,7 @@ def test_a_job_is_added_with_the_path_of_its_file(
         (["missing.wav"], "there is no file"),
         (["."], "is a folder, not a file"),
         ([""], "url must be printable"),
-        (["ftp://host/a.mp3"], "neither an http(s) URL nor an absolute path"),
+        (["ftp://host/a.mp3"], "neither an http(s) URL nor the absolute path"),
         (["https://host/a.mp3", "--engine", "-x"], "not the name of an engine"),
         (["https://host/a.mp3", "--at", "tomorrow"], "--at: 'tomorrow' is not a time: write it like"),
         (["https://host/a.mp3", "--id", "one"], "job one exists already and is queued: choose another --id"),
@@ -50,7 +50,7 @@ def test_a_job_is_added_with_the_path_of_its_file(
 def test_wrong_input_is_one_line_and_adds_nothing(run: Run, queue: Queue, words: list[str], said: str) -> None:
     add_job("/a/one.wav", task_id="one")
     refused = run("add", *words)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 64
     assert refused.output.startswith("Error: ")
     assert said in refused.output
     assert refused.output.count("\n") == 1
@@ -81,13 +81,14 @@ def test_a_folder_that_can_t_be_made_is_one_line(tmp_path: Path) -> None:
     before = os.umask(0o022)
     refused = CliRunner().invoke(main, ["--home", str(tmp_path / "file" / "home"), "list"])
     os.umask(before)
-    assert refused.exit_code == 1
-    assert refused.output == f"Error: {tmp_path}/file/home/queue: Not a directory\n"
+    assert refused.exit_code == 64
+    reason = f"the folder {tmp_path}/file/home/queue can't be made: Not a directory"
+    assert refused.output == f"Error: TRANSCRIBER_HOME: {reason}\n"
 
 
 def test_the_monitor_is_not_drawn_into_a_pipe(run: Run, queue: Queue) -> None:
     refused = run("monitor")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 64
     assert refused.output == "Error: the monitor needs a terminal that moves its cursor: use: transcriber list\n"
 
 

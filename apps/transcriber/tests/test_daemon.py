@@ -194,7 +194,8 @@ def test_the_next_daemon_removes_work_that_a_killed_one_has_left_and_no_other(
     by_hand = home / "work" / "0123456789abcdef"
     by_hand.mkdir()
     assert len(list((home / "work").iterdir())) == 4
-    assert subprocess.run([sys.executable, "-c", "import transcriber.app"], env=os.environ).returncode == 0
+    daemon = [sys.executable, "-m", "transcriber", "worker", "--until-idle"]
+    assert subprocess.run(daemon, env=os.environ).returncode == 0
     assert sorted((home / "work").iterdir()) == [by_hand, home / "work" / "failed%3Atranscribe%3A0"]
 
 

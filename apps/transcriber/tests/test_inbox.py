@@ -15,7 +15,7 @@ from apps.transcriber.tests.kit import GPT, drop, receive, recording, until, wor
 from apps.transcriber.tests.model_server import ModelServer
 from onerow import Queue
 from onerow.core.messages import AddTasks, Message
-from transcriber import open_queue
+from transcriber import add_job, open_queue
 from transcriber.inbox import QueueFolder
 from transcriber.settings import Settings
 

@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from onerow import BadInput, Filter, OnerowError, Status, Task, UnknownName
+from onerow.cli.exit_codes import exit_code
 from onerow.core.times import parse_moment
-from transcriber.opening import FLAGS, LABELS, add_job, open_queue
+from transcriber.opening import FLAGS, LABELS, add_job, open_queue, remove_left_work
 from transcriber.settings import Settings
 from transcriber.view import make_view
 
@@ -37,7 +38,8 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **named)
         except OnerowError as error:
-            raise click.ClickException(f"{error}" + (f": {error.fix}" if error.fix else "")) from None
+            click.echo(f"Error: {error}" + (f": {error.fix}" if error.fix else ""), err=True)
+            sys.exit(exit_code(error))
         except BrokenPipeError:
             raise  # of `transcriber list | head`: click ends quietly
         except OSError as error:
@@ -131,7 +133,13 @@ def list_(status: str | None) -> None:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=2, show_default=True, help="Jobs at once.")
-@click.option("--interval", default="2s", show_default=True, help="How often to look for files and jobs: 2, 2s, 500ms.")
+@click.option(
+    "--interval",
+    envvar="TRANSCRIBER_INTERVAL",
+    default="2s",
+    show_default=True,
+    help="How often to look for files and jobs: 2, 2s, 500ms.",
+)
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 @_plainly
 def worker(concurrency: int, interval: str, more: Sequence[str]) -> None:
@@ -141,7 +149,9 @@ def worker(concurrency: int, interval: str, more: Sequence[str]) -> None:
     """
     interval = f"{interval}s" if re.fullmatch(r"[\d.]+", interval) else interval
     os.environ["TRANSCRIBER_INTERVAL"] = interval
+    Settings.of_environment().check_programs()
     make_view(open_queue())
+    remove_left_work()
     argv = [sys.executable, "-m", "onerow", "worker", "transcriber.app", "--concurrency", str(concurrency)]
     os.execv(sys.executable, [*argv, "--interval", interval, *more])
 
@@ -190,5 +200,5 @@ def queue(words: Sequence[str]) -> None:
 
     transcriber queue logs ID, transcriber queue why ID; `transcriber queue` alone lists the commands.
     """
-    os.environ["ONEROW_STORE"] = open_queue().url
+    os.environ["ONEROW_STORE"] = Settings.of_environment().store
     os.execv(sys.executable, [sys.executable, "-m", "onerow", *words])
