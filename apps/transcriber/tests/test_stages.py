@@ -1,6 +1,7 @@
 """main.py as a worker runs it: stages, steps, results, error classes."""
 
 import errno
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onerow import Queue
 from transcriber import add_job
 from transcriber.download import download
 from transcriber.problems import EXIT_CODES, Problem, problem_of
+from transcriber.program import main
 from transcriber.steps import Steps
 
 
@@ -160,3 +162,52 @@ def test_a_file_that_is_no_recording_fails_permanently_and_leaves_no_part(
         assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
         assert "ffmpeg can't read it" in str(task.error)
     assert list((home / "audio").iterdir()) == []
+
+
+def test_a_chunk_of_another_span_or_engine_is_not_taken_for_one_that_is_done(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(2.0, 2.0, 2.0), silence=1.0))
+    monkeypatch.setenv("TRANSCRIBER_PARALLEL", "1")
+    # Chunks from 0 to 5.5 and to 9 s, then from 0 to 2.5, 5.5 and 9 s: only the last is the same.
+    for seconds, engine, rc in (("6", GPT, 69), ("4", GPT, 69), ("4", GPT, 0), ("4", "other", 0)):
+        models.failures = {"chunk": [None, (503, "busy")] if rc else []}
+        monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", seconds)
+        monkeypatch.setenv("ONEROW_IDEMPOTENCY_KEY", "t")
+        monkeypatch.setenv("TRANSCRIBER_ENGINE", engine)
+        assert main([path]) == rc
+    assert [each["part"] for each in models.requests] == ["1", "2", "1", "2", "2", "3"]
+    keys = [each["key"] for each in models.requests]
+    assert keys[0] != keys[2]  # else an endpoint that knows the key answers with the words of the other span
+    assert keys[3] == keys[4]
+    (text,) = (home / "transcript").glob("*.txt")
+    assert re.findall(r"part (\d)", text.read_text()) == ["1", "2", "3"]
+
+
+def test_no_request_is_sent_after_one_that_says_that_the_key_is_wrong(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(8.0,)))
+    monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", "1")
+    models.together = 2  # both are under way when they fail
+    models.failures = {"chunk": [(401, "wrong key")] * 9}
+    assert main([path, "--engine", GPT]) == EXIT_CODES["auth"]
+    assert len(models.requests) == 2
+
+
+def test_a_retry_asks_for_no_piece_of_a_summary_or_translation_again(
+    models: ModelServer, home: Path, tmp_path: Path
+) -> None:
+    cues = "".join(
+        f"00:{n // 60:02}:{n % 60:02}.000 --> 00:{n // 60:02}:{n % 60:02}.900\nline {n} {'x' * 80}\n\n"
+        for n in range(200)
+    )
+    (tmp_path / "t.vtt").write_text(f"WEBVTT\n\n{cues}")
+    arguments = [str(tmp_path / "t.mp4"), "--engine", "youtube", "--summary", "--translate"]
+    models.failures = {"summary": [None, None, (429, "slow down")], "translation": [None, None, (429, "slow down")]}
+    assert [main(arguments) for _ in range(3)] == [EXIT_CODES["limit"], EXIT_CODES["limit"], 0]
+    sent = [(each["stage"], each["part"]) for each in models.requests]
+    assert sent == [
+        *(("summary", part) for part in ("1", "2", "3", "3", "all")),
+        *(("translation", part) for part in ("1", "2", "3", "3")),
+    ]

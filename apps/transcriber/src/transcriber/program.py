@@ -4,6 +4,7 @@ import argparse
 import os
 import shutil
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +21,10 @@ from transcriber import texts
 from transcriber.audio import MP3_BYTES_PER_SECOND, Span, chunks, cut, extract_audio, listen
 from transcriber.captions import Segment, write_srt, write_text, write_vtt
 from transcriber.download import download
-from transcriber.engines import EXISTING, check_engine, is_remote, open_engine, suffix_of
+from transcriber.engines import EXISTING, Hear, check_engine, is_remote, open_engine, suffix_of
 from transcriber.existing import own_subtitles, published_captions
 from transcriber.problems import EXIT_CODES, Problem, problem_of
-from transcriber.settings import Settings
+from transcriber.settings import Endpoint, Settings
 from transcriber.steps import Steps, write_file
 
 _LONGEST_NAME = 60
@@ -146,37 +147,46 @@ class Transcription:
         duration, silences = listen(self._settings, audio)
         spans = chunks(duration, silences, self._longest_chunk())
         self._steps.say(f"{duration:.1f} s of sound in {len(spans)} chunks, {self._settings.parallel} at once")
-        heard: list[list[Segment]] = [[] for _ in spans]
-        done = 0
+        heard: dict[int, list[Segment]] = {}
+        failed = threading.Event()
 
-        def work(number: int) -> None:
-            nonlocal done
-            found = self._steps.run(f"chunk-{number + 1}", partial(self._chunk, audio, number, spans[number], hear))
-            heard[number] = msgspec.convert(found["segments"], list[Segment])
-            done += 1
+        def work(number: int, span: Span) -> None:
+            if failed.is_set():
+                return  # chunks that run now are completed and kept; no other begins
+            try:
+                heard[number] = self._chunk(f"chunk-{number}", audio, span, hear)
+            except BaseException:
+                failed.set()
+                raise
+            done = len(heard)
             self._steps.say(f"progress {25 + 55 * done // len(spans)}% transcription, chunk {done} of {len(spans)}")
 
         with ThreadPoolExecutor(self._settings.parallel) as pool:
-            futures = [pool.submit(work, number) for number in range(len(spans))]
+            futures = [pool.submit(work, number, span) for number, span in enumerate(spans, 1)]
             try:
                 for future in futures:
                     future.result()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)  # chunks that run now are completed and kept
-                raise
-        return self._transcript([segment for each in heard for segment in each])
+            finally:
+                failed.set()
+        return self._transcript([segment for number in sorted(heard) for segment in heard[number]])
 
-    def _chunk(self, audio: Path, number: int, span: Span, hear: Any) -> dict[str, Any]:
-        target = self._steps.folder / f"chunk-{number + 1}{suffix_of(self._engine)}"
+    def _chunk(self, name: str, audio: Path, span: Span, hear: Hear) -> list[Segment]:
+        # A step of another span or engine does not count: settings may change between two attempts.
+        inputs = {"from": span.start, "to": span.end, "engine": self._engine}
+        make = partial(self._hear_chunk, name, audio, span, hear, self._key_of(name, inputs))
+        return msgspec.convert(self._steps.run(name, make, **inputs)["segments"], list[Segment])
+
+    def _hear_chunk(self, name: str, audio: Path, span: Span, hear: Hear, key: str) -> dict[str, Any]:
+        target = self._steps.folder / f"{name}{suffix_of(self._engine)}"
         cut(self._settings, audio, span, target)
-        found = hear(target, f"{self._key}:chunk-{number + 1}")
+        found = hear(target, key)
         target.unlink()
         length = span.end - span.start
         moved = [
             Segment(round(span.start + each.start, 3), round(span.start + (each.end or length), 3), each.text)
             for each in found
         ]
-        return {"from": span.start, "to": span.end, "segments": msgspec.to_builtins(moved)}
+        return {"segments": msgspec.to_builtins(moved)}
 
     def _longest_chunk(self) -> float:
         endpoint = self._settings.endpoint
@@ -201,19 +211,29 @@ class Transcription:
         summary = (
             texts.extract_summary(segments)
             if endpoint is None
-            else texts.ask_summary(endpoint, text, self._settings.language, f"{self._key}:summary")
+            else texts.ask_summary(partial(self._ask, endpoint, "summary"), text, self._settings.language)
         )
         path = self._settings.folder("transcript") / f"{self._name}.summary.txt"
         write_file(path, f"{summary}\n".encode())
         return {"files": [str(path)], "summary": summary[:_LONGEST_SUMMARY]}
 
     def _translate(self, text: str) -> dict[str, Any]:
-        assert self._settings.endpoint is not None
-        to = self._settings.translate_to
-        translated = texts.ask_translation(self._settings.endpoint, text, to, f"{self._key}:translation")
+        endpoint, to = self._settings.endpoint, self._settings.translate_to
+        assert endpoint is not None
+        translated = texts.ask_translation(partial(self._ask, endpoint, "translation"), text, to)
         path = self._settings.folder("transcript") / f"{self._name}.{_file_name(to)}.txt"
         write_file(path, f"{translated}\n".encode())
         return {"files": [str(path)]}
+
+    def _ask(self, endpoint: Endpoint, stage: str, piece: str, task: str, text: str) -> str:
+        """Return the endpoint's answer for a piece of the text; each piece is a step."""
+        name, inputs = f"{stage}-{piece}", {"task": task, "model": endpoint.model}
+        key = self._key_of(name, inputs)
+        return str(self._steps.run(name, lambda: {"text": texts.ask(endpoint, task, text, key)}, **inputs)["text"])
+
+    def _key_of(self, name: str, inputs: dict[str, Any]) -> str:
+        """Return a key that is the same at each attempt of a step with the same inputs."""
+        return f"{self._key}:{name}:{sha256(msgspec.json.encode(inputs)).hexdigest()[:8]}"
 
     def _run(self, name: str, percent: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self._steps.say(f"progress {percent}% {name}")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import httpx
 
@@ -15,6 +15,8 @@ _SENTENCE = re.compile(r"[^.!?。！？…]+[.!?。！？…]*\s*")  # noqa: RUF
 _WORD = re.compile(r"\w+")
 _MOST_SENTENCES = 5
 _PIECE = 6_000  # characters of one request
+Ask = Callable[[str, str, str], str]
+"""Return the endpoint's answer for (name of the piece, task, text)."""
 
 
 def extract_summary(segments: Sequence[Segment]) -> str:
@@ -30,17 +32,17 @@ def extract_summary(segments: Sequence[Segment]) -> str:
     return "\n".join(sentences[number] for number in kept)
 
 
-def ask_summary(endpoint: Endpoint, text: str, language: str, key: str) -> str:
+def ask_summary(asked: Ask, text: str, language: str) -> str:
     """Return a summary by the endpoint; a long text is summarised in pieces first."""
     task = f"Summarise this transcript in at most five sentences, in the language {language!r}. Answer with the summary only."
-    parts = [_ask(endpoint, task, piece, f"{key}:{number}") for number, piece in enumerate(pieces(text))]
-    return parts[0] if len(parts) == 1 else _ask(endpoint, task, "\n".join(parts), f"{key}:all")
+    parts = [asked(str(number), task, piece) for number, piece in enumerate(pieces(text), 1)]
+    return parts[0] if len(parts) == 1 else asked("all", task, "\n".join(parts))
 
 
-def ask_translation(endpoint: Endpoint, text: str, to: str, key: str) -> str:
+def ask_translation(asked: Ask, text: str, to: str) -> str:
     """Return the translation by the endpoint, piece by piece."""
     task = f"Translate this transcript into the language {to!r}. Keep line breaks and times. Answer with the translation only."
-    return "\n".join(_ask(endpoint, task, piece, f"{key}:{number}") for number, piece in enumerate(pieces(text)))
+    return "\n".join(asked(str(number), task, piece) for number, piece in enumerate(pieces(text), 1))
 
 
 def pieces(text: str, longest: int = _PIECE) -> list[str]:
@@ -55,7 +57,8 @@ def pieces(text: str, longest: int = _PIECE) -> list[str]:
     return [*parts, rest] if rest or not parts else parts
 
 
-def _ask(endpoint: Endpoint, task: str, text: str, key: str) -> str:
+def ask(endpoint: Endpoint, task: str, text: str, key: str) -> str:
+    """Return the endpoint's answer; `key` is the same at each attempt."""
     with httpx.Client(timeout=endpoint.timeout) as client:
         answer = checked(
             client.post(
