@@ -1,6 +1,7 @@
 """main.py as a worker runs it: stages, steps, results, error classes."""
 
 import errno
+import gzip
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from apps.transcriber.tests.kit import GPT, log_of, recording, sample, work
 from apps.transcriber.tests.model_server import ModelServer
+from apps.video_studio.tests.serving import Handler, Server
 from onerow import Queue
 from transcriber import add_job
 from transcriber.download import download
@@ -211,3 +213,64 @@ def test_a_retry_asks_for_no_piece_of_a_summary_or_translation_again(
         *(("summary", part) for part in ("1", "2", "3", "3", "all")),
         *(("translation", part) for part in ("1", "2", "3", "3")),
     ]
+
+
+# ── downloads ──
+
+
+class _Odd(Handler):
+    """Compressed media without a suffix, a file that says that it is larger than any disk, and a redirect to itself."""
+
+    def do_GET(self) -> None:
+        if self.path == "/loop":
+            return self.answer(302, Location="/loop")
+        body = gzip.compress(b"\0" * 1_000_000)
+        headers = {"Content-Type": "video/mp4", "Content-Encoding": "gzip", "Content-Length": str(len(body))}
+        if self.path == "/huge":
+            headers = {"Content-Type": "video/mp4", "Content-Length": str(1 << 60)}
+        self.send_response(200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        if self.path == "/huge":
+            self.hang_up()
+        return None
+
+
+class _OddServer(Server):
+    handler = _Odd
+
+
+def test_a_compressed_download_is_saved_by_its_type_and_its_progress_ends_at_20_percent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _OddServer() as server:
+        path = download(f"{server.url}/get?id=1", tmp_path / "source", Steps(tmp_path))
+    assert (path.name, path.stat().st_size) == ("source.mp4", 1_000_000)
+    shown = [int(percent) for percent in re.findall(r"progress (\d+)%", capsys.readouterr().out)]
+    assert shown[-1] == 20
+    assert shown == sorted(shown)
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_not_begun(tmp_path: Path) -> None:
+    with _OddServer() as server, pytest.raises(Problem, match="No space left on device") as raised:
+        download(f"{server.url}/huge", tmp_path / "source", Steps(tmp_path))
+    assert raised.value.error_class == "resource"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_without_end_is_permanent(tmp_path: Path) -> None:
+    with _OddServer() as server, pytest.raises(httpx.TooManyRedirects) as raised:
+        download(f"{server.url}/loop", tmp_path / "source", Steps(tmp_path))
+    problem = problem_of(raised.value)
+    assert problem is not None
+    assert problem.error_class == "permanent"
+
+
+def test_of_a_page_with_several_videos_none_is_downloaded(models: ModelServer, tmp_path: Path) -> None:
+    page = b'<html><title>Channel</title><video src="/1.mp4"></video><video src="/2.mp4"></video></html>'
+    models.files = {"/channel": (page, "text/html")} | {f"/{n}.mp4": (b"\0" * 2000, "video/mp4") for n in (1, 2)}
+    with pytest.raises(Problem, match="several videos"):
+        download(f"{models.url}/channel", tmp_path / "source", Steps(tmp_path))
+    assert set(models.asked) == {"/channel"}

@@ -8,7 +8,7 @@ import httpx
 
 from transcriber.audio import extract_subtitles
 from transcriber.captions import Segment, read_captions
-from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.download import SINGLE, fetch_text, is_local, local_path, page_info
 from transcriber.problems import Problem
 from transcriber.settings import Settings
 
@@ -57,7 +57,7 @@ def _beside(url: str) -> str | None:
 
 
 def _of_page(url: str, language: str) -> str | None:
-    info = page_info(url, noplaylist=True)
+    info = page_info(url, **SINGLE)
     for kind in ("subtitles", "automatic_captions"):
         tracks: dict[str, list[dict[str, Any]]] = info.get(kind) or {}
         order = sorted(tracks, key=lambda name: (name != language, not name.startswith(language), name))

@@ -24,7 +24,7 @@ def problem_of(error: Exception) -> Problem | None:
             return error
         case httpx.HTTPStatusError():
             return _of_status(error.response)
-        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol() | httpx.TooManyRedirects():
             return Problem(f"the URL can't be used: {error}")
         case httpx.HTTPError():
             return Problem(f"{type(error).__name__}: {error}", "network")
