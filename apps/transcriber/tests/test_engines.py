@@ -92,11 +92,14 @@ def test_chunks_cover_the_audio_without_gaps_and_none_is_too_long(
     assert (parts[0].start, parts[-1].end) == (0.0, duration)
     assert all(one.end == two.start for one, two in itertools.pairwise(parts))
     assert all(part.end - part.start <= longest * 1.000001 for part in parts)
+    assert len(parts) == 1 or parts[-1].end - parts[-1].start >= min(1, longest / 2) * 0.999
 
 
 def test_a_cut_is_in_the_last_silence_that_fits_and_else_at_the_limit() -> None:
     assert chunks(100, [Span(20, 22), Span(50, 52), Span(58, 60)], 60) == [Span(0, 59), Span(59, 100)]
     assert chunks(100, [Span(20, 22)], 60) == [Span(0, 60), Span(60, 100)]
+    assert chunks(120.02, [], 60) == [Span(0, 60), Span(60, 119.02), Span(119.02, 120.02)]
+    assert chunks(60.02, [], 60) == [Span(0, 59.02), Span(59.02, 60.02)]
 
 
 def test_silences_are_found_in_a_recording(home: Path, tmp_path: Path) -> None:

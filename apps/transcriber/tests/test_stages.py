@@ -9,14 +9,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.transcriber.tests.kit import GPT, log_of, recording, sample, work
+from apps.transcriber.tests.kit import GPT, ffmpeg, log_of, recording, sample, work
 from apps.transcriber.tests.model_server import ModelServer
 from apps.video_studio.tests.serving import Handler, Server
 from onerow import Queue
+from tests.faults.kit import a_small_disk
 from transcriber import add_job
+from transcriber.audio import extract_audio, listen
 from transcriber.download import download
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.program import main
+from transcriber.settings import Settings
 from transcriber.steps import Steps
 
 
@@ -164,6 +167,37 @@ def test_a_file_that_is_no_recording_fails_permanently_and_leaves_no_part(
         assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
         assert "ffmpeg can't read it" in str(task.error)
     assert list((home / "audio").iterdir()) == []
+
+
+def test_a_file_without_sound_says_so(home: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "t.png"
+    ffmpeg("-f", "lavfi", "-i", "color=s=64x64", "-frames:v", "1", picture)
+    with pytest.raises(Problem, match="the file has no sound") as raised:
+        extract_audio(Settings(home=home), picture, tmp_path / "t.flac")
+    assert raised.value.error_class == "permanent"
+
+
+@pytest.mark.faults
+def test_ffmpeg_on_a_full_disk_or_killed_is_a_lack_of_resources(home: Path, tmp_path: Path) -> None:
+    sound = recording(tmp_path / "t.wav", speech=(20.0,))
+    with a_small_disk(home / "audio", "64k") as disk:
+        with pytest.raises(Problem, match="No space left on device") as raised:
+            extract_audio(Settings(home=home), sound, disk / "t.flac")
+        assert raised.value.error_class == "resource"
+        assert list(disk.iterdir()) == []
+    killed = tmp_path / "ffmpeg"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    with pytest.raises(Problem, match="signal 9") as raised:
+        extract_audio(Settings(home=home, ffmpeg=str(killed)), sound, tmp_path / "t.flac")
+    assert raised.value.error_class == "resource"
+
+
+@pytest.mark.parametrize("name", ["-x\ny.wav", "concat:a|b.wav", '조수\'s "50%" %d.wav'])
+def test_ffmpeg_takes_a_file_of_any_name(home: Path, tmp_path: Path, name: str) -> None:
+    recording(tmp_path / "t.wav", speech=(0.5,)).rename(tmp_path / name)
+    extract_audio(Settings(home=home), tmp_path / name, tmp_path / "t.flac")
+    assert listen(Settings(home=home), tmp_path / "t.flac")[0] > 1
 
 
 def test_a_chunk_of_another_span_or_engine_is_not_taken_for_one_that_is_done(
