@@ -59,12 +59,13 @@ class _Handler(Handler):
         if stage == "chunk":
             if b"verbose_json" in body:
                 return {"text": "x", "segments": [{"start": 0.5, "end": 1.5, "text": f" words of part {part}."}]}
-            return {"text": f"Words of part {part}. 조수와 달."}
+            return {"text": self.owner.words.format(part=part)}
         return {"choices": [{"message": {"content": "요약입니다." if stage == "summary" else "번역입니다."}}]}
 
 
 class ModelServer(Server):
-    """failures: stage (chunk, summary, translation) → answers to give first, None for a good one. hold: a stage or a path that never answers.
+    """failures: stage (chunk, summary, translation) → answers to give first, None for a good one. words: what a model hears that
+    tells no times. hold: a stage or a path that never answers.
     together: how many requests must be there before one is answered."""
 
     handler = _Handler
@@ -76,6 +77,7 @@ class ModelServer(Server):
         self.asked: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.failures: dict[str, list[tuple[int, str] | None]] = {}
+        self.words = "Words of part {part}. 조수와 달."
         self.hold = ""
         self.held = threading.Event()
         self.together = 1

@@ -13,6 +13,7 @@ from onerow import Queue
 from transcriber import add_job, open_queue
 from transcriber.audio import Span, chunks, listen
 from transcriber.captions import Segment, read_captions, write_srt, write_text, write_vtt
+from transcriber.existing import published_captions
 from transcriber.measure import samples, word_errors
 from transcriber.settings import Settings
 from transcriber.texts import extract_summary, pieces
@@ -113,6 +114,32 @@ def test_srt_and_vtt_are_read_as_they_are_written() -> None:
     assert read_captions(write_vtt(segments)) == segments
     assert write_srt(segments[1:]) == "1\n01:01:01,250 --> 01:01:02,000\n둘\n"
     assert write_text(segments, timestamps=False) == "조수와 달 <3 & more\n\n둘\n"
+
+
+@pytest.mark.parametrize(
+    "text,cues",
+    [
+        ("\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\nA\r\n\r\n2\r\n100:00:03,000 --> 100:00:04,000\r\nB\r\n",
+         [(1, 2, "A"), (360003, 360004, "B")]),
+        ("1\n00:00:01,000 --> 00:00:02,000\nA\n2\n00:00:02,000 --> 00:00:03,000\nB\nmore\n", [(1, 2, "A"), (2, 3, "B more")]),
+        ("1\n00:00:01,5-->00:00:02\n42 < 43 and <b>c</b> > d\n", [(1.5, 2, "42 < 43 and c > d")]),
+        ("1\n00:00:01,000 --> 00:00:02,000\nNo.\n\n2\n00:00:05,000 --> 00:00:04,000\nNo.\n", [(1, 2, "No."), (5, 5, "No.")]),
+        ("WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE a\nb\n\nid\n00:01.000 --> 00:02.000 align:start\n<v Bob>Hi <i>there</i></v>\n",
+         [(1, 2, "Hi there")]),
+        ("WEBVTT\n\n00:00.080 --> 00:02.310 position:0%\n \nso<00:00:00.400><c> today</c>\n\n00:02.310 --> 00:02.320\nso today\n \n\n"
+         "00:02.320 --> 00:04.000\nso today\nwe<00:02.500><c> go</c>\n", [(0.08, 2.31, "so today"), (2.32, 4, "we go")]),
+    ],
+    ids=["dos", "no blank line", "loose", "repeated", "styled", "scrolling"],
+)  # fmt: skip
+def test_captions_as_programs_write_them_are_read(text: str, cues: list[tuple[float, float, str]]) -> None:
+    assert [(each.start, each.end, each.text) for each in read_captions(text)] == cues
+
+
+def test_captions_that_are_not_utf_8_are_read(tmp_path: Path) -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
+    for words, encoding, language in (("조수", "utf-16", "en"), ("조수", "cp949", "ko"), ("café", "latin-1", "en")):
+        (tmp_path / "t.srt").write_bytes(text.format(words).encode(encoding))
+        assert published_captions(str(tmp_path / "t.mp4"), language)[0].text == words
 
 
 def test_a_summary_takes_the_sentences_of_the_most_frequent_words_in_their_order() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from onerow import Queue
 from tests.faults.kit import a_small_disk
 from transcriber import add_job
 from transcriber.audio import extract_audio, listen
+from transcriber.captions import read_captions
 from transcriber.download import download
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.program import main
@@ -247,6 +249,59 @@ def test_a_retry_asks_for_no_piece_of_a_summary_or_translation_again(
         *(("summary", part) for part in ("1", "2", "3", "3", "all")),
         *(("translation", part) for part in ("1", "2", "3", "3")),
     ]
+
+
+def test_an_answer_without_words_is_no_transcript_without_words(
+    models: ModelServer, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(0.5,)))
+    bodies = [
+        '{"error": {"message": "overloaded"}}',
+        '{"text": null}',
+        "<html>",
+        "[1]",
+        '{"text": "a", "segments": [1]}',
+    ]
+    models.failures = {"chunk": [(200, body) for body in bodies]}
+    for body in bodies:
+        assert main([path, "--engine", GPT]) == EXIT_CODES["network"]
+        assert body in capfd.readouterr().err
+    models.failures = {"chunk": [(404, '{"error": {"message": "The model does not exist"}}')]}
+    assert main([path, "--engine", GPT]) == EXIT_CODES["permanent"]
+    assert "404 Not Found (The model does not exist)" in capfd.readouterr().err
+    assert list((home / "transcript").glob("*")) == []
+
+
+def test_a_model_without_times_gives_short_cues_where_there_is_sound(
+    models: ModelServer, home: Path, tmp_path: Path
+) -> None:
+    models.words = " ".join(f"{n}: the tide follows the moon, and the moon pulls the sea." for n in range(6))
+    path = recording(tmp_path / "t.wav", speech=(2.0, 2.0), silence=1.0)
+    assert main([str(path), "--engine", GPT, "--srt"]) == 0
+    (srt,) = (home / "transcript").glob("*.srt")
+    cues = read_captions(srt.read_text())
+    assert " ".join(cue.text for cue in cues) == models.words
+    assert all(len(cue.text) <= 84 for cue in cues)
+    assert len(cues) == 6
+    # The silences are from 2 to 3 s, and from 5 s on; after a third and two thirds of the words come 1.3 and 3.7 s.
+    assert [round(cues[number].start, 1) for number in (0, 2, 4)] == [0, 1.3, 3.7]
+    assert round(cues[-1].end) == 5
+    assert all(one.end == two.start for one, two in itertools.pairwise(cues))
+
+
+def test_times_outside_of_what_a_model_heard_are_cut(models: ModelServer, home: Path, tmp_path: Path) -> None:
+    path = recording(tmp_path / "t.wav", speech=(0.5,), silence=0.4)
+    assert main([str(path), "--engine", "openai/whisper-large", "--srt"]) == 0  # it says 0.5 to 1.5 s
+    (srt,) = (home / "transcript").glob("*.srt")
+    (cue,) = read_captions(srt.read_text())
+    assert (cue.start, round(cue.end, 1)) == (0.5, 0.9)
+
+
+def test_of_silence_no_summary_and_no_translation_is_asked(models: ModelServer, home: Path, tmp_path: Path) -> None:
+    models.words = ""
+    path = recording(tmp_path / "t.wav", speech=(0.5,))
+    assert main([str(path), "--engine", GPT, "--summary", "--translate", "--srt"]) == 0
+    assert models.stages() == ["chunk"]
 
 
 # ── downloads ──

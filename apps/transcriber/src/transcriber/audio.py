@@ -15,6 +15,8 @@ MP3_BYTES_PER_SECOND = 8_000
 _SILENCE = "silencedetect=noise=-35dB:d=0.3"
 _START = re.compile(r"silence_start: (-?[\d.]+)")
 _END = re.compile(r"silence_end: ([\d.]+)")
+_NOWHERE = ("-f", "null", "-")
+_SUBTITLES = re.compile(r"Stream #0:\d+(?:\[\w+\])?(?:\((\w+)\))?: Subtitle: (\w+)")
 _FULL = re.compile("No space left on device|Disk quota exceeded|Cannot allocate memory")
 _TIME = re.compile(r"time=(\d+):(\d+):(\d+(?:\.\d+)?)")
 _SHORTEST = 0.5  # a cut comes at a silence in the second half of the longest chunk, if there is one
@@ -45,14 +47,32 @@ def chunks(duration: float, silences: Sequence[Span], longest: float) -> list[Sp
     return [*parts, Span(start, duration)]
 
 
+def speech_in(span: Span, silences: Sequence[Span]) -> list[Span]:
+    """Return the parts of a span between its silences; the whole span if it is silent."""
+    found: list[Span] = []
+    start = span.start
+    for silence in [*silences, Span(span.end, span.end)]:
+        end = min(silence.start, span.end)
+        if end > start:
+            found.append(Span(start, end))
+        start = max(start, silence.end)
+    return found or [span]
+
+
 def extract_audio(settings: Settings, source: Path, target: Path) -> None:
     """Write the sound of a media file as 16 kHz mono FLAC."""
     _convert(settings, source, target, ["-vn", "-sn", "-ac", "1", "-ar", "16000", "-c:a", "flac", "-f", "flac"])
 
 
-def extract_subtitles(settings: Settings, source: Path, target: Path) -> None:
-    """Write the first subtitles of a media file as SubRip."""
-    _convert(settings, source, target, ["-map", "0:s:0", "-f", "srt"])
+def subtitles_in(settings: Settings, source: Path) -> list[tuple[str, str]]:
+    """Return the language (such as 'eng', or '') and the format of each track of subtitles in a media file."""
+    said = _run(settings, ["-t", "0", "-i", f"file:{source}", "-map", "0:s?", "-map", "0:a?", "-c", "copy", *_NOWHERE])
+    return _SUBTITLES.findall(said.partition("Output #0")[2])
+
+
+def extract_subtitles(settings: Settings, source: Path, number: int, target: Path) -> None:
+    """Write a track of subtitles of a media file as SubRip."""
+    _convert(settings, source, target, ["-map", f"0:s:{number}", "-f", "srt"])
 
 
 def cut(settings: Settings, audio: Path, span: Span, target: Path) -> None:
@@ -67,7 +87,7 @@ def cut(settings: Settings, audio: Path, span: Span, target: Path) -> None:
 
 def listen(settings: Settings, audio: Path) -> tuple[float, list[Span]]:
     """Return the duration of an audio file and its silences."""
-    said = _run(settings, ["-i", f"file:{audio}", "-af", _SILENCE, "-f", "null", "-"])
+    said = _run(settings, ["-i", f"file:{audio}", "-af", _SILENCE, *_NOWHERE])
     times = _TIME.findall(said)
     if not times:
         raise Problem(f"{audio.name} has no sound")

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from transcriber.captions import decoded
 from transcriber.problems import Problem
 from transcriber.steps import Steps, draft_of
 
@@ -48,17 +49,17 @@ def download(url: str, target: Path, steps: Steps) -> Path:
     return _download_page(url, target, steps)
 
 
-def fetch_text(url: str) -> str:
-    """Return a text file: captions, or a list of URLs."""
+def fetch_text(url: str, language: str = "") -> str:
+    """Return a text file: captions in a language, or a list of URLs."""
     if is_local(url):
-        return local_path(url).read_text(encoding="utf-8", errors="replace")
+        return decoded(local_path(url).read_bytes(), language)
     with _get(url) as response:
         body = b""
         for part in response.iter_bytes():
             body += part
             if len(body) > _LONGEST_CAPTIONS:
                 raise Problem(f"the file has more than {_LONGEST_CAPTIONS:,} bytes")
-    return body.decode("utf-8", "replace")
+    return decoded(body, language)
 
 
 @contextmanager

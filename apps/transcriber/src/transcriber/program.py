@@ -18,7 +18,7 @@ import msgspec
 
 from onerow import OnerowError
 from transcriber import texts
-from transcriber.audio import MP3_BYTES_PER_SECOND, Span, chunks, cut, extract_audio, listen
+from transcriber.audio import MP3_BYTES_PER_SECOND, Span, chunks, cut, extract_audio, listen, speech_in
 from transcriber.captions import Segment, write_srt, write_text, write_vtt
 from transcriber.download import download
 from transcriber.engines import EXISTING, Hear, check_engine, is_remote, open_engine, suffix_of
@@ -154,7 +154,7 @@ class Transcription:
             if failed.is_set():
                 return  # chunks that run now are completed and kept; no other begins
             try:
-                heard[number] = self._chunk(f"chunk-{number}", audio, span, hear)
+                heard[number] = self._chunk(f"chunk-{number}", audio, span, speech_in(span, silences), hear)
             except BaseException:
                 failed.set()
                 raise
@@ -170,23 +170,27 @@ class Transcription:
                 failed.set()
         return self._transcript([segment for number in sorted(heard) for segment in heard[number]])
 
-    def _chunk(self, name: str, audio: Path, span: Span, hear: Hear) -> list[Segment]:
+    def _chunk(self, name: str, audio: Path, span: Span, speech: list[Span], hear: Hear) -> list[Segment]:
         # A step of another span or engine does not count: settings may change between two attempts.
         inputs = {"from": span.start, "to": span.end, "engine": self._engine}
-        make = partial(self._hear_chunk, name, audio, span, hear, self._key_of(name, inputs))
+        make = partial(self._hear_chunk, name, audio, span, speech, hear, self._key_of(name, inputs))
         return msgspec.convert(self._steps.run(name, make, **inputs)["segments"], list[Segment])
 
-    def _hear_chunk(self, name: str, audio: Path, span: Span, hear: Hear, key: str) -> dict[str, Any]:
+    def _hear_chunk(
+        self, name: str, audio: Path, span: Span, speech: list[Span], hear: Hear, key: str
+    ) -> dict[str, Any]:
         target = self._steps.folder / f"{name}{suffix_of(self._engine)}"
         cut(self._settings, audio, span, target)
         found = hear(target, key)
         target.unlink()
-        length = span.end - span.start
-        moved = [
-            Segment(round(span.start + each.start, 3), round(span.start + (each.end or length), 3), each.text)
-            for each in found
-        ]
-        return {"segments": msgspec.to_builtins(moved)}
+        if [each.end for each in found] == [0]:  # a model that tells no times
+            segments = texts.spread(found[0].text, speech)
+        else:
+            segments = [Segment(span.start + each.start, span.start + each.end, each.text) for each in found]
+        # Models may tell times outside of what they heard.
+        within = [(min(max(each.start, span.start), span.end), min(each.end, span.end), each.text) for each in segments]
+        timed = [Segment(round(start, 3), round(max(start, end), 3), text) for start, end, text in within]
+        return {"segments": msgspec.to_builtins(timed)}
 
     def _longest_chunk(self) -> float:
         endpoint = self._settings.endpoint

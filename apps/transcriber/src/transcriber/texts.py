@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import httpx
+import msgspec
 
 from transcriber.captions import Segment
 from transcriber.engines.remote import checked, headers
@@ -14,9 +15,22 @@ from transcriber.settings import Endpoint
 _SENTENCE = re.compile(r"[^.!?。！？…]+[.!?。！？…]*\s*")  # noqa: RUF001
 _WORD = re.compile(r"\w+")
 _MOST_SENTENCES = 5
+_LONGEST_CUE = 84  # two lines of a subtitle
 _PIECE = 6_000  # characters of one request
 Ask = Callable[[str, str, str], str]
 """Return the endpoint's answer for (name of the piece, task, text)."""
+
+
+class _Message(msgspec.Struct):
+    content: str
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
 
 
 def extract_summary(segments: Sequence[Segment]) -> str:
@@ -34,9 +48,10 @@ def extract_summary(segments: Sequence[Segment]) -> str:
 
 def ask_summary(asked: Ask, text: str, language: str) -> str:
     """Return a summary by the endpoint; a long text is summarised in pieces first."""
-    task = f"Summarise this transcript in at most five sentences, in the language {language!r}. Answer with the summary only."
+    which = "its own language" if language == "auto" else f"the language {language!r}"
+    task = f"Summarise this transcript in at most five sentences, in {which}. Answer with the summary only."
     parts = [asked(str(number), task, piece) for number, piece in enumerate(pieces(text), 1)]
-    return parts[0] if len(parts) == 1 else asked("all", task, "\n".join(parts))
+    return "".join(parts) if len(parts) < 2 else asked("all", task, "\n".join(parts))
 
 
 def ask_translation(asked: Ask, text: str, to: str) -> str:
@@ -54,7 +69,25 @@ def pieces(text: str, longest: int = _PIECE) -> list[str]:
         end = next((at + 1 for at in ends if at > 0), longest)
         parts.append(rest[:end].strip())
         rest = rest[end:].strip()
-    return [*parts, rest] if rest or not parts else parts
+    return [*parts, rest] if rest else parts
+
+
+def spread(text: str, speech: Sequence[tuple[float, float]]) -> list[Segment]:
+    """Return a text without times as short cues, at estimated times: their length is their share of the speech."""
+    cues = pieces(text, _LONGEST_CUE)
+    total = sum(end - start for start, end in speech)
+    letters = sum(map(len, cues)) or 1
+
+    def at(share: float) -> float:
+        rest = share * total
+        for start, end in speech:
+            if rest < end - start:
+                return start + rest
+            rest -= end - start
+        return speech[-1][1]
+
+    done = [sum(map(len, cues[:number])) / letters for number in range(len(cues) + 1)]
+    return [Segment(at(done[number]), at(done[number + 1]), cue) for number, cue in enumerate(cues)]
 
 
 def ask(endpoint: Endpoint, task: str, text: str, key: str) -> str:
@@ -68,9 +101,9 @@ def ask(endpoint: Endpoint, task: str, text: str, key: str) -> str:
                     "model": endpoint.model,
                     "messages": [{"role": "system", "content": task}, {"role": "user", "content": text}],
                 },
-            )
+            ),
+            _Answer,
         )
-    try:
-        return str(answer["choices"][0]["message"]["content"]).strip()
-    except (KeyError, IndexError, TypeError):
-        raise Problem("the endpoint's answer has no text", "network") from None
+    if not answer.choices or not (said := answer.choices[0].message.content.strip()):
+        raise Problem("the endpoint's answer has no text", "network")
+    return said

@@ -24,7 +24,8 @@ class FasterWhisper:
     def __call__(self, chunk: Path, key: str) -> list[Segment]:
         with self._lock:
             self._model = self._model or self._load()
-            segments, _ = self._model.transcribe(str(chunk), language=self._settings.language, beam_size=5)
+            language = None if self._settings.language == "auto" else self._settings.language
+            segments, _ = self._model.transcribe(str(chunk), language=language, beam_size=5)
             return [Segment(round(s.start, 3), round(s.end, 3), s.text.strip()) for s in segments if s.text.strip()]
 
     def _load(self) -> Any:
