@@ -145,7 +145,17 @@ def test_captions_that_are_not_utf_8_are_read(tmp_path: Path) -> None:
 def test_a_summary_takes_the_sentences_of_the_most_frequent_words_in_their_order() -> None:
     text = "The tide follows the moon. Bread was cheap. The moon moves the tide twice a day. I like red. Blue too. And green."
     assert extract_summary([Segment(0, 1, text)]) == "The tide follows the moon.\nThe moon moves the tide twice a day."
+    cues = text.replace(" Bread", "|Bread").replace("moves the", "moves|the").split("|")
+    assert extract_summary([Segment(0, 1, each) for each in cues]) == extract_summary([Segment(0, 1, text)])
     assert extract_summary([]) == ""
+
+
+def test_a_summary_needs_no_blanks_no_punctuation_and_no_short_sentences() -> None:
+    assert extract_summary([Segment(0, 1, "潮汐跟随月亮。面包很便宜。月亮牵引大海。")]) == "潮汐跟随月亮。"
+    spoken = ["the tide follows the moon", "bread was cheap", "the moon moves the tide"]
+    assert extract_summary([Segment(0, 1, each) for each in spoken]) == spoken[0]
+    assert extract_summary([Segment(0, 1, "Pi is 3.14 about. And red.")]) == "Pi is 3.14 about."
+    assert len(extract_summary([Segment(0, 1, "word " * 100_000)])) < 2_100
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,9 +12,11 @@ from transcriber.engines.remote import checked, headers
 from transcriber.problems import Problem
 from transcriber.settings import Endpoint
 
-_SENTENCE = re.compile(r"[^.!?。！？…]+[.!?。！？…]*\s*")  # noqa: RUF001
+_SENTENCE = re.compile(r".+?(?:[.!?…]+(?=\s|$)|[。！？]+|$)", re.DOTALL)  # noqa: RUF001
+_MARKS = ".!?…。！？"  # noqa: RUF001
 _WORD = re.compile(r"\w+")
 _MOST_SENTENCES = 5
+_LONGEST_SENTENCE = 400
 _LONGEST_CUE = 84  # two lines of a subtitle
 _PIECE = 6_000  # characters of one request
 Ask = Callable[[str, str, str], str]
@@ -35,7 +37,11 @@ class _Answer(msgspec.Struct):
 
 def extract_summary(segments: Sequence[Segment]) -> str:
     """Return the sentences with the most frequent words, in their order: at most five, and about a third of the text."""
-    sentences = [found for each in segments for part in _SENTENCE.findall(each.text) if (found := part.strip())]
+    # A sentence may go over several segments; words without punctuation, as of pocketsphinx, are cut at pauses.
+    whole = " ".join(each.text for each in segments)
+    found = _SENTENCE.findall(whole)
+    parts = found if len(found) > 1 or whole.endswith(tuple(_MARKS)) else [each.text for each in segments]
+    sentences = [sentence for part in parts for sentence in pieces(part, _LONGEST_SENTENCE)]
     words = [
         [word for word in _WORD.findall(each.lower()) if len(word) > 3 or not word.isascii()] for each in sentences
     ]
