@@ -1,5 +1,6 @@
 """Engines, and the pure parts: chunks, captions, summaries, word errors."""
 
+import argparse
 import itertools
 import sys
 from pathlib import Path
@@ -15,13 +16,14 @@ from transcriber.audio import Span, chunks, listen
 from transcriber.captions import Segment, read_captions, write_srt, write_text, write_vtt
 from transcriber.existing import published_captions
 from transcriber.measure import samples, word_errors
+from transcriber.program import Transcription
 from transcriber.settings import Settings
 from transcriber.texts import extract_summary, pieces
 
 _CPP = """#!{python}
 import json, pathlib, sys
 arguments = dict(zip(sys.argv[1::1], sys.argv[2::1]))
-assert pathlib.Path(arguments["-m"]).is_file() and arguments["-f"].endswith(".wav"), sys.argv
+assert "-oj" in sys.argv and pathlib.Path(arguments["-m"]).is_file() and arguments["-f"].endswith(".wav"), sys.argv
 assert pathlib.Path(arguments["-f"]).read_bytes()[:4] == b"RIFF"
 found = {{"transcription": [{{"offsets": {{"from": 100, "to": 900}}, "text": " Words by whisper."}}]}}
 pathlib.Path(arguments["-of"] + ".json").write_text(json.dumps(found))
@@ -182,3 +184,23 @@ def test_word_errors_are_counted(said: str, heard: str, errors: int) -> None:
 def test_the_samples_are_short_recordings_with_their_words() -> None:
     assert len(samples()) == 6
     assert all(each.text and each.audio.stat().st_size < 150_000 for each in samples())
+
+
+@pytest.mark.parametrize(
+    "url,name",
+    [
+        ("/rec/2025.09.05 조수와 달 🌊.mp4", "2025.09.05_조수와_달_🌊"),
+        ("/rec/a#b?v=../c.wav", "c"),
+        ("https://host/%EC%A1%B0%EC%88%98.wav?x=1", "조수"),
+        ("https://host/..%2f..%2fx.wav?v=../../../v", "v"),
+        ("https://youtube.com/watch?v=Dm1V-ODwb1Q&t=3", "Dm1V-ODwb1Q"),
+        ("https://host/", "host"),
+        ("/rec/" + "달" * 80, "달" * 20),
+    ],
+)
+def test_files_are_named_like_their_recording(home: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEROW_TASK_ID", "../7")
+    transcription = Transcription(
+        Settings(home=home), argparse.Namespace(url=url, engine="x", force=False, timestamps=False)
+    )
+    assert transcription._name == f"{name}-%2E%2E%2F7"

@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
@@ -23,11 +23,13 @@ from transcriber.captions import Segment, write_srt, write_text, write_vtt
 from transcriber.download import download
 from transcriber.engines import EXISTING, Hear, check_engine, is_remote, open_engine, suffix_of
 from transcriber.existing import own_subtitles, published_captions
+from transcriber.jobs import video_id_of
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.settings import Endpoint, Settings
 from transcriber.steps import Steps, write_file
 
 _LONGEST_NAME = 60
+_NOT_IN_NAMES = frozenset(' /\\:*?"<>|%')
 _LONGEST_SUMMARY = 20_000
 
 
@@ -71,7 +73,7 @@ class Transcription:
         # A worker's key is the same for all attempts of a job; by hand it is that of the recording and the engine.
         key = os.environ.get("ONEROW_IDEMPOTENCY_KEY", "")
         self._key = key or sha256(f"{asked.url}\n{self._engine}\n{asked.timestamps}".encode()).hexdigest()[:16]
-        self._name = f"{_file_name(_video_of(asked.url))}-{_file_name(os.environ.get('ONEROW_TASK_ID') or self._key)}"
+        self._name = f"{_readable(video_id_of(asked.url))}-{_file_name(os.environ.get('ONEROW_TASK_ID') or self._key)}"
         folder = work_folder(settings, self._key)
         if asked.force and not key:
             shutil.rmtree(folder, ignore_errors=True)
@@ -249,14 +251,14 @@ def work_folder(settings: Settings, key: str) -> Path:
     return settings.folder("work") / _file_name(key)
 
 
-def _video_of(url: str) -> str:
-    """Return a short name of the recording: the video's id, or the name of its file."""
-    parts = urlsplit(url)
-    return (parse_qs(parts.query).get("v") or [Path(parts.path).stem])[0] or parts.hostname or "recording"
+def _readable(text: str) -> str:
+    """Return a name of a recording as the beginning of a file name, in its own letters."""
+    safe = "".join(letter if letter.isprintable() and letter not in _NOT_IN_NAMES else "_" for letter in text)
+    return safe.encode()[:_LONGEST_NAME].decode(errors="ignore").lstrip("_.-") or "recording"
 
 
 def _file_name(text: str) -> str:
-    """Return a text as part of a file name, without separators, '..' or a leading dot, of bounded length."""
+    """Return an id as a part of a file name that no other id has, of bounded length."""
     safe = quote(text, safe=" ").replace(" ", "_").replace("..", "%2E%2E").lstrip(".-") or "recording"
     if len(safe) <= _LONGEST_NAME:
         return safe
