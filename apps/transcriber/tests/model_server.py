@@ -41,7 +41,7 @@ class _Handler(Handler):
             self.owner.running += 1
             self.owner.most_at_once = max(self.owner.most_at_once, self.owner.running)
         try:
-            if stage == self.owner.hold:
+            if f"{stage}-{part}".startswith(self.owner.hold or "-"):
                 self.owner.hold = ""
                 self.owner.held.set()
                 self.owner.released.wait(900)

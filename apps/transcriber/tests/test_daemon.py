@@ -49,8 +49,8 @@ def test_the_daemon_has_the_seed_s_options_and_defaults(home: Path, monkeypatch:
 
 @pytest.mark.contract("3 retries at 5, 15, 45 s.")
 def test_a_failed_job_is_retried_after_5_15_and_45_seconds(home: Path) -> None:
-    plan = pipeline_of(Settings(home=home)).plan
-    for phase in plan.phases:
+    settings = Settings.of_environment({"TRANSCRIBER_HOME": str(home)})
+    for phase in pipeline_of(settings).plan.phases:
         assert [wait.total_seconds() for wait in phase.retry.delays(9)] == [5, 15, 45]
 
 
@@ -96,14 +96,16 @@ def test_the_programs_of_a_killed_worker_are_ended(home: Path, hanging: str) -> 
 @pytest.mark.faults
 @pytest.mark.contract("A worker killed in any stage loses nothing and repeats nothing that was done.")
 def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_was_done(
-    models: ModelServer, queue: Queue, home: Path, tmp_path: Path
+    models: ModelServer, queue: Queue, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", "1")  # two chunks, one after the other
+    monkeypatch.setenv("TRANSCRIBER_PARALLEL", "1")
     sound = recording(tmp_path / "t.wav", speech=(0.5,)).read_bytes()
     models.files["/l.m3u"] = (b"t.wav\n", "audio/x-mpegurl")
     models.files["/t.wav"] = (sound, "audio/wav")
     job = {"job_id": "t", "url": f"{models.url}/l.m3u", "engine": GPT, "srt": True, "summary": True, "translate": True}
     with works(home) as transcriber:
-        for hold in ("/l.m3u", "/t.wav", "chunk", "summary", "translation"):
+        for hold in ("/l.m3u", "/t.wav", "chunk-2", "summary-1", "translation-1"):
             models.hold = hold
             models.held.clear()
             transcriber.start()
@@ -120,9 +122,10 @@ def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_wa
     assert (task.status, task.retry_count) == ("completed", 0)
     # Once more for each kill, and never what was done before it.
     assert models.asked == ["/l.m3u", "/l.m3u", "/t.wav", "/t.wav"]
-    assert models.stages() == ["chunk", "chunk", "summary", "summary", "translation", "translation"]
+    sent = [f"{each['stage']}-{each['part']}" for each in models.requests]
+    assert sent == ["chunk-1", *["chunk-2"] * 2, *["summary-1"] * 2, *["translation-1"] * 2]
     keys = [each["key"] for each in models.requests]
-    assert keys[0] == keys[1]  # an endpoint that knows the key can answer without doing the work again
+    assert keys[1] == keys[2]  # an endpoint that knows the key can answer without doing the work again
     assert [entry.what for entry in task.history].count("rescued") == 4
     found = task.results["transcribe"]
     assert all(Path(found[key]).is_file() for key in ("transcript_path", "srt_path", "translation_path", "audio_path"))
