@@ -107,6 +107,11 @@ def test_subtitles_are_written_as_srt_and_vtt(whole: Ran) -> None:
     assert whole.text("vtt_path").startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
+@pytest.mark.contract("Detail with status, progress, log tail, file paths, run time, engine.")
+def test_the_worker_reads_the_progress_of_a_job_from_its_output(whole: Ran) -> None:
+    assert whole.task.progress == {"done": 100, "total": 100, "note": "completed"}
+
+
 # ── without network ──
 
 
