@@ -14,8 +14,10 @@ from onerow import Queue
 from transcriber import add_job, open_queue
 from transcriber.audio import Span, chunks, listen
 from transcriber.captions import Segment, read_captions, write_srt, write_text, write_vtt
+from transcriber.engines import whisper_cpp
 from transcriber.existing import published_captions
 from transcriber.measure import samples, word_errors
+from transcriber.problems import Problem
 from transcriber.program import Transcription
 from transcriber.settings import Settings
 from transcriber.texts import extract_summary, pieces
@@ -66,13 +68,31 @@ def test_whisper_cpp_s_program_gets_a_chunk_and_its_json_is_read(
     assert Path(task.results["transcribe"]["transcript_path"]).read_text() == "[00:00:00] Words by whisper.\n"
 
 
+@pytest.mark.parametrize(
+    "output,said",
+    [
+        ("{}", "wrote no transcript"),
+        ("no JSON", "wrote no transcript"),
+        ("", "wrote no transcript"),
+        (None, "failed: oops"),
+    ],
+)
+def test_a_whisper_cpp_that_fails_says_why(home: Path, tmp_path: Path, output: str | None, said: str) -> None:
+    program = tmp_path / "whisper-cli"
+    writes = "echo oops >&2; exit 3" if output is None else f"printf '{output}' > {tmp_path}/chunk.json"
+    program.write_text(f"#!/bin/sh\n{writes}\n")
+    program.chmod(0o755)
+    with pytest.raises(Problem, match=said):
+        whisper_cpp.opened(Settings(home=home, whisper_cpp=str(program)))(tmp_path / "chunk.wav", "k")
+    assert not list(tmp_path.glob("*.json"))
+
+
 @pytest.mark.contract("faster-whisper as an extra.")
 def test_without_the_extra_faster_whisper_says_what_to_install(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "faster_whisper", None)
     from transcriber.engines.faster import opened
-    from transcriber.problems import Problem
 
     with pytest.raises(Problem, match=r"pip install 'transcriber\[faster-whisper\]'"):
         opened(Settings(home=home))(tmp_path / "a.wav", "k")
@@ -135,6 +155,10 @@ def test_srt_and_vtt_are_read_as_they_are_written() -> None:
 )  # fmt: skip
 def test_captions_as_programs_write_them_are_read(text: str, cues: list[tuple[float, float, str]]) -> None:
     assert [(each.start, each.end, each.text) for each in read_captions(text)] == cues
+
+
+def test_a_text_without_times_has_no_captions() -> None:
+    assert [read_captions(text) for text in ("", "no captions\n\n1\n", "WEBVTT\n\n")] == [[], [], []]
 
 
 def test_captions_that_are_not_utf_8_are_read(tmp_path: Path) -> None:

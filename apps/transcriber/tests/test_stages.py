@@ -140,6 +140,7 @@ def test_an_error_of_the_endpoint_fails_the_job_with_its_class_and_message(
         (401, "auth"), (403, "auth"), (404, "permanent"), (400, "permanent"), (408, "network"), (429, "limit"),
         (503, "network"), (httpx.ConnectTimeout("slow"), "network"), (httpx.UnsupportedProtocol("gopher"), "permanent"),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "resource"), (MemoryError(), "resource"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "unknown"), (402, "auth"),
     ],
 )  # fmt: skip
 def test_an_error_has_a_class_and_the_worker_reads_it_from_the_exit_code(

@@ -4,7 +4,7 @@ import codecs
 import html
 import re
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import msgspec
 
@@ -39,7 +39,7 @@ def read_captions(text: str) -> list[Segment]:
     segments: list[Segment] = []
     lines = text.removeprefix("\ufeff").splitlines()
     starts = [number for number, line in enumerate(lines) if _TIMES.fullmatch(line)]
-    for at, following in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
+    for at, following in pairwise([*starts, len(lines) + 1]):
         if (found := _TIMES.fullmatch(lines[at])) is None:
             continue
         start, end = _seconds(found.groups()[:4]), _seconds(found.groups()[4:])

@@ -33,6 +33,8 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem("out of memory", "resource")
         case OSError() if error.errno in _FULL:
             return Problem(f"{error.strerror}: {error.filename or 'disk'}", "resource")
+        case OSError() if error.filename:
+            return Problem(f"{error.strerror}: {error.filename}", "unknown")
     return None
 
 

@@ -25,8 +25,11 @@ class FasterWhisper:
         with self._lock:
             self._model = self._model or self._load()
             language = None if self._settings.language == "auto" else self._settings.language
-            segments, _ = self._model.transcribe(str(chunk), language=language, beam_size=5)
-            return [Segment(round(s.start, 3), round(s.end, 3), s.text.strip()) for s in segments if s.text.strip()]
+            try:
+                segments, _ = self._model.transcribe(str(chunk), language=language, beam_size=5)
+                return [Segment(round(s.start, 3), round(s.end, 3), s.text.strip()) for s in segments if s.text.strip()]
+            except ValueError as error:  # a language that the model does not know
+                raise Problem(f"faster-whisper: {str(error)[:300]}") from None
 
     def _load(self) -> Any:
         try:
