@@ -6,7 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -231,16 +231,18 @@ def test_a_heavy_engine_checks_the_free_memory_before_it_starts(
 
 
 @pytest.mark.contract("Same-second log names collide.")
-def test_attempts_of_one_second_have_a_log_file_each(queue: Queue, home: Path, tmp_path: Path) -> None:
-    sound = tmp_path / "t.wav"
-    sound.write_bytes(b"no sound")
-    add_job(str(sound), task_id="t")
+def test_an_attempt_has_a_log_file_of_its_own_in_a_second_of_another(queue: Queue, home: Path) -> None:
+    # Logs of other attempts, in each second until this one has surely ended, in either zone.
+    began = (datetime.now(), datetime.now(UTC))
+    names = {f"job-t-{moment + timedelta(seconds=n):%Y%m%d-%H%M%S}.log" for moment in began for n in range(1000)}
+    for name in names:
+        (home / "logs" / name).touch()
+    add_job("/no/such/file.wav", task_id="t")
     work()
-    queue.retry("t")
-    work()
-    names = sorted(path.name for path in (home / "logs").iterdir())
-    assert len(names) == 2
-    assert all(re.fullmatch(r"job-t-\d{8}-\d{6}(-2)?\.log", name) for name in names)
+    (own,) = (path for path in (home / "logs").iterdir() if path.name not in names)
+    assert re.fullmatch(r"job-t-\d{8}-\d{6}-2\.log", own.name)
+    assert "there is no file" in own.read_text()
+    assert not any((home / "logs" / name).read_text() for name in names)
 
 
 def test_text_from_outside_can_t_pretend_to_be_a_step(models: ModelServer, queue: Queue) -> None:
