@@ -31,9 +31,9 @@ from transcriber.steps import Steps
 def test_a_retry_repeats_no_step_that_is_done(models: ModelServer, queue: Queue, tmp_path: Path) -> None:
     models.files["/talk.wav"] = (recording(tmp_path / "t.wav").read_bytes(), "audio/wav")
     models.failures = {"chunk": [(503, "busy")], "summary": [(502, "bad")], "translation": [(429, "slow down")]}
-    add_job(f"{models.url}/talk.wav", task_id="t", engine=GPT, summary=True, translate=True, srt=True)
+    add_job(f"{models.url}/talk.wav", task_id="조수 1", engine=GPT, summary=True, translate=True, srt=True)
     work()
-    task = queue.get("t")
+    task = queue.get("조수 1")
     assert task.status == "completed", log_of(task)
     assert task.attempt == 4
     assert models.asked == ["/talk.wav"]
@@ -203,6 +203,7 @@ def test_ffmpeg_takes_a_file_of_any_name(home: Path, tmp_path: Path, name: str) 
     assert listen(Settings(home=home), tmp_path / "t.flac")[0] > 1
 
 
+@pytest.mark.contract("Audio is transcribed in parallel chunks (cut at silences, each a step).")
 def test_a_chunk_of_another_span_or_engine_is_not_taken_for_one_that_is_done(
     models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,19 @@ def test_a_chunk_of_another_span_or_engine_is_not_taken_for_one_that_is_done(
     assert re.findall(r"part (\d)", text.read_text()) == ["1", "2", "3"]
 
 
+def test_a_key_that_can_t_be_sent_is_not_shown(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(0.5,)))
+    for key in ("sk-canary…", "sk-canary\nsk-other"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert main([path, "--engine", GPT]) == EXIT_CODES["auth"]
+        said = capfd.readouterr().err
+        assert "OPENAI_API_KEY" in said
+        assert "canary" not in said
+    assert models.requests == []
+
+
 def test_no_request_is_sent_after_one_that_says_that_the_key_is_wrong(
     models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +248,9 @@ def test_no_request_is_sent_after_one_that_says_that_the_key_is_wrong(
     assert len(models.requests) == 2
 
 
+@pytest.mark.contract(
+    "download_, transcription_, summary_, srt_, translation_completed as steps that a retry does not repeat."
+)
 def test_a_retry_asks_for_no_piece_of_a_summary_or_translation_again(
     models: ModelServer, home: Path, tmp_path: Path
 ) -> None:

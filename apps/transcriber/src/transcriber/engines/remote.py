@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -53,8 +54,10 @@ class RemoteEngine:
 
 def headers(endpoint: Endpoint, key: str = "") -> dict[str, str]:
     """Return the headers of a request; `key` lets a server that knows it find the answer of an earlier attempt."""
+    if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+        raise Problem("OPENAI_API_KEY has letters that are in no key; copy it again", "auth")
     named = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-    return named | ({"Idempotency-Key": key} if key else {})
+    return named | ({"Idempotency-Key": quote(key, safe=":")} if key else {})  # a job's id may have any letters
 
 
 def checked(response: httpx.Response, kind: type[T]) -> T:
