@@ -19,6 +19,7 @@ from transcriber import add_job
 from transcriber.audio import extract_audio, listen
 from transcriber.captions import read_captions
 from transcriber.download import download
+from transcriber.existing import published_captions
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.program import main
 from transcriber.settings import Settings
@@ -84,6 +85,19 @@ def test_captions_of_a_page_are_taken_and_nothing_is_recognised(models: ModelSer
     text = Path(task.results["transcribe"]["transcript_path"]).read_text()
     assert text == "[00:00:01] The tide comes in.\n[00:00:02] It goes out & back.\n"
     assert models.requests == []
+
+
+def test_of_the_captions_of_a_page_those_in_the_language_are_taken(models: ModelServer) -> None:
+    names = ("ar", "en-US", "ko")
+    tracks = "".join(f'<track kind="captions" srclang="{name}" src="{name}.vtt">' for name in names)
+    models.files = {"/watch": (f'<html><video src="v.mp4">{tracks}</video></html>'.encode(), "text/html")}
+    models.files |= {
+        f"/{name}.vtt": (f"WEBVTT\n\n00:01.000 --> 00:02.000\n{name}\n".encode(), "text/vtt") for name in names
+    }
+    models.files["/v.mp4"] = (b"\0" * 2000, "video/mp4")
+    languages = ("en", "ko", "ja", "auto")
+    taken = {each: published_captions(f"{models.url}/watch?v=1", each)[0].text for each in languages}
+    assert taken == {"en": "en-US", "ko": "ko", "ja": "en-US", "auto": "en-US"}
 
 
 @pytest.mark.contract("yt-dlp as an extra.")

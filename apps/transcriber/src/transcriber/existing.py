@@ -63,11 +63,23 @@ def _beside(url: str, language: str) -> str | None:
 
 def _of_page(url: str, language: str) -> str | None:
     info = page_info(url, **SINGLE)
-    for kind in ("subtitles", "automatic_captions"):
-        tracks: dict[str, list[dict[str, Any]]] = info.get(kind) or {}
-        order = sorted(tracks, key=lambda name: (name != language, not name.startswith(language), name))
-        for name in order:
-            for track in sorted(tracks[name], key=lambda each: each.get("ext") != "vtt"):
-                if track.get("ext") in ("vtt", "srt") and (track.get("url") or track.get("data")):
-                    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]), language)
-    return None
+    own = str(info.get("language") or "")
+    wanted = [language, own or "en", "en"]
+
+    def rank(found: tuple[int, str, dict[str, Any]]) -> tuple[object, ...]:
+        kind, name, track = found
+        translated = kind == 1 and not name.startswith(own)  # by a program, from what a program heard
+        place = next((number for number, each in enumerate(wanted) if name.startswith(each)), len(wanted))
+        return translated, place, kind, name not in wanted, name, track["ext"] != "vtt"
+
+    tracks: list[tuple[int, str, dict[str, Any]]] = [
+        (kind, name, track)
+        for kind, key in enumerate(("subtitles", "automatic_captions"))
+        for name, each in (info.get(key) or {}).items()
+        for track in each
+        if track.get("ext") in ("vtt", "srt") and (track.get("url") or track.get("data"))
+    ]
+    if not tracks:
+        return None
+    _, _, track = min(tracks, key=rank)
+    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]), language)
