@@ -40,6 +40,9 @@ class FasterWhisper:
         try:
             return WhisperModel(model, device="cpu", compute_type="int8")
         except (RuntimeError, ValueError, OSError) as error:
+            # A model that is named, not a folder, is fetched once: without network that is worth a retry.
+            error_class = "network" if isinstance(error, OSError) and not Path(model).exists() else "permanent"
+            said = " ".join(str(error).split())[:300]
             raise Problem(
-                f"the model {model!r} can't be loaded: {error}; set TRANSCRIBER_FASTER_WHISPER_MODEL"
+                f"the model {model!r} can't be loaded: {said}; set TRANSCRIBER_FASTER_WHISPER_MODEL", error_class
             ) from None
