@@ -118,7 +118,7 @@ def test_without_the_extra_a_page_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "yt_dlp", None)
     models.files["/watch"] = (b"<html>", "text/html")
-    with pytest.raises(Problem, match=r"pip install 'transcriber\[youtube\]'"):
+    with pytest.raises(Problem, match=r"pip install yt-dlp"):
         download(f"{models.url}/watch", tmp_path / "source", Steps(tmp_path))
 
 

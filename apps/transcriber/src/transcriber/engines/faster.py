@@ -35,7 +35,7 @@ class FasterWhisper:
         try:
             from faster_whisper import WhisperModel
         except ModuleNotFoundError:
-            raise Problem("faster-whisper is not here; install it: pip install 'transcriber[faster-whisper]'") from None
+            raise Problem("faster-whisper is not installed: pip install faster-whisper") from None
         model = self._settings.faster_whisper_model
         try:
             return WhisperModel(model, device="cpu", compute_type="int8")
